@@ -1,0 +1,1 @@
+"""Topics over ledgers: the partition log, Kafka's front end, groups, admin."""

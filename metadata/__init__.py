@@ -1,0 +1,1 @@
+"""The metadata service: revisions, compare-and-set, leases and watches."""

@@ -1,0 +1,193 @@
+"""The metadata service as its users see it; every backend implements `Metadata`.
+
+1. One global revision grows by one per write transaction that changed something, and by nothing else.
+2. A transaction is atomic: all comparisons are judged against one state, then one branch is applied whole.
+3. A watch delivers every event after its start revision once, in revision order, and all events of one revision
+   together.
+4. A revision that is no longer kept is the error `Compacted`, never a gap: list again and watch from there.
+5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares it knows the
+   next one before it writes; `create_revision` is unique to one life of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType, Protocol, TypeAlias
+
+Revision = NewType("Revision", int)
+LeaseId = NewType("LeaseId", int)
+
+
+class MetadataError(Exception):
+    """The metadata service could not do what was asked; the text says why and what to do."""
+
+
+class Compacted(MetadataError):
+    """The revision asked for is older than the history that is kept."""
+
+    def __init__(self, asked: Revision, oldest: Revision) -> None:
+        super().__init__(f"revision {asked} is compacted: the oldest kept is {oldest}; list again and watch from there")
+        self.asked, self.oldest = asked, oldest
+
+
+class LeaseNotFound(MetadataError):
+    """The lease expired, was revoked, or never was."""
+
+
+class MetadataUnavailable(MetadataError):
+    """No answer: whether a write took effect is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key as of some revision."""
+
+    key: str
+    value: bytes
+    create_revision: Revision
+    mod_revision: Revision
+    version: int
+    lease: LeaseId | None = None
+
+
+class Field(Enum):
+    """What of a key a comparison looks at; an absent key has 0 in every number and b"" as value."""
+
+    VERSION = "version"
+    CREATE_REVISION = "create_revision"
+    MOD_REVISION = "mod_revision"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`key.field == value`; `Compare.absent(key)` and `Compare.version(key, n)` say it shorter."""
+
+    key: str
+    field: Field
+    value: int | bytes
+
+    @classmethod
+    def absent(cls, key: str) -> Compare:
+        """The key does not exist."""
+        return cls(key, Field.VERSION, 0)
+
+    @classmethod
+    def version(cls, key: str, version: int) -> Compare:
+        """The key has been written exactly `version` times since it was created."""
+        return cls(key, Field.VERSION, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Sets a key; with a lease, the key goes when the lease does."""
+
+    key: str
+    value: bytes
+    lease: LeaseId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Deletes one key, or nothing where it is absent."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePrefix:
+    """Deletes every key that begins with `prefix`."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Reads one key inside a transaction."""
+
+    key: str
+
+
+Operation: TypeAlias = Put | Delete | DeletePrefix | Get
+
+
+@dataclass(frozen=True, slots=True)
+class TxnResult:
+    """What a transaction did.
+
+    `revision` is the store's after it. `results` has one item per operation of the branch taken: the KeyValue for Put
+    (as written) and Get (None when absent), the number of deleted keys for Delete and DeletePrefix.
+    """
+
+    succeeded: bool
+    revision: Revision
+    results: tuple[KeyValue | int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """Keys in order, all as of `revision`."""
+
+    revision: Revision
+    items: tuple[KeyValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A key was written (`current` is set) or deleted (`current` is None)."""
+
+    key: str
+    current: KeyValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch:
+    """All events of one revision below the watched prefix."""
+
+    revision: Revision
+    events: tuple[Event, ...]
+
+
+class Metadata(Protocol):
+    """A metadata backend. Every call may raise MetadataUnavailable; after it a write's outcome is unknown."""
+
+    async def get(self, key: str) -> KeyValue | None:
+        """One key, now."""
+
+    async def range(self, prefix: str) -> RangeResult:
+        """Every key that begins with `prefix`, now, in key order."""
+
+    async def txn(
+        self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """If all comparisons hold applies `then`, else `otherwise`; durable when it returns.
+
+        Raises:
+            LeaseNotFound: a Put names a lease that is gone; nothing was applied.
+        """
+
+    def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
+        """Events of revisions >= `from_revision`, first those of the past, then live.
+
+        Raises (from the iterator):
+            Compacted: `from_revision` is older than the history kept.
+        """
+
+    async def lease(self, ttl_seconds: float) -> LeaseId:
+        """Grants a lease that ends `ttl_seconds` after its last keep-alive."""
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        """Renews a lease.
+
+        Raises:
+            LeaseNotFound: it is gone, and its keys with it.
+        """
+
+    async def revoke(self, lease: LeaseId) -> None:
+        """Ends a lease and deletes its keys, in one revision. Idempotent."""
+
+    async def compact(self, revision: Revision) -> None:
+        """Forgets the history before `revision`; keys as they stand are kept."""

@@ -1,0 +1,222 @@
+"""The world a node lives in: the only door to time, sockets, disk, randomness and threads.
+
+Two worlds implement these interfaces: `runtime.trio_world` (production) and `gnomon.testing` (simulated, on virtual
+time). A node is built from a world and settings alone, so the same code runs in both.
+
+1. Every callback a world makes into a node is synchronous, runs in the Trio thread, and must not raise: an exception
+   there is a broken invariant and stops the node.
+2. A world keeps no reference to a buffer that it was given after the call returns.
+3. A commit is reported done only when it is durable; reports come in the order of the submits.
+4. Deadlines are monotonic seconds; wall-clock milliseconds stand in records only.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class WorldError(Exception):
+    """Something outside the node went wrong; the text says what and what to do."""
+
+
+class DiskFull(WorldError):
+    """The device or the LMDB map has no room: nothing of the commit was kept, reads go on."""
+
+
+class DiskFailed(WorldError):
+    """The device failed a write or sync (EIO): the environment takes no more commits; the node must stop itself."""
+
+
+class DirectoryTaken(WorldError):
+    """Another process holds the data directory."""
+
+
+class AddressTaken(WorldError):
+    """The address to listen on is in use, or not one of this machine."""
+
+
+class Unreachable(WorldError):
+    """The peer could not be connected to, or the connection is gone."""
+
+
+class Clock(Protocol):
+    """Monotonic time for deadlines, wall time for records."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 as this node believes; may jump."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits at least `seconds`."""
+
+
+class Connection(Protocol):
+    """The world's end of one stream, as its handler uses it."""
+
+    peer: str
+    """`host:port` of the other side, for logs."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes written but not yet taken by the transport."""
+
+    def write(self, chunks: Sequence[Buffer]) -> None:
+        """Sends what the transport takes now and copies the rest; after `close` it does nothing.
+
+        The chunks may be reused or unmapped as soon as this returns.
+        """
+
+    def pause_reading(self) -> None:
+        """No `received` until `resume_reading`: back-pressure on the peer."""
+
+    def resume_reading(self) -> None:
+        """Undoes `pause_reading`; may be called at any time, also twice."""
+
+    def close(self) -> None:
+        """Sends the backlog, then closes; `closed` follows later on. Idempotent."""
+
+    def abort(self) -> None:
+        """Closes at once and drops the backlog; `closed` follows later on. Idempotent."""
+
+
+class StreamHandler(Protocol):
+    """A node's end of one stream: bytes in, told when to go on writing."""
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next bytes go; writable and not empty."""
+
+    def received(self, count: int) -> None:
+        """`count` bytes (at least 1) have been placed into the buffer asked for last."""
+
+    def drained(self) -> None:
+        """The backlog is empty again."""
+
+    def closed(self) -> None:
+        """The stream is gone, whoever ended it. Called once, last."""
+
+
+AcceptStream: TypeAlias = Callable[[Connection], StreamHandler]
+
+
+class Listener(Protocol):
+    """A bound, listening address."""
+
+    host: str
+    port: int
+    """The real port, also where 0 was asked for."""
+
+    def close(self) -> None:
+        """Stops accepting; streams already accepted live on. Idempotent."""
+
+
+class Network(Protocol):
+    """Stream connections."""
+
+    async def listen(self, host: str, port: int, accept: AcceptStream) -> Listener:
+        """Binds and accepts from now on; `accept` is called for each new stream.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+
+    async def connect(self, host: str, port: int, accept: AcceptStream) -> Connection:
+        """Opens one stream; `accept` makes its handler.
+
+        Raises:
+            Unreachable: nobody answers there.
+        """
+
+
+class Durability(Enum):
+    """What a finished commit means."""
+
+    SYNCED = "synced"
+    """On the device: survives power loss."""
+    NONE = "none"
+    """In the page cache: survives the process only. For tests and disposable brokers."""
+
+
+class Environment(Protocol):
+    """One LMDB environment with its commit queue.
+
+    Transactions are py-lmdb's own (`lmdb.Transaction`); `database` handles come from `databases[name]`.
+    """
+
+    databases: dict[str, Any]
+    """LMDB handles of the named databases that were asked for at opening."""
+
+    def read(self) -> AbstractContextManager[Any]:
+        """A read transaction with `buffers=True`: memoryviews are valid inside the block only.
+
+        Never hold one across an await: a long reader makes the file grow.
+        """
+
+    def submit(self, operation: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
+        """Queues `operation(write_transaction)` for the next group commit.
+
+        Operations run in order of their submits, perhaps in another thread, several to a transaction; they must be
+        quick, must not touch the node's state, and must not raise. `done(result, None)` is called in the Trio thread once durable, or
+        `done(None, error)` with DiskFull or DiskFailed when nothing of it was kept. After DiskFailed every later
+        submit fails with DiskFailed.
+        """
+
+    async def commit(self, operation: Callable[[Any], T]) -> T:
+        """`submit` for those who can wait.
+
+        Raises:
+            DiskFull: no room; nothing was kept.
+            DiskFailed: the device failed; whether it was kept is unknown, and the environment is closed for writing.
+        """
+
+    def file_bytes(self) -> int:
+        """Size of the data file on disk."""
+
+    def close(self) -> None:
+        """Finishes what was submitted and closes. Idempotent."""
+
+
+class Disk(Protocol):
+    """Durable storage below a node's data directory."""
+
+    def lock(self, directory: Path) -> AbstractContextManager[None]:
+        """Creates the directory where needed and holds it for this process.
+
+        Raises:
+            DirectoryTaken: another process holds it.
+        """
+
+    def open_environment(
+        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+    ) -> Environment:
+        """Opens or creates the LMDB environment at the folder `path` with these named databases."""
+
+    def read_file(self, path: Path) -> bytes | None:
+        """A small file's content, None when absent."""
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        """Replaces a small file atomically and durably."""
+
+
+class World(Protocol):
+    """Everything outside a node."""
+
+    clock: Clock
+    network: Network
+    disk: Disk
+
+    def random(self, name: str) -> random.Random:
+        """The random stream of one concern; in simulation seeded by `name`, so that streams do not shift each other."""
+
+    def blocking(self, call: Callable[..., T], *args: object) -> Awaitable[T]:
+        """Runs a blocking call outside the event loop (inline in simulation)."""
