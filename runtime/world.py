@@ -166,9 +166,9 @@ class Environment(Protocol):
         """Queues `operation(write_transaction)` for the next group commit.
 
         Operations run in order of their submits, perhaps in another thread, several to a transaction; they must be
-        quick, must not touch the node's state, and must not raise. `done(result, None)` is called in the Trio thread once durable, or
-        `done(None, error)` with DiskFull or DiskFailed when nothing of it was kept. After DiskFailed every later
-        submit fails with DiskFailed.
+        quick, must not touch the node's state, and must not raise. `done(result, None)` is called in the Trio thread
+        once durable, or `done(None, error)` with DiskFull or DiskFailed when nothing of it was kept. After DiskFailed
+        every later submit fails with DiskFailed.
         """
 
     async def commit(self, operation: Callable[[Any], T]) -> T:
