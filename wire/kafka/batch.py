@@ -1,0 +1,232 @@
+"""The header of a record batch (magic 2), read and patched in place: a batch is never decoded to be stored.
+
+1. Base offset (bytes 0..7), length (8..11) and leader epoch (12..15) lie outside the checksum: the broker replaces
+   offset and epoch and leaves every other byte as the producer sent it.
+2. The checksum is CRC-32C over bytes 21 to the end of the batch; only a change to log append time computes it anew.
+3. Nothing is read beyond the batch, and no declared length or count is believed before it was compared with the data.
+4. What a producer sent is accepted by `check_produced` alone; `parse_batch` reads what has been accepted before.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_PREFIX: Final = Struct(">qii")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_TIMESTAMP: Final = Struct(">q")
+
+HEADER_BYTES: Final = _HEADER.size
+"""Size of the header; the records follow."""
+PREFIX_BYTES: Final = 16
+"""Bytes that `patched_prefix` replaces."""
+_LENGTH_END: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_CRC_FROM: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_MAX_TIMESTAMP_END: Final = 43
+
+_COMPRESSION_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+NO_PRODUCER_ID: Final = -1
+
+# Kafka's error codes that a produced batch can earn.
+CORRUPT_MESSAGE: Final = 2
+MESSAGE_TOO_LARGE: Final = 10
+INVALID_TIMESTAMP: Final = 32
+UNSUPPORTED_FOR_MESSAGE_FORMAT: Final = 43
+UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+INVALID_RECORD: Final = 87
+
+
+class MalformedBatch(Exception):
+    """The bytes are no record batch; the text says what was expected and where."""
+
+
+class BatchRejected(Exception):
+    """A produced batch must not be appended.
+
+    Args:
+        error_code: Kafka's error code for the partition's answer.
+        text: what is wrong and what the producer has to send instead.
+    """
+
+    def __init__(self, error_code: int, text: str) -> None:
+        super().__init__(text)
+        self.error_code = error_code
+        self.text = text
+
+
+class BatchHeader(NamedTuple):
+    """The fixed fields of a batch, in the order of the wire (KIP-98). Timestamps are milliseconds since 1970."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, prefix included."""
+        return self.length + _LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch's last record."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence, which goes on at 0 after 2^31 - 1; -1 when the batch has none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+
+    @property
+    def compression(self) -> int:
+        """The codec's number, see `compression`."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+
+def parse_batch(view: memoryview, position: int = 0) -> BatchHeader:
+    """The header of the batch that starts at `position`; the whole batch must lie inside `view`.
+
+    Raises:
+        MalformedBatch: cut short, a length that cannot be, or another magic than 2.
+    """
+    left = len(view) - position
+    if position < 0 or left < HEADER_BYTES:
+        raise MalformedBatch(f"record batch at byte {position}: {left} bytes left, a header takes {HEADER_BYTES}")
+    header = BatchHeader._make(_HEADER.unpack_from(view, position))
+    if header.magic != 2:
+        raise MalformedBatch(f"record batch at byte {position}: magic {header.magic}, only 2 is known")
+    if not HEADER_BYTES <= header.length + _LENGTH_END <= left:
+        raise MalformedBatch(
+            f"record batch at byte {position}: declares {header.length + _LENGTH_END} bytes, {left} are there"
+        )
+    return header
+
+
+def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
+    """Accepts the records of one partition of a Produce request, or says why not.
+
+    Exactly one magic-2 batch must fill `view`; rules and error codes follow Kafka's validation of produced records.
+
+    Args:
+        view: the partition's records as received.
+        batch_bytes_max: the topic's `max.message.bytes`.
+
+    Raises:
+        BatchRejected: with the Kafka error code for the answer.
+    """
+    if len(view) <= _MAGIC_AT:
+        raise BatchRejected(
+            INVALID_RECORD if not view else CORRUPT_MESSAGE, f"expected one record batch, got {len(view)} bytes"
+        )
+    magic = view[_MAGIC_AT]
+    if magic != 2:
+        raise BatchRejected(UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic} is not supported: send format 2")
+    try:
+        header = parse_batch(view)
+    except MalformedBatch as error:
+        raise BatchRejected(CORRUPT_MESSAGE, str(error)) from None
+    size = header.length + _LENGTH_END
+    if size > batch_bytes_max:
+        raise BatchRejected(
+            MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes, max.message.bytes allows {batch_bytes_max}: send smaller batches",
+        )
+    if size != len(view):
+        raise BatchRejected(
+            INVALID_RECORD, f"{len(view) - size} bytes follow the record batch: send one batch for each partition"
+        )
+    crc = crc32c(view[_CRC_FROM:])
+    if crc != header.crc:
+        raise BatchRejected(CORRUPT_MESSAGE, f"CRC-32C is {crc:08x}, the header says {header.crc:08x}")
+    _check_fields(header)
+    return header
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise BatchRejected(INVALID_RECORD, f"base offset is {header.base_offset}: a producer sends 0")
+    count = header.records_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise BatchRejected(
+            INVALID_RECORD,
+            f"{count} records with last offset delta {header.last_offset_delta}: expected at least one, without gaps",
+        )
+    attributes = header.attributes
+    if attributes & _COMPRESSION_MASK > 4:
+        raise BatchRejected(
+            UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {attributes & _COMPRESSION_MASK} is unknown: use 0 to 4"
+        )
+    if attributes & _LOG_APPEND_TIME:
+        raise BatchRejected(INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
+    if attributes & _CONTROL:
+        raise BatchRejected(INVALID_RECORD, "control batches are written by the broker: send data batches")
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise BatchRejected(
+            INVALID_RECORD,
+            f"producer {header.producer_id} sent base sequence {header.base_sequence}: 0 or more expected",
+        )
+
+
+def patched_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch's first 16 bytes at its place in the log; the rest, `view[16:]`, stays as it is."""
+    return _PREFIX.pack(base_offset, header.length, leader_epoch)
+
+
+def with_log_append_time(view: memoryview, now_ms: int) -> bytes:
+    """A copy of the batch that fills `view`, stamped with the broker's time: attribute bit, max timestamp and CRC.
+
+    The base timestamp and the records' deltas stay: readers take the max timestamp for every record of such a batch.
+    """
+    (attributes,) = _ATTRIBUTES.unpack_from(view, _CRC_FROM)
+    stamped = b"".join(
+        (
+            _ATTRIBUTES.pack(attributes | _LOG_APPEND_TIME),
+            view[_CRC_FROM + 2 : _MAX_TIMESTAMP_AT],
+            _TIMESTAMP.pack(now_ms),
+        )
+    )
+    crc = crc32c(view[_MAX_TIMESTAMP_END:], crc32c(stamped))
+    return b"".join((view[:_CRC_AT], _CRC.pack(crc), stamped, view[_MAX_TIMESTAMP_END:]))
