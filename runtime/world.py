@@ -15,6 +15,7 @@ from __future__ import annotations
 import random  # noqa: TID251 - the type only
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -147,6 +148,15 @@ class Durability(Enum):
     """In the page cache: survives the process only. For tests and disposable brokers."""
 
 
+@dataclass(slots=True)
+class CommitCounts:
+    """What an environment has committed since it was opened; for metrics."""
+
+    groups: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+
+
 class Environment(Protocol):
     """One LMDB environment with its commit queue.
 
@@ -155,6 +165,7 @@ class Environment(Protocol):
 
     databases: dict[str, Any]
     """LMDB handles of the named databases that were asked for at opening."""
+    counts: CommitCounts
 
     def read(self) -> AbstractContextManager[Any]:
         """A read transaction with `buffers=True`: memoryviews are valid inside the block only.

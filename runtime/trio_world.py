@@ -1,0 +1,146 @@
+"""The production world: Trio's clock and threads, real sockets, LMDB on disk, the system's entropy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import trio
+
+from gnomon.runtime.commit import CommitQueue, sync_directory
+from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.world import Clock, DirectoryTaken, Disk, Durability, Network
+
+T = TypeVar("T")
+
+
+class TrioClock:
+    """`Clock` on the Trio run: `monotonic` is `trio.current_time`, so it agrees with Trio's own deadlines."""
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return trio.current_time()
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        await trio.sleep(seconds)
+
+
+class TrioDisk:
+    """`Disk` on the file system."""
+
+    def __init__(self, crash: Callable[[BaseException], None]) -> None:
+        self._crash = crash
+        self._environments: list[CommitQueue] = []
+
+    @contextmanager
+    def lock(self, directory: Path) -> Iterator[None]:
+        """See `Disk.lock`: an flock on `LOCK`, which the kernel frees however the process ends."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with open(directory / "LOCK", "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise DirectoryTaken(
+                    f"data directory {directory} is in use by process {holder}: stop it or choose another --data-dir"
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def open_environment(
+        self, path: Path, *, databases: Sequence[str], map_bytes: int, durability: Durability
+    ) -> CommitQueue:
+        """See `Disk.open_environment`; an environment that its node leaves open is closed with the world."""
+        environment = CommitQueue(
+            path,
+            databases=databases,
+            map_bytes=map_bytes,
+            durability=durability,
+            token=trio.lowlevel.current_trio_token(),
+            crash=self._crash,
+        )
+        self._environments.append(environment)
+        return environment
+
+    def read_file(self, path: Path) -> bytes | None:
+        """See `Disk.read_file`."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        """See `Disk.write_file`."""
+        temporary = path.with_name(path.name + ".new")
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+
+    def close(self) -> None:
+        """Closes every environment that is still open."""
+        for environment in self._environments:
+            environment.close()
+
+
+class TrioWorld:
+    """The production `World`; made by `open_trio_world`."""
+
+    def __init__(self, network: Network, disk: Disk, clock: Clock) -> None:
+        self.network = network
+        self.disk = disk
+        self.clock = clock
+
+    def random(self, name: str) -> random.Random:
+        """See `World.random`: seeded from the system's entropy, whatever the name."""
+        return random.Random()
+
+    def blocking(self, call: Callable[..., T], *args: object) -> Awaitable[T]:
+        """See `World.blocking`."""
+        return trio.to_thread.run_sync(call, *args)
+
+
+async def _stop_with(error: BaseException) -> NoReturn:
+    raise error
+
+
+def _warn_on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@asynccontextmanager
+async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> AsyncIterator[TrioWorld]:
+    """The world of one process: sockets are served while the block lasts.
+
+    A bug in a node's callback cancels the block and is raised from it, as Trio does for a task (in an ExceptionGroup).
+
+    Args:
+        warn: takes what the world has to say for the log, such as that it ran out of file descriptors.
+    """
+    async with trio.open_nursery() as nursery:
+        clock = TrioClock()
+        loop = SocketLoop(clock, warn)
+        disk = TrioDisk(crash=lambda error: nursery.start_soon(_stop_with, error))
+        nursery.start_soon(loop.run)
+        try:
+            yield TrioWorld(loop, disk, clock)
+        finally:
+            disk.close()
+            nursery.cancel_scope.cancel()
