@@ -1,0 +1,137 @@
+"""The table of what the broker serves: API keys, their versions and their message classes.
+
+1. A key is advertised only when it is served; the versions of an entry are those of its request class.
+2. Produce alone is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum as a broker
+   without compression); 0 to 2 are answered with UNSUPPORTED_VERSION.
+3. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from gnomon.wire.kafka.messages import (
+    cluster,
+    configs,
+    fetch,
+    group,
+    group_admin,
+    offsets,
+    positions,
+    produce,
+    topics,
+)
+from gnomon.wire.kafka.schema import Message
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys, by Kafka's names."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served key. `min_version` is what is advertised; `request.VERSIONS` is what can be decoded."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    flexible_since: int
+    request: type[Message]
+    response: type[Message]
+
+    def serves(self, version: int) -> bool:
+        """Whether a request of this version can be decoded and answered."""
+        first, last = self.request.VERSIONS
+        return first <= version <= last
+
+
+def _api(key: ApiKey, request: type[Message], response: type[Message]) -> Api:
+    first, last = request.VERSIONS
+    advertised_from = 0 if key is ApiKey.PRODUCE else first
+    return Api(key, advertised_from, last, request.FLEXIBLE, request, response)
+
+
+APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
+        _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
+        _api(ApiKey.LIST_OFFSETS, positions.ListOffsetsRequest, positions.ListOffsetsResponse),
+        _api(ApiKey.METADATA, cluster.MetadataRequest, cluster.MetadataResponse),
+        _api(ApiKey.OFFSET_COMMIT, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse),
+        _api(ApiKey.OFFSET_FETCH, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse),
+        _api(ApiKey.FIND_COORDINATOR, group.FindCoordinatorRequest, group.FindCoordinatorResponse),
+        _api(ApiKey.JOIN_GROUP, group.JoinGroupRequest, group.JoinGroupResponse),
+        _api(ApiKey.HEARTBEAT, group.HeartbeatRequest, group.HeartbeatResponse),
+        _api(ApiKey.LEAVE_GROUP, group.LeaveGroupRequest, group.LeaveGroupResponse),
+        _api(ApiKey.SYNC_GROUP, group.SyncGroupRequest, group.SyncGroupResponse),
+        _api(ApiKey.DESCRIBE_GROUPS, group_admin.DescribeGroupsRequest, group_admin.DescribeGroupsResponse),
+        _api(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest, group_admin.ListGroupsResponse),
+        _api(ApiKey.API_VERSIONS, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse),
+        _api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+        _api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+        _api(ApiKey.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse),
+        _api(ApiKey.INIT_PRODUCER_ID, produce.InitProducerIdRequest, produce.InitProducerIdResponse),
+        _api(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            positions.OffsetForLeaderEpochRequest,
+            positions.OffsetForLeaderEpochResponse,
+        ),
+        _api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
+        _api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+        _api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+        _api(ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
+        _api(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs.IncrementalAlterConfigsRequest,
+            configs.IncrementalAlterConfigsResponse,
+        ),
+        _api(ApiKey.OFFSET_DELETE, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
+        _api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+    )
+}
+"""Every key that the broker answers, in the order of the keys."""
+
+
+def request_header_version(key: int, version: int) -> int:
+    """The version of the header before a request: 2 where the request is flexible, else 1.
+
+    For keys that are not served the answer is 1, so that their correlation id can still be read.
+    """
+    api = APIS.get(key)  # type: ignore[call-overload]  # an IntEnum key is found by its number
+    return 2 if api is not None and version >= api.flexible_since else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """The version of the header before a response: 1 where the response is flexible, but 0 for ApiVersions."""
+    if key == ApiKey.API_VERSIONS:
+        return 0
+    return request_header_version(key, version) - 1
