@@ -1,0 +1,132 @@
+"""Structured logs: JSON lines where a machine reads, coloured text on a terminal.
+
+A node is given its logger and binds its own fields; nothing here is global, so several nodes of one process may log
+differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), a large
+share of a broker's start, so it is imported when the first event is written: write none before `ready`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TextIO
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+FORMATS = ("auto", "json", "console")
+
+
+class Logger(Protocol):
+    """What nodes log to: a short lower-case event, and fields."""
+
+    def bind(self, **fields: object) -> Logger:
+        """A logger that adds these fields to every event."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """For those who look into gnomon itself."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Something an operator expects to read: started, rolled, elected."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Works, but somebody should look."""
+
+    def error(self, event: str, **fields: object) -> None:
+        """Something asked for was not done."""
+
+    def exception(self, event: str, **fields: object) -> None:
+        """`error` with the traceback of the exception being handled."""
+
+
+class SilentLogger:
+    """Writes nothing."""
+
+    def bind(self, **fields: object) -> Logger:
+        """See `Logger.bind`."""
+        return self
+
+    def debug(self, event: str, **fields: object) -> None:
+        """See `Logger.debug`."""
+
+    info = warning = error = exception = debug
+
+
+class _Output:
+    """One stream with its level and format, and the structlog logger once there is one."""
+
+    def __init__(self, level: int, format: str, stream: TextIO) -> None:
+        self.level = level
+        self._format = format
+        self._stream = stream
+        self._logger: Any = None
+
+    def write(self, method: str, event: str, fields: dict[str, object]) -> None:
+        if self._logger is None:
+            self._logger = self._open()
+        getattr(self._logger, method)(event, **fields)
+
+    def _open(self) -> Any:
+        import structlog
+
+        terminal = self._stream.isatty()
+        console = self._format == "console" or (self._format == "auto" and terminal)
+        processors: list[Any] = [
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=not console),
+        ]
+        if console:
+            plain = structlog.dev.plain_traceback
+            processors.append(structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain))
+        else:
+            processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        return structlog.wrap_logger(
+            structlog.PrintLogger(self._stream),
+            processors=processors,
+            wrapper_class=structlog.make_filtering_bound_logger(self.level),
+            context_class=dict,
+        )
+
+
+class StreamLogger:
+    """A `Logger` on one stream; made by `configure_logs`."""
+
+    def __init__(self, output: _Output, fields: dict[str, object]) -> None:
+        self._output = output
+        self._fields = fields
+
+    def bind(self, **fields: object) -> Logger:
+        """See `Logger.bind`."""
+        return StreamLogger(self._output, self._fields | fields)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """See `Logger.debug`."""
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """See `Logger.info`."""
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """See `Logger.warning`."""
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """See `Logger.error`."""
+        self._write("error", event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """See `Logger.exception`."""
+        self._write("error", event, {"exc_info": True} | fields)
+
+    def _write(self, method: str, event: str, fields: dict[str, object]) -> None:
+        if LEVELS[method] >= self._output.level:
+            self._output.write(method, event, self._fields | fields)
+
+
+def configure_logs(level: str, format: str, stream: TextIO) -> Logger:
+    """A logger that writes events of `level` and above to `stream`.
+
+    Args:
+        level: a key of LEVELS.
+        format: one of FORMATS; `auto` is `console` on a terminal and `json` elsewhere.
+        stream: standard error in production; data goes to standard output.
+    """
+    assert format in FORMATS, f"log format {format!r} is none of {FORMATS}"
+    return StreamLogger(_Output(LEVELS[level], format, stream), {})

@@ -1,0 +1,160 @@
+"""What a node counts, one object per node, as plain numbers on the hot path.
+
+`metrics.produce_bytes += n` costs 0.03 µs where a prometheus_client counter costs 0.5–1 µs and its import 85 ms; so
+prometheus_client is imported and fed when somebody scrapes. Count per batch or request, never per record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gnomon.runtime.world import CommitCounts
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# attribute → (metric name without prefix and suffix, help)
+COUNTERS = {
+    "produce_bytes": ("produce_bytes", "Bytes of record batches accepted"),
+    "produce_batches": ("produce_batches", "Record batches accepted"),
+    "fetch_bytes": ("fetch_bytes", "Bytes of record batches sent to consumers"),
+    "fetch_batches": ("fetch_batches", "Record batches sent to consumers"),
+    "entries_added": ("entries_added", "Entries stored on the bookie"),
+    "entries_read": ("entries_read", "Entries read from the bookie"),
+    "entries_collected": ("entries_collected", "Entries deleted by garbage collection"),
+    "connections_accepted": ("connections_accepted", "Kafka connections accepted since the start"),
+    "connections_refused": ("connections_refused", "Kafka connections closed at once because of connections_max"),
+    "reading_paused": ("reading_paused", "Times a connection was not read from because its requests wait in memory"),
+}
+GAUGES = {
+    "connections": ("connections", "Kafka connections open"),
+    "request_queue_bytes": ("request_queue_bytes", "Bytes of requests received and not yet answered"),
+    "waiting_fetches": ("waiting_fetches", "Fetches that wait for data"),
+    "durability_synced": ("durability_synced", "1 where an acknowledgement means disk, 0 with durability none"),
+}
+
+
+class Histogram:
+    """Counts by upper bound in seconds; observing costs about 0.3 µs."""
+
+    __slots__ = ("counts", "sum_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS_BOUNDS) + 1)
+        self.sum_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one event that took `seconds`."""
+        self.counts[bisect_left(SECONDS_BOUNDS, seconds)] += 1
+        self.sum_seconds += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts by bound, as Prometheus wants them."""
+        total, buckets = 0, []
+        for bound, count in zip([*map(str, SECONDS_BOUNDS), "+Inf"], self.counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        return buckets
+
+
+class Metrics:
+    """One node's numbers: add to the attributes, name further ones with `watch`, export with `render`."""
+
+    def __init__(self) -> None:
+        self.produce_bytes = 0
+        self.produce_batches = 0
+        self.fetch_bytes = 0
+        self.fetch_batches = 0
+        self.entries_added = 0
+        self.entries_read = 0
+        self.entries_collected = 0
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.reading_paused = 0
+        self.connections = 0
+        self.request_queue_bytes = 0
+        self.waiting_fetches = 0
+        self.durability_synced = 1
+        self.request_seconds: dict[str, Histogram] = defaultdict(Histogram)
+        """By API; a request's count is its histogram's, so keep the Histogram where the API is dispatched."""
+        self.errors: dict[tuple[str, str], int] = defaultdict(int)
+        """By API and error name, as answered to clients."""
+        self.commits: dict[str, CommitCounts] = {}
+        """By environment: `metrics.commits["bookie"] = environment.counts`."""
+        self._watched: list[tuple[str, str, Callable[[], float]]] = []
+        self._registry: CollectorRegistry | None = None
+
+    def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Exports `gnomon_<name>` as a gauge that is read when scraped, such as the size of a file."""
+        self._watched.append((name, help, read))
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """This node's own prometheus_client registry; the first use imports prometheus_client (85 ms)."""
+        if self._registry is None:
+            from prometheus_client import CollectorRegistry
+
+            self._registry = CollectorRegistry(auto_describe=False)
+            self._registry.register(self)
+        return self._registry
+
+    def render(self) -> tuple[bytes, str]:
+        """The page for `/metrics` and its content type."""
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def describe(self) -> list[Metric]:
+        """For the registry, which otherwise would collect to learn the names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry: every number as of now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for attribute, (name, help) in COUNTERS.items():
+            yield CounterMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
+        for attribute, (name, help) in GAUGES.items():
+            yield GaugeMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
+        for name, help, read in self._watched:
+            yield GaugeMetricFamily(f"gnomon_{name}", help, value=read())
+        yield from self._collect_requests()
+        yield from self._collect_commits()
+
+    def _collect_requests(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        requests: Any = CounterMetricFamily("gnomon_requests", "Kafka requests answered", labels=["api"])
+        seconds: Any = HistogramMetricFamily(
+            "gnomon_request_seconds", "From the whole request received to its answer written", labels=["api"]
+        )
+        for api, histogram in sorted(self.request_seconds.items()):
+            buckets = histogram.buckets()
+            requests.add_metric([api], buckets[-1][1])
+            seconds.add_metric([api], buckets=buckets, sum_value=histogram.sum_seconds)
+        errors: Any = CounterMetricFamily("gnomon_errors", "Errors answered to Kafka clients", labels=["api", "error"])
+        for labels, count in sorted(self.errors.items()):
+            errors.add_metric(labels, count)
+        yield from (requests, seconds, errors)
+
+    def _collect_commits(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        groups: Any = CounterMetricFamily("gnomon_commit_groups", "Transactions committed", labels=["environment"])
+        operations: Any = CounterMetricFamily(
+            "gnomon_commit_operations", "Operations in those transactions", labels=["environment"]
+        )
+        seconds: Any = CounterMetricFamily(
+            "gnomon_commit_seconds", "Time spent in those transactions", labels=["environment"]
+        )
+        for environment, counts in sorted(self.commits.items()):
+            groups.add_metric([environment], counts.groups)
+            operations.add_metric([environment], counts.operations)
+            seconds.add_metric([environment], counts.seconds)
+        yield from (groups, operations, seconds)
