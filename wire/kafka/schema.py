@@ -254,21 +254,23 @@ class _Source:
     def reader(self) -> Reader:
         """read(view, at) -> (struct, position after it)."""
         body = [f"it = {self.bind(object.__new__)}({self.bind(self.cls)})", *self.lines]
-        return cast("Reader", self._compile("view, at", body, "view, at", "return it, at"))
+        return cast(
+            "Reader", self._compile("view, at", body, f"{self.bind(_UNREADABLE)} as error", "at", "return it, at")
+        )
 
     def writer(self) -> Writer:
         """write(out, struct)."""
-        return cast("Writer", self._compile("out, it", self.lines, "out, 0", "return None"))
+        return cast("Writer", self._compile("out, it", self.lines, f"{self.bind(_UNWRITABLE)} as error", "0", "return"))
 
-    def _compile(self, parameters: str, body: list[str], place: str, result: str) -> Any:
-        fault, wrong, steps = self.bind(Fault), self.bind(_WRONG), self.bind(tuple(self.steps))
+    def _compile(self, parameters: str, body: list[str], wrong: str, at: str, result: str) -> Any:
+        fault, steps = self.bind(Fault), self.bind(tuple(self.steps))
         lines = [
             f"def run({parameters}):",
             "    try:",
             "        step = 0",
             *(f"        {line}" for line in body),
             f"    except {fault} as fault: raise fault.inside({steps}[step]) from None",
-            f"    except {wrong} as error: raise {self.bind(_fault)}(error, {place}, {steps}[step]) from None",
+            f"    except {wrong}: raise {self.bind(_fault)}(error, {at}, {steps}[step]) from None",
             f"    {result}",
         ]
         where = f"<{self.cls.__name__} v{self.version}>"
@@ -276,14 +278,14 @@ class _Source:
         return self.names["run"]
 
 
-_WRONG = (struct_error, IndexError, UnicodeError, AttributeError, TypeError)
-"""What a reader or writer raises for a value it cannot read or write."""
+_UNREADABLE = (struct_error, IndexError, UnicodeError)
+_UNWRITABLE = (struct_error, UnicodeError, AttributeError, TypeError)
 
 
-def _fault(error: Exception, data: Buffer, at: int, step: str) -> Fault:
-    if isinstance(data, memoryview) and isinstance(error, struct_error | IndexError):
-        return Fault(f"cut short, {max(0, len(data) - at)} bytes are left", at).inside(step)
-    return Fault(str(error), at).inside(step)
+def _fault(error: Exception, at: int, step: str) -> Fault:
+    # `struct` and indexing raise for one reason when reading: the view ends too early.
+    why = "cut short" if isinstance(error, IndexError) or "unpack_from" in str(error) else str(error)
+    return Fault(why, at).inside(step)
 
 
 def _add_fixed(reading: _Source, writing: _Source, group: list[Field]) -> None:
@@ -347,8 +349,8 @@ def _read_tag(view: memoryview, at: int, it: Struct, name: str, read: Reader) ->
         value, end = read(view, at)
     except Fault as fault:
         raise fault.inside(name) from None
-    except _WRONG as error:
-        raise _fault(error, view, at, name) from None
+    except _UNREADABLE as error:
+        raise _fault(error, at, name) from None
     if end != len(view):
         raise Fault(f"ends {len(view) - end} bytes before the size of its tag", end).inside(name)
     setattr(it, name, value)
@@ -364,8 +366,8 @@ def _write_tagged(out: bytearray, it: Struct, writers: list[tuple[int, str, Any,
                 write(said[-1][1], value)
             except Fault as fault:
                 raise fault.inside(name) from None
-            except _WRONG as error:
-                raise _fault(error, b"", 0, name) from None
+            except _UNWRITABLE as error:
+                raise _fault(error, 0, name) from None
     primitives.write_uvarint(out, len(said))
     for tag, content in said:
         primitives.write_uvarint(out, tag)

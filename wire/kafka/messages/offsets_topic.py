@@ -1,8 +1,11 @@
-"""Records of `__consumer_offsets`, as Kafka writes them."""
+"""Records of `__consumer_offsets`, as Kafka writes them: keys and values stand behind their version as int16.
+
+Write them with `schema.encode_prefixed`, read values with `schema.decode_prefixed` and keys with `decode_key`.
+"""
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, int32, int64, octets, string
+from gnomon.wire.kafka.schema import Buffer, Message, Struct, array, decode_prefixed, int32, int64, octets, string
 
 
 class OffsetCommitKey(Message, versions=(0, 1)):
@@ -49,3 +52,17 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
     leader: str | None = string.nullable()
     current_state_timestamp: int = int64(since=2, default=-1)
     members: list[MemberMetadata] = array(MemberMetadata)
+
+
+def decode_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key of a record, or None where its version belongs to a kind of record that is none of ours.
+
+    Raises:
+        MalformedMessage: a key of one of our versions that is damaged.
+    """
+    version = int.from_bytes(buffer[:2], "big")
+    if version <= OffsetCommitKey.VERSIONS[1]:
+        return decode_prefixed(OffsetCommitKey, buffer)[0]
+    if version == GroupMetadataKey.VERSIONS[0]:
+        return decode_prefixed(GroupMetadataKey, buffer)[0]
+    return None

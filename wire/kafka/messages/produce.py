@@ -89,7 +89,7 @@ class InitProducerIdRequest(Message, key=22, versions=(0, 6), flexible=2):
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(since=3, default=-1, essential=True)
     producer_epoch: int = int16(since=3, default=-1, essential=True)
-    enable2pc: bool = boolean(since=6, essential=True)
+    enable2_pc: bool = boolean(since=6, essential=True)
     keep_prepared_txn: bool = boolean(since=6, essential=True)
 
 
