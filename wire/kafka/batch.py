@@ -14,20 +14,24 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
+from gnomon.wire.kafka.errors import ErrorCode
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+"""The layout of `BatchHeader` on the wire."""
 _PREFIX: Final = Struct(">qii")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _TIMESTAMP: Final = Struct(">q")
 
-HEADER_BYTES: Final = _HEADER.size
+HEADER_BYTES: Final = HEADER.size
 """Size of the header; the records follow."""
 PREFIX_BYTES: Final = 16
 """Bytes that `patched_prefix` replaces."""
 _LENGTH_END: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
-_CRC_FROM: Final = 21
+CRC_FROM: Final = 21
+"""The checksum covers the batch from here to its end."""
 _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 
@@ -39,14 +43,6 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 NO_PRODUCER_ID: Final = -1
 
-# Kafka's error codes that a produced batch can earn.
-CORRUPT_MESSAGE: Final = 2
-MESSAGE_TOO_LARGE: Final = 10
-INVALID_TIMESTAMP: Final = 32
-UNSUPPORTED_FOR_MESSAGE_FORMAT: Final = 43
-UNSUPPORTED_COMPRESSION_TYPE: Final = 76
-INVALID_RECORD: Final = 87
-
 
 class MalformedBatch(Exception):
     """The bytes are no record batch; the text says what was expected and where."""
@@ -56,11 +52,11 @@ class BatchRejected(Exception):
     """A produced batch must not be appended.
 
     Args:
-        error_code: Kafka's error code for the partition's answer.
+        error_code: for the partition's answer.
         text: what is wrong and what the producer has to send instead.
     """
 
-    def __init__(self, error_code: int, text: str) -> None:
+    def __init__(self, error_code: ErrorCode, text: str) -> None:
         super().__init__(text)
         self.error_code = error_code
         self.text = text
@@ -135,7 +131,7 @@ def parse_batch(view: memoryview, position: int = 0) -> BatchHeader:
     left = len(view) - position
     if position < 0 or left < HEADER_BYTES:
         raise MalformedBatch(f"record batch at byte {position}: {left} bytes left, a header takes {HEADER_BYTES}")
-    header = BatchHeader._make(_HEADER.unpack_from(view, position))
+    header = BatchHeader._make(HEADER.unpack_from(view, position))
     if header.magic != 2:
         raise MalformedBatch(f"record batch at byte {position}: magic {header.magic}, only 2 is known")
     if not HEADER_BYTES <= header.length + _LENGTH_END <= left:
@@ -159,53 +155,58 @@ def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
     """
     if len(view) <= _MAGIC_AT:
         raise BatchRejected(
-            INVALID_RECORD if not view else CORRUPT_MESSAGE, f"expected one record batch, got {len(view)} bytes"
+            ErrorCode.INVALID_RECORD if not view else ErrorCode.CORRUPT_MESSAGE,
+            f"expected one record batch, got {len(view)} bytes",
         )
     magic = view[_MAGIC_AT]
     if magic != 2:
-        raise BatchRejected(UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic} is not supported: send format 2")
+        raise BatchRejected(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic} is not supported: send format 2"
+        )
     try:
         header = parse_batch(view)
     except MalformedBatch as error:
-        raise BatchRejected(CORRUPT_MESSAGE, str(error)) from None
+        raise BatchRejected(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     size = header.length + _LENGTH_END
     if size > batch_bytes_max:
         raise BatchRejected(
-            MESSAGE_TOO_LARGE,
+            ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {size} bytes, max.message.bytes allows {batch_bytes_max}: send smaller batches",
         )
     if size != len(view):
         raise BatchRejected(
-            INVALID_RECORD, f"{len(view) - size} bytes follow the record batch: send one batch for each partition"
+            ErrorCode.INVALID_RECORD,
+            f"{len(view) - size} bytes follow the record batch: send one batch for each partition",
         )
-    crc = crc32c(view[_CRC_FROM:])
+    crc = crc32c(view[CRC_FROM:])
     if crc != header.crc:
-        raise BatchRejected(CORRUPT_MESSAGE, f"CRC-32C is {crc:08x}, the header says {header.crc:08x}")
+        raise BatchRejected(ErrorCode.CORRUPT_MESSAGE, f"CRC-32C is {crc:08x}, the header says {header.crc:08x}")
     _check_fields(header)
     return header
 
 
 def _check_fields(header: BatchHeader) -> None:
     if header.base_offset != 0:
-        raise BatchRejected(INVALID_RECORD, f"base offset is {header.base_offset}: a producer sends 0")
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}: a producer sends 0")
     count = header.records_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise BatchRejected(
-            INVALID_RECORD,
+            ErrorCode.INVALID_RECORD,
             f"{count} records with last offset delta {header.last_offset_delta}: expected at least one, without gaps",
         )
     attributes = header.attributes
     if attributes & _COMPRESSION_MASK > 4:
         raise BatchRejected(
-            UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {attributes & _COMPRESSION_MASK} is unknown: use 0 to 4"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression codec {attributes & _COMPRESSION_MASK} is unknown: use 0 to 4",
         )
     if attributes & _LOG_APPEND_TIME:
-        raise BatchRejected(INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
+        raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
     if attributes & _CONTROL:
-        raise BatchRejected(INVALID_RECORD, "control batches are written by the broker: send data batches")
+        raise BatchRejected(ErrorCode.INVALID_RECORD, "control batches are written by the broker: send data batches")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise BatchRejected(
-            INVALID_RECORD,
+            ErrorCode.INVALID_RECORD,
             f"producer {header.producer_id} sent base sequence {header.base_sequence}: 0 or more expected",
         )
 
@@ -220,11 +221,11 @@ def with_log_append_time(view: memoryview, now_ms: int) -> bytes:
 
     The base timestamp and the records' deltas stay: readers take the max timestamp for every record of such a batch.
     """
-    (attributes,) = _ATTRIBUTES.unpack_from(view, _CRC_FROM)
+    (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_FROM)
     stamped = b"".join(
         (
             _ATTRIBUTES.pack(attributes | _LOG_APPEND_TIME),
-            view[_CRC_FROM + 2 : _MAX_TIMESTAMP_AT],
+            view[CRC_FROM + 2 : _MAX_TIMESTAMP_AT],
             _TIMESTAMP.pack(now_ms),
         )
     )

@@ -1,0 +1,219 @@
+"""The records inside a batch: read where a feature needs them, written for the broker's own topics and for clients.
+
+1. A batch yields exactly as many records as its header says, and they fill it exactly; anything else is
+   `MalformedBatch`. The checksum is not looked at: `batch.check_produced` did that when the batch came in.
+2. No length or count inside a record is believed before it was compared with the bytes that are there.
+3. Decompressing is bounded (see `compression`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from gnomon.wire.kafka.batch import CRC_FROM, HEADER, HEADER_BYTES, MalformedBatch, parse_batch
+from gnomon.wire.kafka.compression import Codec, compress, decompress
+
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_VARINT_BYTES_MAX: Final = 10
+_NULL: Final = b"\x01"
+"""The varint -1."""
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record; offset and timestamp (milliseconds) are counted from the batch's base."""
+
+    offset_delta: int = 0
+    timestamp_delta: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[Header, ...] = ()
+
+
+def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
+    """The records of the batch at the start of the view, in order.
+
+    Args:
+        batch_view: a whole batch.
+        bytes_max: the most bytes its records may decompress to.
+
+    Raises:
+        MalformedBatch: header or records are not what they say.
+        TooLarge: the records decompress to more than `bytes_max` bytes.
+        CorruptData: the records do not decompress.
+    """
+    header = parse_batch(batch_view)
+    data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
+    if header.records_count < 0:
+        raise MalformedBatch(f"record batch declares {header.records_count} records")
+    position = 0
+    for index in range(header.records_count):
+        try:
+            record, position = _read_record(data, position)
+        except IndexError:
+            raise MalformedBatch(
+                f"record {index} of {header.records_count} reaches beyond the {len(data)} bytes of records"
+            ) from None
+        except UnicodeDecodeError:
+            raise MalformedBatch(
+                f"record {index} of {header.records_count} has a header key that is not UTF-8"
+            ) from None
+        yield record
+    if position != len(data):
+        raise MalformedBatch(f"{len(data) - position} bytes follow the last of {header.records_count} records")
+
+
+def _read_record(data: bytes, position: int) -> tuple[Record, int]:
+    size, position = _read_varint(data, position)
+    stop = position + size
+    if size < 0 or stop > len(data):
+        raise MalformedBatch(f"record at byte {position} declares {size} bytes, {len(data) - position} are left")
+    timestamp_delta, position = _read_varint(data, position + 1)
+    offset_delta, position = _read_varint(data, position)
+    key, position = _read_bytes(data, position)
+    value, position = _read_bytes(data, position)
+    count, position = _read_varint(data, position)
+    if count < 0:
+        raise MalformedBatch(f"record that ends at byte {stop} declares {count} headers")
+    headers: tuple[Header, ...] = ()
+    if count:
+        headers, position = _read_headers(data, position, count)
+    if position != stop:
+        raise MalformedBatch(f"record that ends at byte {stop} by its length ends at byte {position} by its fields")
+    return Record(offset_delta, timestamp_delta, key, value, headers), stop
+
+
+def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+    headers = []
+    for _ in range(count):
+        key, position = _read_bytes(data, position)
+        if key is None:
+            raise MalformedBatch(f"header key before byte {position} is null")
+        value, position = _read_bytes(data, position)
+        headers.append((key.decode(), value))
+    return tuple(headers), position
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = _read_varint(data, position)
+    if size == -1:
+        return None, position
+    stop = position + size
+    if size < 0 or stop > len(data):
+        raise MalformedBatch(f"field at byte {position} declares {size} bytes, {len(data) - position} are left")
+    return data[position:stop], stop
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of at most 64 bits and the position after it; IndexError at the end of the data."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position + 1
+    raise MalformedBatch(f"varint that ends at byte {position} is longer than {_VARINT_BYTES_MAX} bytes")
+
+
+def _varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    compression: int = Codec.NONE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """A whole batch, ready to send or to append.
+
+    Args:
+        records: at least one, offset deltas rising; a producer's start at 0 and have no gaps.
+        base_timestamp: milliseconds since 1970 that the records' deltas count from.
+        base_offset: 0 for a producer.
+        leader_epoch: -1 for a producer.
+        producer_id: with `producer_epoch` and `base_sequence`, of an idempotent producer.
+        compression: one of `Codec`.
+    """
+    assert records, "a batch has at least one record"
+    body = compress(compression, b"".join([_encode_record(record) for record in records]))
+    attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+    head = HEADER.pack(
+        base_offset,
+        HEADER_BYTES - 12 + len(body),
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        records[-1].offset_delta,
+        base_timestamp,
+        base_timestamp + max(record.timestamp_delta for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    crc = crc32c(body, crc32c(head[CRC_FROM:]))
+    return b"".join((head[: CRC_FROM - 4], crc.to_bytes(4, "big"), head[CRC_FROM:], body))
+
+
+def _encode_record(record: Record) -> bytes:
+    offset_delta, timestamp_delta, key, value, headers = record
+    parts = [
+        b"\0",
+        _varint(timestamp_delta),
+        _varint(offset_delta),
+        *_sized(key),
+        *_sized(value),
+        _varint(len(headers)),
+    ]
+    for header_key, header_value in headers:
+        parts += (*_sized(header_key.encode()), *_sized(header_value))
+    body = b"".join(parts)
+    return _varint(len(body)) + body
+
+
+def _sized(field: bytes | None) -> tuple[bytes, bytes]:
+    return (_NULL, b"") if field is None else (_varint(len(field)), field)
+
+
+def find_by_timestamp(batch_view: memoryview, timestamp: int, bytes_max: int) -> tuple[int, int] | None:
+    """The (offset, timestamp) of the batch's first record that is as late as `timestamp`; None when there is none.
+
+    The records of a batch with log append time all have its max timestamp. Offsets count from the base offset in the
+    view, so it has to be the batch as stored.
+
+    Raises:
+        MalformedBatch, TooLarge, CorruptData: as `iterate_records`.
+    """
+    header = parse_batch(batch_view)
+    if header.max_timestamp < timestamp:
+        return None
+    if header.is_log_append_time:
+        return header.base_offset, header.max_timestamp
+    for record in iterate_records(batch_view, bytes_max):
+        if header.base_timestamp + record.timestamp_delta >= timestamp:
+            return header.base_offset + record.offset_delta, header.base_timestamp + record.timestamp_delta
+    return None
