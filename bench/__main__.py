@@ -1,0 +1,113 @@
+"""`python -m bench`: gnomon, its floor and Apache Kafka side by side."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from bench.generator import Generators, Unavailable
+from bench.goal import GOALS, judge
+from bench.picture import draw
+from bench.report import Report, number
+from bench.rounds import Rounds
+from bench.scenario import SCENARIOS, Scenario
+from bench.stage import Scale, Stage
+from bench.summary import Failed, Measured, Outcome, Summary
+from bench.system import systems
+from bench.workspace import Workspace
+
+NAMES = ("gnomon", "floor", "kafka", "kafka-synced")
+ROUNDS, QUICK_ROUNDS = 3, 1
+QUICK = Scale(seconds=0.5, partitions=200)
+
+
+def chosen_systems(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    for name in names:
+        if name not in NAMES:
+            raise click.BadParameter(f"no system is called {name!r}: choose among {', '.join(NAMES)}")
+    return names
+
+
+def end_on_sigterm(number: int, frame: FrameType | None) -> None:
+    """Unwinds like Ctrl-C, so that every server is stopped."""
+    sys.exit(128 + number)
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([scenario.name for scenario in SCENARIOS]), help="Repeatable.")
+@click.option("--systems", "names", default=",".join(NAMES), callback=chosen_systems, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help=f"How often each is measured. [{ROUNDS}; quick {QUICK_ROUNDS}]"
+)
+@click.option("--seconds", type=click.FloatRange(min=0.2), help="How long each load runs. [3; quick 0.5]")
+@click.option("--partitions", type=click.IntRange(min=1), help="For the restart scenario. [5000; quick 200]")
+@click.option("--quick", is_flag=True, help="Tries out the machinery; the figures say little.")
+def main(
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    rounds: int | None,
+    seconds: float | None,
+    partitions: int | None,
+    quick: bool,
+) -> None:
+    """Measures gnomon beside its floor and Apache Kafka; results go to bench/results/.
+
+    Exits with 1 if a measurement failed; skipped ones and missed goals are shown, and fail nothing.
+    """
+    signal.signal(signal.SIGTERM, end_on_sigterm)
+    usual = QUICK if quick else Scale()
+    scale = Scale(seconds or usual.seconds, partitions or usual.partitions)
+    rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
+    scenarios = [scenario for scenario in SCENARIOS if not only or scenario.name in only]
+    workspace, progress = Workspace.make(), Console(stderr=True)
+
+    def announce(number_of_round: int, system: str, scenario: Scenario, outcome: Outcome) -> None:
+        head = f"round {number_of_round + 1}/{rounds}  {system:<12}  {scenario.name:<18}"
+        progress.print(f"{head}{words(scenario, outcome)}", highlight=False, soft_wrap=True)
+
+    summary = Summary()
+    try:
+        generators = Generators.build(workspace.cache)
+        known = systems(workspace.cache)
+        stages = [Stage(known[name], workspace, generators, scale) for name in names]
+        Rounds(stages, scenarios, rounds, announce).run(summary)
+    except Unavailable as reason:
+        raise click.ClickException(str(reason)) from None
+    finally:
+        workspace.remove()
+    verdicts = [judge(goal, summary) for goal in GOALS if not only or goal.scenario in only]
+    finish(Report(scenarios, names, rounds, scale, summary, verdicts), workspace, progress)
+
+
+def words(scenario: Scenario, outcome: Outcome) -> str:
+    if isinstance(outcome, Measured):
+        figures = ((column, outcome.figures[column.figure]) for column in scenario.columns)
+        return ", ".join(f"{column.label} {number(value)} {column.unit}" for column, value in figures)
+    kind = "FAILED" if isinstance(outcome, Failed) else "SKIPPED"
+    return f"{kind}: {outcome.reason}"
+
+
+def finish(report: Report, workspace: Workspace, progress: Console) -> None:
+    """Shows the tables, writes JSON and picture, and says aloud what has no figures."""
+    report.show(Console())
+    written = [report.write_json(workspace.results)]
+    try:
+        draw(report, written[0].with_suffix(".png"))
+        written.append(written[0].with_suffix(".png"))
+    except Unavailable as reason:
+        progress.print(f"SKIPPED picture: {reason}")
+    troubles = report.troubles()
+    for line in troubles:
+        progress.print(line, style="bold red" if line.startswith("FAILED") else "yellow", markup=False, highlight=False)
+    progress.print("written: " + ", ".join(f"bench/results/{path.name}" for path in written), highlight=False)
+    if any(line.startswith("FAILED") for line in troubles):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The goals: ratios of medians within one run, and whether they were reached."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from bench.summary import Summary
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {"≥": operator.ge, "≤": operator.le}
+
+
+class Status(Enum):
+    REACHED = "reached"
+    MISSED = "missed"
+    UNKNOWN = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """gnomon's `figure` of a scenario, divided by that of `peer` if there is one, against a bound."""
+
+    scenario: str
+    figure: str
+    comparison: str
+    bound: float
+    peer: str = ""
+    unit: str = ""
+
+    @property
+    def expression(self) -> str:
+        return f"{self.figure} gnomon ÷ {self.peer}" if self.peer else f"{self.figure} gnomon"
+
+    @property
+    def bound_text(self) -> str:
+        return f"{self.comparison} {self.bound:g}{'×' if self.peer else ' ' + self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    goal: Goal
+    status: Status
+    measured: float | None
+
+
+def judge(goal: Goal, summary: Summary) -> Verdict:
+    """A goal is unknown when either side was not measured in every round."""
+    own = summary.spread(goal.scenario, "gnomon", goal.figure)
+    peer = summary.spread(goal.scenario, goal.peer, goal.figure) if goal.peer else None
+    if own is None or (goal.peer and (peer is None or peer.median == 0)):
+        return Verdict(goal, Status.UNKNOWN, None)
+    measured = own.median / peer.median if peer else own.median
+    reached = COMPARISONS[goal.comparison](measured, goal.bound)
+    return Verdict(goal, Status.REACHED if reached else Status.MISSED, measured)
+
+
+GOALS = (
+    Goal("produce-1k-64k", "rate", "≥", 3, peer="kafka-synced"),
+    Goal("produce-1k-64k", "rate", "≥", 0.8, peer="kafka"),
+    Goal("produce-1k-64k", "rate", "≥", 0.7, peer="floor"),
+    Goal("produce-100b-64k", "rate", "≥", 2.5, peer="kafka-synced"),
+    Goal("produce-100b-64k", "rate", "≥", 0.7, peer="floor"),
+    Goal("unbatched-50x1", "rate", "≥", 8, peer="kafka-synced"),
+    Goal("unbatched-1x100", "rate", "≥", 20, peer="kafka-synced"),
+    Goal("unbatched-1x1", "p50_ms", "≤", 1.3, peer="kafka-synced"),
+    Goal("consume-1k", "rate", "≥", 0.7, peer="kafka"),
+    Goal("end-to-end", "p50_ms", "≤", 1.0, peer="kafka-synced"),
+    Goal("end-to-end", "p99_ms", "≤", 1.0, peer="kafka-synced"),
+    Goal("start-up", "acknowledged_s", "≤", 0.25, peer="kafka"),
+    Goal("memory", "resident_idle_mb", "≤", 0.25, peer="kafka"),
+    Goal("memory", "anonymous_loaded_mb", "≤", 300, unit="MB"),
+    Goal("restart", "ready_s", "≤", 2, unit="s"),
+    Goal("subscribe", "first_message_ms", "≤", 200, unit="ms"),
+    Goal("fan-out", "delivered_percent", "≥", 100, unit="%"),
+)

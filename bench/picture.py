@@ -1,0 +1,60 @@
+"""The picture of a run: a panel for each figure, a bar for each system, with its number and its spread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.generator import Unavailable
+from bench.report import Report, number
+from bench.scenario import Column, Scenario
+from bench.summary import Failed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {"gnomon": "#d97706", "floor": "#a3a3a3", "kafka": "#2563eb", "kafka-synced": "#1e3a8a"}
+PANELS_PER_ROW = 4
+
+
+def draw(report: Report, path: Path) -> None:
+    """Writes a PNG. Raises Unavailable without matplotlib."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise Unavailable("no matplotlib: the picture needs gnomon's dev extra") from None
+    panels = [(scenario, column) for scenario in report.scenarios for column in scenario.columns]
+    rows = -(-len(panels) // PANELS_PER_ROW)
+    figure, axes = pyplot.subplots(rows, PANELS_PER_ROW, figsize=(18, 2.9 * rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (scenario, column) in zip(axes.flat, panels, strict=False):
+        _panel(axis, report, scenario, column)
+    figure.suptitle(f"median of {report.rounds} rounds; lines: minimum to maximum", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def _panel(axis: Axes, report: Report, scenario: Scenario, column: Column) -> None:
+    systems = [name for name in report.systems if name in scenario.systems]
+    for position, system in enumerate(systems):
+        spread = report.summary.spread(scenario.name, system, column.figure)
+        if spread is None:
+            word = "failed" if isinstance(report.summary.trouble(scenario.name, system), Failed) else "skipped"
+            axis.text(0, position, f" {word}", va="center", fontsize=8, color="#b91c1c")
+            continue
+        axis.barh(position, spread.median, color=COLOURS[system])
+        axis.plot([spread.minimum, spread.maximum], [position, position], color="black", linewidth=1)
+        axis.text(max(spread.maximum, spread.median), position, f" {number(spread.median)}", va="center", fontsize=8)
+    axis.set_yticks(range(len(systems)), systems, fontsize=8)
+    axis.invert_yaxis()
+    axis.margins(x=0.22)
+    axis.set_xlim(left=0)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.spines[["top", "right"]].set_visible(False)
+    better = "more" if column.more else "less"
+    axis.set_title(f"{scenario.title}: {column.label}\n{column.unit}, {better} is better", fontsize=8.5)

@@ -1,0 +1,67 @@
+"""Child processes: started apart from the terminal, measured through /proc, and always stopped by their id."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+LOG_TAIL_BYTES = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What /proc/PID/smaps_rollup says, in bytes."""
+
+    resident: int
+    anonymous: int
+
+
+class Process:
+    """A child in a session of its own: Ctrl-C reaches it only through `kill`, which leaving the `with` block calls."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as sink:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all threads so far; the kernel counts in ticks of 10 ms."""
+        after_name = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / CLOCK_TICKS
+
+    def memory(self) -> Memory:
+        kilobytes: dict[str, int] = {}
+        for line in Path(f"/proc/{self._child.pid}/smaps_rollup").read_text().splitlines()[1:]:
+            name, value, *_ = line.split()
+            kilobytes[name] = int(value)
+        return Memory(kilobytes["Rss:"] << 10, kilobytes["Anonymous:"] << 10)
+
+    def log_tail(self) -> str:
+        """The last words of the process, on one line."""
+        return " / ".join(self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").split("\n")).strip(" /")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone; does nothing to one that ended by itself."""
+        if self.alive:
+            self._child.kill()
+        self._child.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()

@@ -1,0 +1,254 @@
+"""The scenarios: what is done to a server, and which figures come out of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.generator import Figures, GeneratorFailed
+from bench.stage import CpuCost, Stage
+
+ALL = ("gnomon", "floor", "kafka", "kafka-synced")
+PEERS = ("gnomon", "kafka", "kafka-synced")
+ONE_OF_EACH = ("gnomon", "kafka")
+"""Where flush.messages changes nothing, Kafka is measured once."""
+
+KIB, MIB = 1 << 10, 1 << 20
+IDLE_SECONDS = 2.0
+UNTIL_ENOUGH = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure with its unit; `more` says whether more of it is better."""
+
+    figure: str
+    label: str
+    unit: str
+    more: bool = False
+
+
+MESSAGES = Column("rate", "messages", "msg/s", more=True)
+REQUESTS = Column("rate", "requests", "req/s", more=True)
+P50 = Column("p50_ms", "p50", "ms")
+P99 = Column("p99_ms", "p99", "ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`measure` runs on a warm server of the round, or (`own_server`) starts and kills its own."""
+
+    name: str
+    title: str
+    systems: tuple[str, ...]
+    columns: tuple[Column, ...]
+    measure: Callable[[Stage], Figures]
+    own_server: bool = False
+
+
+def throughput(figures: Figures, cost: CpuCost) -> dict[str, float]:
+    """Rates, and processor time per operation on both sides; `total` counts a generator's warm-up too."""
+    operations, seconds = figures["operations"], figures["seconds"]
+    if operations <= 0 or seconds <= 0:
+        raise GeneratorFailed("nothing was answered after the warm-up: measure for longer")
+    total = figures.get("total", operations)
+    derived = {
+        "rate": operations / seconds,
+        "megabytes_per_s": figures.get("bytes", 0.0) / seconds / 1e6,
+        "generator_cpu_us": figures["generator_cpu_s"] / total * 1e6,
+        "broker_cpu_us": cost.seconds / total * 1e6,
+    }
+    return {**figures, **derived}
+
+
+def warm_up(stage: Stage) -> Figures:
+    """Lets a JVM compile its hot paths, and any server open its files, before the first scenario counts."""
+    stage.await_leaders("warm-up")
+    topic, seconds = stage.topic(), min(2.0, stage.scale.seconds)
+    if not stage.system.only_produces:
+        filled = _fill(stage, topic, KIB, seconds)
+        stage.rdkafka("consume", stage.server.bootstrap, topic, filled, 30_000)
+    frame = stage.frame(topic, 1, 100)
+    return stage.raw("load", stage.server.installation.port, 10, 5, 0, int(seconds * 1e3), frame)
+
+
+def produce(value_bytes: int, batch_bytes: int) -> Callable[[Stage], Figures]:
+    def measure(stage: Stage) -> Figures:
+        topic, scale = stage.topic(), stage.scale
+        times = (int(scale.warmup_seconds * 1e3), int(scale.seconds * 1e3))
+        arguments = ("produce", stage.server.bootstrap, topic, value_bytes, batch_bytes, *times, UNTIL_ENOUGH)
+        with stage.cpu_cost() as cost:
+            figures = stage.rdkafka(*arguments)
+        return throughput(figures, cost)
+
+    return measure
+
+
+def unbatched(connections: int, in_flight: int) -> Callable[[Stage], Figures]:
+    def measure(stage: Stage) -> Figures:
+        topic, scale = stage.topic(), stage.scale
+        frame = stage.frame(topic, 1, 100)
+        times = (int(scale.warmup_seconds * 1e3), int(scale.seconds * 1e3))
+        with stage.cpu_cost() as cost:
+            figures = stage.raw("load", stage.server.installation.port, connections, in_flight, *times, frame)
+        return throughput(figures, cost)
+
+    return measure
+
+
+def _fill(stage: Stage, topic: str, value_bytes: int, seconds: float) -> int:
+    """Produces for that long in batches of 64 KiB; how many records the topic holds then."""
+    milliseconds = int(seconds * 1e3)
+    filled = stage.rdkafka(
+        "produce", stage.server.bootstrap, topic, value_bytes, 64 * KIB, 0, milliseconds, UNTIL_ENOUGH
+    )
+    return int(filled["total"])
+
+
+def consume(value_bytes: int) -> Callable[[Stage], Figures]:
+    def measure(stage: Stage) -> Figures:
+        topic = stage.topic()
+        filled = _fill(stage, topic, value_bytes, stage.scale.seconds)
+        with stage.cpu_cost() as cost:
+            figures = stage.rdkafka("consume", stage.server.bootstrap, topic, filled, 60_000)
+        return throughput(figures, cost)
+
+    return measure
+
+
+def end_to_end(stage: Stage) -> Figures:
+    topic, rate = stage.topic(), 1_000
+    with stage.cpu_cost() as cost:
+        figures = stage.rdkafka("latency", stage.server.bootstrap, topic, 100, rate, int(rate * stage.scale.seconds))
+    return throughput(figures, cost)
+
+
+def fan_out(stage: Stage) -> Figures:
+    topic, readers, rate = stage.topic(), 200, 200
+    count = int(rate * stage.scale.seconds)
+    frame = stage.frame(topic, 1, KIB)
+    with stage.cpu_cost() as cost:
+        figures = stage.raw("fan", stage.server.installation.port, topic, readers, rate, count, frame)
+    share = figures["operations"] / figures["wanted"]
+    return {**throughput(figures, cost), "delivered_percent": share * 100}
+
+
+def subscribe(stage: Stage) -> Figures:
+    """The group of the round's first subscription pays for the offsets topic; a second one is what is counted."""
+    topic = stage.topic()
+    frame = stage.frame(topic, 1, 100)
+    stage.await_leaders(topic, first_produce=frame)
+    stage.rdkafka("group", stage.server.bootstrap, topic, f"{topic}-first", 30_000)
+    return stage.rdkafka("group", stage.server.bootstrap, topic, f"{topic}-counted", 30_000)
+
+
+def start_up(stage: Stage) -> Figures:
+    """From exec on an empty data directory to the first acknowledged Produce, into a topic that this creates."""
+    with stage.serving(stage.system.install(stage.workspace)) as server:
+        reached = stage.await_leaders("first", first_produce=stage.frame("first", 1, 100))
+        return {"acknowledged_s": reached["acknowledged_at_s"] - server.started_at_seconds}
+
+
+def restart(stage: Stage) -> Figures:
+    """From exec, after SIGKILL, to a leader for every partition and the first acknowledged Produce.
+
+    Every partition holds a record. The directory is filled once a run; each round kills the server and starts again.
+    """
+    topic, partitions = "many", stage.scale.partitions
+    installation = stage.kept.get("restart")
+    if installation is None:
+        installation = stage.system.install(stage.workspace)
+        with stage.serving(installation):
+            _seed_partitions(stage, partitions, topic)
+        stage.kept["restart"] = installation
+    with stage.serving(installation) as server:
+        reached = stage.await_leaders(topic, partitions, stage.frame(topic, 1, 100))
+        started_at = server.started_at_seconds
+        return {
+            "ready_s": reached["ready_at_s"] - started_at,
+            "acknowledged_s": reached["acknowledged_at_s"] - started_at,
+        }
+
+
+def _seed_partitions(stage: Stage, partitions: int, topic: str) -> None:
+    stage.await_leaders("probe")
+    stage.topic(partitions, name=topic)
+    stage.rdkafka("seed", stage.server.bootstrap, topic, partitions, 180_000, timeout_seconds=200)
+
+
+def memory(stage: Stage) -> Figures:
+    """Resident two seconds after the first Produce; anonymous after batches, reads and small requests."""
+    with stage.serving(stage.system.install(stage.workspace)) as server:
+        stage.await_leaders("first", first_produce=stage.frame("first", 1, 100))
+        time.sleep(IDLE_SECONDS)
+        idle = server.process.memory()
+        for scenario in (produce(KIB, 64 * KIB), produce(KIB, MIB), consume(KIB), unbatched(50, 1)):
+            scenario(stage)
+        loaded = server.process.memory()
+    return {
+        "resident_idle_mb": idle.resident / 1e6,
+        "anonymous_idle_mb": idle.anonymous / 1e6,
+        "resident_loaded_mb": loaded.resident / 1e6,
+        "anonymous_loaded_mb": loaded.anonymous / 1e6,
+    }
+
+
+SCENARIOS = (
+    Scenario("produce-1k-64k", "produce 1 KB, 64 KiB batches", ALL, (MESSAGES,), produce(KIB, 64 * KIB)),
+    Scenario("produce-1k-1m", "produce 1 KB, 1 MiB batches", ALL, (MESSAGES,), produce(KIB, MIB)),
+    Scenario("produce-100b-64k", "produce 100 B, 64 KiB batches", ALL, (MESSAGES,), produce(100, 64 * KIB)),
+    Scenario("produce-100b-1m", "produce 100 B, 1 MiB batches", ALL, (MESSAGES,), produce(100, MIB)),
+    Scenario("unbatched-1x1", "unbatched, 1 connection", ALL, (REQUESTS, P50), unbatched(1, 1)),
+    Scenario("unbatched-50x1", "unbatched, 50 connections", ALL, (REQUESTS,), unbatched(50, 1)),
+    Scenario("unbatched-1x100", "unbatched, 100 in flight on one", ALL, (REQUESTS,), unbatched(1, 100)),
+    Scenario("consume-1k", "consume 1 KB", ONE_OF_EACH, (MESSAGES,), consume(KIB)),
+    Scenario("consume-100b", "consume 100 B", ONE_OF_EACH, (MESSAGES,), consume(100)),
+    Scenario("end-to-end", "end to end at 1,000 msg/s", PEERS, (P50, P99), end_to_end),
+    Scenario(
+        "fan-out",
+        "200 raw consumers × 200 msg/s",
+        ONE_OF_EACH,
+        (
+            Column("delivered_percent", "delivered", "%", more=True),
+            P50,
+            P99,
+            Column("broker_cpu_us", "broker CPU per delivery", "µs"),
+        ),
+        fan_out,
+    ),
+    Scenario(
+        "subscribe",
+        "subscribe → first message",
+        ONE_OF_EACH,
+        (Column("first_message_ms", "first message", "ms"),),
+        subscribe,
+    ),
+    Scenario(
+        "start-up",
+        "start → first produce",
+        ALL[:3],
+        (Column("acknowledged_s", "acknowledged after", "s"),),
+        start_up,
+        own_server=True,
+    ),
+    Scenario(
+        "restart",
+        "restart after SIGKILL, many partitions",
+        ONE_OF_EACH,
+        (Column("ready_s", "ready after", "s"), Column("acknowledged_s", "acknowledged after", "s")),
+        restart,
+        own_server=True,
+    ),
+    Scenario(
+        "memory",
+        "memory",
+        ONE_OF_EACH,
+        (
+            Column("resident_idle_mb", "resident when idle", "MB"),
+            Column("anonymous_loaded_mb", "anonymous after load", "MB"),
+        ),
+        memory,
+        own_server=True,
+    ),
+)

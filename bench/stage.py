@@ -1,0 +1,131 @@
+"""What a scenario works with: one system, a server of it, the generators, and how long to measure."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from bench.frame import produce_frame
+from bench.generator import Figures, Generator, GeneratorFailed, Generators
+from bench.process import Process
+from bench.system import Installation, Server, System
+from bench.workspace import Workspace
+
+GRACE_SECONDS = 60
+"""Beyond its measuring time, what a generator may take to connect, drain and report."""
+READY_SECONDS = 180
+ADMIN_SECONDS = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything a run does."""
+
+    seconds: float = 3.0
+    partitions: int = 5_000
+
+    @property
+    def warmup_seconds(self) -> float:
+        return self.seconds / 5
+
+
+class CpuCost:
+    """Processor seconds a server spent within a block; known when the block has ended."""
+
+    seconds = 0.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """The surroundings of a scenario. `kept` holds installations that a scenario wants again in its next round."""
+
+    system: System
+    workspace: Workspace
+    generators: Generators
+    scale: Scale
+    kept: dict[str, Installation] = field(default_factory=dict)
+    _server: Server | None = None
+    _names: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None, "a scenario asks for a server outside `serving`"
+        return self._server
+
+    @property
+    def served(self) -> bool:
+        return self._server is not None and self._server.process.alive
+
+    @contextmanager
+    def serving(self, installation: Installation) -> Iterator[Server]:
+        """A started server of the installation for the block; killed at its end, however it ends."""
+        server = installation.start()
+        with server.process:
+            self._server = server
+            try:
+                yield server
+            finally:
+                self._server = None
+
+    def raw(self, *arguments: object, timeout_seconds: float = GRACE_SECONDS) -> Figures:
+        return self._generate(self.generators.raw, arguments, timeout_seconds)
+
+    def rdkafka(self, *arguments: object, timeout_seconds: float = GRACE_SECONDS) -> Figures:
+        return self._generate(self.generators.rdkafka, arguments, timeout_seconds)
+
+    def _generate(self, generator: Generator, arguments: tuple[object, ...], timeout_seconds: float) -> Figures:
+        process = self.server.process
+        try:
+            return generator.run(
+                *arguments,
+                timeout_seconds=timeout_seconds + self.scale.seconds * 4,
+                server_alive=lambda: process.alive,
+            )
+        except GeneratorFailed as failure:
+            if process.alive:
+                raise
+            raise GeneratorFailed(f"{failure}; the server's last words: {process.log_tail()}") from None
+
+    def frame(self, topic: str, records: int, value_bytes: int) -> Path:
+        """A file with one pre-built Produce request."""
+        path = self.workspace.scratch / f"{topic}.frame"
+        path.write_bytes(produce_frame(topic, records, value_bytes))
+        return path
+
+    def await_leaders(self, topic: str, partitions: int = 1, first_produce: Path | None = None) -> Figures:
+        """Waits until the server answers, leads all partitions and has acknowledged the frame; when each was so."""
+        milliseconds = READY_SECONDS * 1000
+        arguments = ("start", self.server.installation.port, topic, partitions, milliseconds, first_produce or "-")
+        return self.raw(*arguments, timeout_seconds=READY_SECONDS)
+
+    def topic(self, partitions: int = 1, name: str = "") -> str:
+        """A new, empty topic of this server, ready for use; its name, which is invented if none is given."""
+        name = name or f"bench-{next(self._names)}"
+        if not self.system.only_produces:
+            admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
+            new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(self.system.topic_config))
+            for created in admin.create_topics([new], request_timeout=ADMIN_SECONDS).values():
+                created.result()
+        self.await_leaders(name, partitions)
+        return name
+
+    def discard(self) -> None:
+        """Removes the data of servers that are gone, except what is kept."""
+        keep = {installation.data_dir for installation in self.kept.values()}
+        for data_dir in self.workspace.scratch.glob(f"{self.system.name}-*/"):
+            if data_dir not in keep:
+                shutil.rmtree(data_dir)
+
+    @contextmanager
+    def cpu_cost(self) -> Iterator[CpuCost]:
+        process: Process = self.server.process
+        cost, before = CpuCost(), process.cpu_seconds()
+        yield cost
+        if process.alive:
+            cost.seconds = process.cpu_seconds() - before
