@@ -20,6 +20,9 @@ from typing import NewType, Protocol, TypeAlias
 Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
 
+KEY_BYTES_MAX = 500
+"""Longest key in UTF-8 that every backend takes (LMDB's own limit is 511)."""
+
 
 class MetadataError(Exception):
     """The metadata service could not do what was asked; the text says why and what to do."""
@@ -37,8 +40,16 @@ class LeaseNotFound(MetadataError):
     """The lease expired, was revoked, or never was."""
 
 
+class InvalidRequest(MetadataError):
+    """The request breaks a rule of this interface, whatever the store holds; nothing was applied."""
+
+
 class MetadataUnavailable(MetadataError):
     """No answer: whether a write took effect is unknown."""
+
+
+class MetadataFull(MetadataUnavailable):
+    """The store has no room: nothing was applied, for certain, and reads go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +176,10 @@ class Metadata(Protocol):
     ) -> TxnResult:
         """If all comparisons hold applies `then`, else `otherwise`; durable when it returns.
 
+        Within a branch a key may be put once, and not both put and deleted; a Get sees what stands before it.
+
         Raises:
+            InvalidRequest: the branches break the rule above, or a key is empty or longer than `KEY_BYTES_MAX`.
             LeaseNotFound: a Put names a lease that is gone; nothing was applied.
         """
 
@@ -177,7 +191,11 @@ class Metadata(Protocol):
         """
 
     async def lease(self, ttl_seconds: float) -> LeaseId:
-        """Grants a lease that ends `ttl_seconds` after its last keep-alive."""
+        """Grants a lease that ends `ttl_seconds` after its last keep-alive, or later, never earlier.
+
+        Raises:
+            InvalidRequest: `ttl_seconds` is not a positive, finite number.
+        """
 
     async def keep_alive(self, lease: LeaseId) -> None:
         """Renews a lease.
@@ -190,4 +208,8 @@ class Metadata(Protocol):
         """Ends a lease and deletes its keys, in one revision. Idempotent."""
 
     async def compact(self, revision: Revision) -> None:
-        """Forgets the history before `revision`; keys as they stand are kept."""
+        """Forgets the history before `revision`; keys as they stand are kept. Idempotent.
+
+        Raises:
+            InvalidRequest: `revision` has not happened yet.
+        """

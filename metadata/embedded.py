@@ -1,0 +1,305 @@
+"""The metadata store inside this process: the pure state machine on an LMDB environment of the world.
+
+1. One commit is under way at a time; what is asked meanwhile is judged together and becomes the next commit.
+2. The state that reads and watches see is the durable one: a draft is adopted when its commit is reported done.
+3. A request is answered after the commit that holds everything it was judged against, refusals included.
+4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped, and so are all its requests.
+5. After a failed device nothing is written any more, and `run` raises DiskFailed to stop the node.
+6. A watcher owns a position and no buffer: a slow one costs nobody else, and falls out of the history at worst.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import trio
+
+from gnomon.metadata import records
+from gnomon.metadata.client import (
+    Compare,
+    KeyValue,
+    LeaseId,
+    MetadataError,
+    MetadataFull,
+    MetadataUnavailable,
+    Operation,
+    RangeResult,
+    Revision,
+    TxnResult,
+    WatchBatch,
+)
+from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
+from gnomon.metadata.state import HISTORY_REVISIONS, Draft, State
+from gnomon.runtime.world import DiskFailed, DiskFull, Environment, World, WorldError
+
+DATABASES = records.DATABASES
+"""The named databases which the environment has to be opened with; it may hold others beside them."""
+
+# One commit stays short even where thousands of partitions are claimed at once.
+_REQUESTS_PER_COMMIT_MAX = 1000
+_DISK_FULL_RETRY_SECONDS = 1.0
+# A deadline that is closer than the clock's grain would be waited for without any time passing.
+_EXPIRY_GRAIN_SECONDS = 0.001
+
+
+class _Pending:
+    """A request and where its answer goes; the answer comes once."""
+
+    __slots__ = ("answered", "reply", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.reply: Reply = None
+        self.answered = trio.Event()
+
+    def answer(self, reply: Reply) -> None:
+        self.reply = reply
+        self.answered.set()
+
+
+class EmbeddedMetadata:
+    """A `Metadata` in this process; made by `open`, kept alive by `run`."""
+
+    def __init__(self, world: World, environment: Environment, state: State) -> None:
+        self._clock = world.clock
+        self._environment = environment
+        self._state = state
+        self._queue: deque[_Pending] = deque()
+        self._committing = False
+        self._failure: DiskFailed | None = None
+        self._closed = False
+        self._published = trio.Event()
+        self._stirred = trio.Event()
+
+    @classmethod
+    async def open(
+        cls, world: World, environment: Environment, *, history_revisions: int = HISTORY_REVISIONS
+    ) -> EmbeddedMetadata:
+        """Loads the store, or marks the environment as a new one.
+
+        Args:
+            environment: opened with (at least) `DATABASES`; stays the caller's, who closes it after `close`.
+            history_revisions: how many revisions a watch can go back.
+
+        Raises:
+            records.NewerFormat, records.UnreadableRecord: the store is not one that this gnomon can read.
+            DiskFull, DiskFailed: a new or shortened store could not be marked so.
+        """
+        state, repair = _load(environment, world.clock.monotonic(), history_revisions)
+        if repair:
+            await environment.commit(_writing(environment, repair))
+        return cls(world, environment, state)
+
+    async def run(self) -> None:
+        """Ends leases that are due, until it is cancelled; then the store is closed. Run it beside the store's users.
+
+        Raises:
+            DiskFailed: the device failed a write: the node must stop.
+        """
+        try:
+            while self._failure is None:
+                self._stirred = trio.Event()
+                left = self._state.next_deadline - self._clock.monotonic()
+                with trio.move_on_after(max(left, _EXPIRY_GRAIN_SECONDS)):
+                    await self._stirred.wait()
+                if self._state.next_deadline <= self._clock.monotonic():
+                    await self._end_due_leases()
+            raise self._failure
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Answers what waits with MetadataUnavailable; a commit under way is still finished by its environment."""
+        self._closed = True
+        self._refuse_waiting()
+        self._publish()
+
+    async def get(self, key: str) -> KeyValue | None:
+        """See `Metadata.get`."""
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        return self._state.get(key)
+
+    async def range(self, prefix: str) -> RangeResult:
+        """See `Metadata.range`."""
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        return self._state.range(prefix)
+
+    async def txn(
+        self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """See `Metadata.txn`; the outcome is unknown to a caller that is cancelled."""
+        reply = await self._ask(Txn(tuple(compare), tuple(then), tuple(otherwise)))
+        assert isinstance(reply, TxnResult)
+        return reply
+
+    def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
+        """See `Metadata.watch`; the iterator raises MetadataUnavailable once the store is closed."""
+        return self._watch(prefix, from_revision)
+
+    async def lease(self, ttl_seconds: float) -> LeaseId:
+        """See `Metadata.lease`; a restart of the store gives every lease its full time again."""
+        reply = await self._ask(Grant(ttl_seconds))
+        assert isinstance(reply, int)
+        return LeaseId(reply)
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        """See `Metadata.keep_alive`; costs no commit."""
+        await self._ask(KeepAlive(lease))
+
+    async def revoke(self, lease: LeaseId) -> None:
+        """See `Metadata.revoke`."""
+        await self._ask(Revoke(lease))
+
+    async def compact(self, revision: Revision) -> None:
+        """See `Metadata.compact`."""
+        await self._ask(Compact(revision))
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        yield _Watcher(self, prefix, from_revision)
+
+    async def next_batch(self, prefix: str, from_revision: Revision) -> tuple[WatchBatch, Revision]:
+        """`State.next_batch`, but waits where there is nothing yet; a cancelled call has lost nothing."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            self._check_open()
+            batch, from_revision = self._state.next_batch(prefix, from_revision)
+            if batch is not None:
+                return batch, from_revision
+            await self._published.wait()
+
+    async def _ask(self, request: Request) -> Reply:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        pending = _Pending(request)
+        self._queue.append(pending)
+        self._start_commits()
+        await pending.answered.wait()
+        if isinstance(pending.reply, MetadataError):
+            raise pending.reply
+        return pending.reply
+
+    async def _end_due_leases(self) -> None:
+        try:
+            await self._ask(Tick())
+        except MetadataFull:
+            await self._clock.sleep(_DISK_FULL_RETRY_SECONDS)
+        except MetadataUnavailable:
+            pass  # `run` sees why in its next round
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MetadataUnavailable("the metadata store is closed: this node is stopping, ask another one")
+        if self._failure is not None:
+            raise _unavailable(self._failure)
+
+    def _start_commits(self) -> None:
+        """Judges what waits and hands it to the disk, unless a commit is under way (invariant 1)."""
+        while self._queue and not self._committing:
+            draft = Draft(self._state)
+            now = self._clock.monotonic()
+            judged: list[tuple[_Pending, Reply]] = []
+            while self._queue and len(judged) < _REQUESTS_PER_COMMIT_MAX:
+                pending = self._queue.popleft()
+                judged.append((pending, draft.apply(pending.request, now)))
+            changes = draft.changes()
+            if changes is None:
+                self._finish(draft, judged)
+                continue
+            self._committing = True
+            self._environment.submit(
+                _writing(self._environment, records.writes(changes)),
+                lambda _, error, draft=draft, judged=judged: self._committed(draft, judged, error),  # type: ignore[misc]
+            )
+
+    def _committed(self, draft: Draft, judged: list[tuple[_Pending, Reply]], error: WorldError | None) -> None:
+        self._committing = False
+        if error is None:
+            self._finish(draft, judged)
+        elif isinstance(error, DiskFull):
+            for pending, _ in judged:
+                pending.answer(MetadataFull(f"nothing was applied: {error}"))
+        else:
+            assert isinstance(error, DiskFailed), error
+            self._failure = error
+            for pending, _ in judged:
+                pending.answer(_unavailable(error))
+            self._refuse_waiting()
+            self._publish()
+            self._stirred.set()
+        self._start_commits()
+
+    def _finish(self, draft: Draft, judged: list[tuple[_Pending, Reply]]) -> None:
+        self._state.adopt(draft)
+        if draft.leases:
+            self._stirred.set()
+        if draft.batches:
+            self._publish()
+        for pending, reply in judged:
+            pending.answer(reply)
+
+    def _refuse_waiting(self) -> None:
+        while self._queue:
+            self._queue.popleft().answer(
+                MetadataUnavailable("the metadata store stopped before this was tried: nothing was applied")
+            )
+
+    def _publish(self) -> None:
+        self._published.set()
+        self._published = trio.Event()
+
+
+class _Watcher:
+    """A position in the history of one prefix."""
+
+    def __init__(self, metadata: EmbeddedMetadata, prefix: str, from_revision: Revision) -> None:
+        self._metadata, self._prefix, self._position = metadata, prefix, from_revision
+
+    def __aiter__(self) -> _Watcher:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        batch, self._position = await self._metadata.next_batch(self._prefix, self._position)
+        return batch
+
+
+def _unavailable(failure: DiskFailed) -> MetadataUnavailable:
+    return MetadataUnavailable(f"the metadata store takes no more writes, the last ones may be lost: {failure}")
+
+
+def _writing(environment: Environment, writes: Sequence[records.Write]) -> Any:
+    """An operation for `Environment.submit` that touches nothing but its transaction."""
+    databases = environment.databases
+
+    def write(transaction: Any) -> None:
+        for name, key, value in writes:
+            if value is None:
+                transaction.delete(key, db=databases[name])
+            else:
+                transaction.put(key, value, db=databases[name])
+
+    return write
+
+
+def _load(environment: Environment, now: float, history_revisions: int) -> tuple[State, list[records.Write]]:
+    """The state as it is on disk, and what has to be written before the first request."""
+    databases = environment.databases
+    repair: list[records.Write] = []
+    with environment.read() as transaction:
+        format_number = transaction.get(records.FORMAT_KEY, db=databases[records.META])
+        if format_number is None:
+            repair.append(records.format_write())
+        else:
+            records.check_format(format_number)
+        keys, history, meta = (iter(transaction.cursor(db=databases[name])) for name in DATABASES)
+        snapshot = records.snapshot(keys, history, meta)
+    state = State(snapshot, now=now, history_revisions=history_revisions)
+    if state.compacted > snapshot.compacted:
+        repair.append(records.store_write(state.revision, state.compacted, state.next_lease))
+        repair += records.drop_writes(range(snapshot.compacted + 1, state.compacted + 1))
+    return state, repair

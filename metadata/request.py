@@ -1,0 +1,99 @@
+"""What can be asked of the metadata state machine, and which requests are refused whatever the store holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gnomon.metadata.client import (
+    KEY_BYTES_MAX,
+    Compare,
+    Delete,
+    DeletePrefix,
+    Field,
+    LeaseId,
+    MetadataError,
+    Operation,
+    Put,
+    Revision,
+    TxnResult,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """`Metadata.txn`."""
+
+    compare: tuple[Compare, ...]
+    then: tuple[Operation, ...]
+    otherwise: tuple[Operation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`Metadata.lease`."""
+
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """`Metadata.keep_alive`."""
+
+    lease: LeaseId
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """`Metadata.revoke`."""
+
+    lease: LeaseId
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """`Metadata.compact`."""
+
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: ends the leases that are due, as every request does."""
+
+
+Request: TypeAlias = Txn | Grant | KeepAlive | Revoke | Compact | Tick
+Reply: TypeAlias = TxnResult | LeaseId | MetadataError | None
+"""TxnResult for Txn, LeaseId for Grant, None for the others; a MetadataError where the request was refused."""
+
+
+def refusal(request: Txn) -> str | None:
+    """Why a transaction is refused whatever the store holds; None where it is not."""
+    for compare in request.compare:
+        if isinstance(compare.value, bytes) != (compare.field is Field.VALUE):
+            return f"{compare.field.value} of {compare.key!r} is compared with a {type(compare.value).__name__}"
+    for branch in (request.then, request.otherwise):
+        put: set[str] = set()
+        for operation in branch:
+            if isinstance(operation, Put):
+                if operation.key in put:
+                    return f"it puts {operation.key!r} twice in one branch: put each key once"
+                if (reason := _bad_key(operation.key)) is not None:
+                    return reason
+                put.add(operation.key)
+        for operation in branch:
+            if isinstance(operation, Delete) and operation.key in put:
+                return f"it both puts and deletes {operation.key!r} in one branch"
+            if isinstance(operation, DeletePrefix) and any(key.startswith(operation.prefix) for key in put):
+                return f"it puts a key below {operation.prefix!r} and deletes that prefix in one branch"
+    return None
+
+
+def _bad_key(key: str) -> str | None:
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return f"the key {key!r} has no UTF-8 form"
+    if not 0 < size_bytes <= KEY_BYTES_MAX:
+        return f"the key {key[:40]!r} has {size_bytes} bytes: 1 to {KEY_BYTES_MAX} are allowed"
+    return None
