@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+from gnomon.runtime.logs import SilentLogger, configure_logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_off_a_terminal_each_event_is_a_line_of_json() -> None:
+    stream = io.StringIO()
+    logger = configure_logs("info", "auto", stream).bind(node="a")
+    logger.info("started", port=9092)
+    logger.bind(topic="orders").warning("slow", seconds=1.5)
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {"event": "started", "level": "info", "node": "a", "port": 9092}
+    assert (second["event"], second["level"], second["node"], second["topic"]) == ("slow", "warning", "a", "orders")
+
+
+def test_on_a_terminal_events_are_text_unless_json_is_asked_for() -> None:
+    text, lines = Terminal(), Terminal()
+    configure_logs("info", "auto", text).info("started", port=9092)
+    configure_logs("info", "json", lines).info("started", port=9092)
+    assert "started" in text.getvalue()
+    assert not text.getvalue().startswith("{")
+    assert json.loads(lines.getvalue())["port"] == 9092
+
+
+def test_events_below_the_level_are_not_written() -> None:
+    stream = io.StringIO()
+    logger = configure_logs("warning", "json", stream)
+    logger.debug("a")
+    logger.info("b")
+    logger.warning("c")
+    logger.error("d")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["c", "d"]
+
+
+def test_an_exception_is_logged_as_an_error_with_its_traceback() -> None:
+    stream = io.StringIO()
+    try:
+        {}["missing"]
+    except KeyError:
+        configure_logs("info", "json", stream).exception("failed")
+    line = json.loads(stream.getvalue())
+    assert line["level"] == "error"
+    assert "KeyError: 'missing'" in line["exception"]
+
+
+def test_two_loggers_of_one_process_do_not_share_fields_or_streams() -> None:
+    one, two = io.StringIO(), io.StringIO()
+    first, second = configure_logs("info", "json", one).bind(node="a"), configure_logs("info", "json", two)
+    first.info("x")
+    second.info("y")
+    assert json.loads(one.getvalue())["node"] == "a"
+    assert "node" not in json.loads(two.getvalue())
+
+
+def test_a_silent_logger_takes_everything() -> None:
+    logger = SilentLogger().bind(node="a")
+    logger.info("x", y=1)
+    logger.exception("z")
+
+
+def test_structlog_is_not_imported_before_the_first_event_is_written() -> None:
+    program = (
+        "import sys\nfrom gnomon.runtime.logs import configure_logs\n"
+        "log = configure_logs('info', 'json', sys.stderr)\nlog.bind(a=1).debug('x')\n"
+        "assert 'structlog' not in sys.modules\nlog.info('y')\nassert 'structlog' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

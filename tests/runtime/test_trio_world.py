@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+from gnomon.runtime.commit import CommitQueue
+from gnomon.runtime.trio_world import TrioDisk, open_trio_world
+from gnomon.runtime.world import DirectoryTaken, Durability, World
+
+HOLDER = """
+import sys
+from pathlib import Path
+from gnomon.runtime.trio_world import TrioDisk
+with TrioDisk(crash=print).lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def make_disk() -> TrioDisk:
+    return TrioDisk(crash=lambda error: pytest.fail(str(error)))
+
+
+def test_a_directory_held_by_another_process_is_refused_by_its_id_until_that_process_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    command = [sys.executable, "-c", HOLDER, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(DirectoryTaken, match=rf"{directory} is in use by process {holder.pid}: stop it or"),
+            make_disk().lock(directory),
+        ):
+            pass
+        holder.kill()
+        holder.wait()
+        with make_disk().lock(directory):
+            assert (directory / "LOCK").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_directory_is_held_once_within_a_process_and_free_after_the_block(tmp_path: Path) -> None:
+    disk = make_disk()
+    with disk.lock(tmp_path), pytest.raises(DirectoryTaken), disk.lock(tmp_path):
+        pass
+    with disk.lock(tmp_path):
+        pass
+
+
+def test_a_small_file_is_replaced_whole_and_absent_is_none(tmp_path: Path) -> None:
+    disk = make_disk()
+    assert disk.read_file(tmp_path / "format") is None
+    disk.write_file(tmp_path / "format", b"1")
+    disk.write_file(tmp_path / "format", b"two")
+    assert disk.read_file(tmp_path / "format") == b"two"
+    assert [path.name for path in tmp_path.iterdir()] == ["format"]
+
+
+def test_the_clock_agrees_with_trio_deadlines() -> None:
+    async def main() -> None:
+        async with open_trio_world() as world:
+            deadline = world.clock.monotonic() + 0.01
+            with trio.move_on_at(deadline):
+                await trio.sleep_forever()
+            assert world.clock.monotonic() >= deadline
+            before = world.clock.monotonic()
+            await world.clock.sleep(0.001)
+            assert world.clock.monotonic() - before >= 0.001
+            assert world.clock.wall_ms() > 1_700_000_000_000
+
+    trio.run(main)
+
+
+def test_random_streams_are_independent_and_blocking_calls_leave_the_loop() -> None:
+    async def main() -> None:
+        async with open_trio_world() as opened:
+            world: World = opened
+            draws = {world.random(name).getrandbits(64) for name in ("a", "a", "b")}
+            assert len(draws) == 3
+            assert await world.blocking(threading.get_ident) != threading.get_ident()
+            assert await world.blocking(divmod, 7, 2) == (3, 1)
+
+    trio.run(main)
+
+
+def test_leaving_the_world_closes_the_environments_that_were_left_open(tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    async def main() -> CommitQueue:
+        async with open_trio_world() as world:
+            queue = world.disk.open_environment(
+                tmp_path / "store", databases=["a"], map_bytes=1 << 24, durability=Durability.SYNCED
+            )
+            queue.submit(lambda _: 7, lambda result, error: answers.append(result))
+            assert isinstance(queue, CommitQueue)
+            return queue
+
+    queue = trio.run(main)
+    assert answers == [7]
+    assert not queue._thread.is_alive()
