@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import cramjam
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from gnomon.wire.kafka.primitives import Buffer
 
 _INT32: Final = Struct(">i")
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"

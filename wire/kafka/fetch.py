@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from gnomon.wire.kafka.frame import (
     MalformedFrame,
@@ -24,10 +24,8 @@ from gnomon.wire.kafka.frame import (
     response_prefix,
     skip_tagged_fields,
 )
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Topic: TypeAlias = str | bytes
-"""A topic's name, or from version 13 on its id as 16 bytes."""
+from gnomon.wire.kafka.primitives import Buffer
+from gnomon.wire.kafka.produce import Topic
 
 VERSION_MIN: Final = 4
 VERSION_MAX: Final = 18

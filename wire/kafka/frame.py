@@ -15,6 +15,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
+from gnomon.wire.kafka.primitives import Fault, read_uvarint, write_uvarint
+
 _SIZE: Final = Struct(">i")
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
@@ -198,27 +200,17 @@ def decode_text(frame: memoryview, start: int, stop: int) -> str:
 
 
 def read_unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits and the position after it.
+    """An unsigned varint and the position after it.
 
     Raises:
         MalformedFrame: the frame ends within it, or it is longer than five bytes.
     """
-    value = shift = 0
     try:
-        while True:
-            byte = frame[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 28:
-                raise MalformedFrame(f"varint before byte {position} is longer than five bytes")
+        return read_uvarint(frame, position)
     except IndexError:
         raise MalformedFrame(f"frame ends at byte {len(frame)} within a varint") from None
-    if value > 0xFFFFFFFF:
-        raise MalformedFrame(f"varint before byte {position} exceeds 32 bits")
-    return value, position
+    except Fault as fault:
+        raise MalformedFrame(f"at byte {fault.at}: {fault}") from None
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
@@ -242,10 +234,7 @@ def encode_unsigned_varint(value: int) -> bytes:
     if value < 0x80:
         return _ONE_BYTE_VARINTS[value]
     encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
+    write_uvarint(encoded, value)
     return bytes(encoded)
 
 
