@@ -1,23 +1,323 @@
-"""PLACEHOLDER - the contract of a ledger handle; the bookie author replaces this file, keeping these names.
+"""Ledgers by name: create, open, claim, delete, list.
 
-class OpenMode(Flag): O_CREATE, O_APPEND, O_RDONLY
-LedgerId, EntryId, Session = NewType(int)
+Opening for append costs one read and one write transaction, creating one write, opening for reading one read. The
+functions that take a `KeyValue` work on a record that was read before (a partition reads its whole chain at once) and
+let other comparisons and operations join their transaction.
 
-async def open_ledger(metadata, bookies, name, digest_type=..., password=b"", mode=..., properties=None) -> Ledger
-
-class Ledger:
-    name: str; id: LedgerId; session: Session
-    record: LedgerRecord            # what the metadata says, properties included (dict[str, msgpack-able])
-    start_entry: EntryId            # first entry not shrunk away
-    last_add_confirmed: EntryId     # -1 (or start-1) when empty
-    next_entry: EntryId
-    length_bytes: int               # payload bytes of this handle's appends + what was there at open
-    def append(self, payload: Sequence[Buffer], done: Callable[[EntryId, LedgerError | None], None]) -> EntryId
-        # pipelined, sync; done in entry order, in the Trio thread
-    async def add(self, payload) -> EntryId         # append and wait
-    async def read(self, first, last) -> list[bytes]            # inclusive; never above LAC
-    def view(self) -> AbstractContextManager[LocalView | None]  # sync zero-copy while entries are on a local bookie
-        # LocalView.payload(entry) -> memoryview, digest-checked; valid inside the block only
-    async def wait_for_lac(self, entry) -> EntryId  # tail
-    async def seal(self, properties=None); async def shrink(self, end_entry, force=False); async def close()
+A claim goes: fence with the session that the record's next version will be; find the end; write the record if its
+version is still the one read; write the unconfirmed tail again under the new session. Who loses the comparison has
+changed nothing but the promise of a session that somebody else now owns.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from enum import Flag, auto
+from typing import Any
+
+import trio
+
+from gnomon.bookie import record as records
+from gnomon.bookie.client import Bookie
+from gnomon.bookie.errors import (
+    Fenced,
+    LedgerError,
+    LedgerExists,
+    LedgerFenced,
+    LedgerSealed,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from gnomon.bookie.handle import Ledger, LocalView
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.record import (
+    LEDGERS,
+    DigestType,
+    Fragment,
+    LedgerRecord,
+    Quorum,
+    check_digest_type,
+    decode_record,
+    ledger_key,
+    password_digest,
+    password_fits,
+)
+from gnomon.bookie.recovery import Recovery
+from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
+from gnomon.runtime.world import WorldError
+
+__all__ = [
+    "Bookies",
+    "DigestType",
+    "EntryId",
+    "Ledger",
+    "LedgerId",
+    "LocalView",
+    "OpenMode",
+    "Quorum",
+    "Session",
+    "adopt_ledger",
+    "claim_ledger",
+    "create_ledger",
+    "delete_ledger",
+    "delete_ledgers",
+    "list_ledgers",
+    "open_ledger",
+]
+
+Bookies = Mapping[BookieId, Bookie]
+SINGLE = Quorum()
+
+
+class OpenMode(Flag):
+    """What a ledger is opened for."""
+
+    O_CREATE = auto()
+    """Create it and append to it; fails where the name exists."""
+    O_APPEND = auto()
+    """Fence other writers, recover the tail and go on in the same ledger."""
+    O_RDONLY = auto()
+    """Read what is confirmed and follow the tail; changes nothing, fences nobody."""
+
+
+async def open_ledger(
+    metadata: Metadata,
+    bookies: Bookies,
+    name: str,
+    digest_type: DigestType = DigestType.CRC32C,
+    password: bytes = b"",
+    mode: OpenMode = OpenMode.O_RDONLY,
+    properties: dict[str, Any] | None = None,
+    quorum: Quorum = SINGLE,
+) -> Ledger:
+    """Opens the ledger `name`.
+
+    Args:
+        bookies: the bookies known to this process, by the names that records use.
+        digest_type, properties, quorum: of a new ledger; `properties`, where given, replace those of one opened with
+            O_APPEND.
+        mode: O_CREATE (with or without O_APPEND), O_APPEND, or O_RDONLY alone.
+
+    Raises:
+        LedgerExists, NoSuchLedger, LedgerSealed (O_APPEND), UnauthorizedAccess, UnsupportedDigest.
+        LedgerFenced: another writer claimed it at the same time.
+        NotEnoughBookies: too few bookies answered to recover the tail.
+    """
+    check_digest_type(digest_type)
+    if OpenMode.O_RDONLY in mode and mode is not OpenMode.O_RDONLY:
+        raise ValueError(f"{mode!r}: O_RDONLY goes alone")
+    if OpenMode.O_CREATE in mode:
+        return await create_ledger(
+            metadata, bookies, name, digest_type=digest_type, password=password, properties=properties, quorum=quorum
+        )
+    stored = await metadata.get(ledger_key(name))
+    if stored is None:
+        raise NoSuchLedger(f"there is no ledger {name!r}: create it with O_CREATE")
+    if OpenMode.O_APPEND in mode:
+        return await claim_ledger(metadata, bookies, stored, password=password, properties=properties)
+    ledger = adopt_ledger(metadata, bookies, stored, password=password)
+    await ledger.refresh_lac()
+    return ledger
+
+
+async def create_ledger(
+    metadata: Metadata,
+    bookies: Bookies,
+    name: str,
+    *,
+    digest_type: DigestType = DigestType.CRC32C,
+    password: bytes = b"",
+    properties: dict[str, Any] | None = None,
+    quorum: Quorum = SINGLE,
+    compare: Sequence[Compare] = (),
+    also: Sequence[Operation] = (),
+) -> Ledger:
+    """Creates a ledger and opens it for append, in one write transaction that `compare` and `also` join.
+
+    Raises:
+        LedgerExists: the name is taken, or a `compare` failed; nothing changed.
+        NotEnoughBookies: fewer bookies than the ensemble needs.
+    """
+    check_digest_type(digest_type)
+    quorum.check()
+    ensemble = sorted(bookies)[: quorum.ensemble_size]
+    if len(ensemble) < quorum.ensemble_size:
+        raise NotEnoughBookies(
+            f"ledger {name!r} needs {quorum.ensemble_size} bookies and only {len(ensemble)} are known"
+        )
+    record = LedgerRecord(
+        quorum,
+        (Fragment(FIRST_ENTRY, FIRST_SESSION, tuple(ensemble)),),
+        digest_type=digest_type,
+        password_digest=password_digest(name, password),
+        properties=properties or {},
+    )
+    key = ledger_key(name)
+    result = await metadata.txn((Compare.absent(key), *compare), (Put(key, record.encode()), *also))
+    if not result.succeeded:
+        raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or what was compared has changed")
+    created = result.results[0]
+    assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
+    ledger = Ledger(metadata, bookies, name, created, NO_ENTRY)
+    ledger.write_on(0)
+    return ledger
+
+
+def adopt_ledger(metadata: Metadata, bookies: Bookies, stored: KeyValue, *, password: bytes = b"") -> Ledger:
+    """A reading handle from a record that was read before; asks nobody anything.
+
+    A sealed ledger can be read at once; of an open one nothing is known to be confirmed before `refresh_lac` or
+    `wait_for_lac`.
+
+    Raises:
+        UnauthorizedAccess: the password is not the ledger's.
+    """
+    name, record = _checked(stored, password)
+    confirmed = record.last_entry if record.sealed else EntryId(record.start_entry - 1)
+    return Ledger(metadata, bookies, name, stored, confirmed)
+
+
+async def claim_ledger(
+    metadata: Metadata,
+    bookies: Bookies,
+    stored: KeyValue,
+    *,
+    password: bytes = b"",
+    properties: dict[str, Any] | None = None,
+    compare: Sequence[Compare] = (),
+    also: Sequence[Operation] = (),
+) -> Ledger:
+    """Opens for append the ledger whose record was read as `stored`: one write transaction, joined by `also`.
+
+    Args:
+        properties: the new properties, None to keep them.
+
+    Raises:
+        LedgerSealed, UnauthorizedAccess: nothing was read, written or fenced.
+        LedgerFenced: another writer claimed it since `stored` was read, or a `compare` failed; read it and try again.
+        NotEnoughBookies: too few bookies answered.
+    """
+    name, record = _checked(stored, password)
+    if record.sealed:
+        raise LedgerSealed(f"ledger {name!r} is sealed: open it with O_RDONLY")
+    session = Session(stored.version + 1)
+    ledger_id = LedgerId(stored.create_revision)
+    recovery = await _recover(bookies, ledger_id, name, record, session)
+    claimed = records.claim(record, session, recovery.last_entry)
+    if properties is not None:
+        claimed = replace(claimed, properties=properties)
+    result = await metadata.txn(
+        (
+            Compare.version(stored.key, stored.version),
+            Compare(stored.key, Field.CREATE_REVISION, stored.create_revision),
+            *compare,
+        ),
+        (Put(stored.key, claimed.encode()), *also),
+    )
+    if not result.succeeded:
+        raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
+    written = result.results[0]
+    assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
+    ledger = Ledger(metadata, bookies, name, written, recovery.confirmed)
+    ledger.write_on(recovery.length_bytes - sum(map(len, recovery.tail)))
+    for payload in recovery.tail:
+        ledger.append((payload,), _recovered)
+    await ledger.drained()
+    return ledger
+
+
+def _recovered(_entry: EntryId, _error: LedgerError | None) -> None:
+    """A failure to write the tail again fails the handle, which `drained` reports."""
+
+
+async def _recover(
+    bookies: Bookies, ledger_id: LedgerId, name: str, record: LedgerRecord, session: Session
+) -> Recovery:
+    """Drives a `Recovery` to the end of the ledger."""
+    recovery = Recovery(record)
+    problems: list[LedgerError | WorldError] = []
+
+    async def fence(index: int, bookie: Bookie) -> None:
+        try:
+            result = await bookie.fence(ledger_id, session)
+        except (LedgerError, WorldError) as error:
+            problems.append(error)
+        else:
+            recovery.fenced(index, result.last_add_confirmed)
+
+    async with trio.open_nursery() as nursery:
+        for index, bookie_name in enumerate(recovery.ensemble):
+            if bookie_name in bookies:
+                nursery.start_soon(fence, index, bookies[bookie_name])
+    for problem in problems:
+        if isinstance(problem, Fenced):
+            raise LedgerFenced(f"ledger {name!r} was claimed by another meanwhile: {problem}") from problem
+    try:
+        while (request := recovery.next_read()) is not None:
+            index, entry, minimum_session = request
+            try:
+                bookie = bookies[recovery.ensemble[index]]
+                recovery.found(entry, await bookie.read(ledger_id, entry, minimum_session))
+            except NoSuchEntry:
+                recovery.absent()
+            except (LedgerError, WorldError) as error:
+                problems.append(error)
+    except NotEnoughBookies as error:
+        if not problems:
+            raise
+        raise NotEnoughBookies(f"{error} ({problems[-1]})") from problems[-1]
+    return recovery
+
+
+def _checked(stored: KeyValue, password: bytes) -> tuple[str, LedgerRecord]:
+    name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
+    if not password_fits(record, name, password):
+        raise UnauthorizedAccess(f"wrong password for ledger {name!r}: nothing was read, written or fenced")
+    return name, record
+
+
+async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, password: bytes = b"") -> None:
+    """Deletes a ledger; its bytes are freed before this returns where the bookies are reachable, else by collection.
+
+    Raises:
+        NoSuchLedger, UnauthorizedAccess.
+        LedgerFenced: it was changed by another meanwhile.
+    """
+    stored = await metadata.get(ledger_key(name))
+    if stored is None:
+        raise NoSuchLedger(f"there is no ledger {name!r} to delete")
+    _checked(stored, password)
+    if not await delete_ledgers(metadata, (stored,)):
+        raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: try again")
+    record = decode_record(stored.value)
+    for bookie in dict.fromkeys(bookie for fragment in record.fragments for bookie in fragment.bookies):
+        if bookie in bookies:
+            with suppress(LedgerError, WorldError):
+                await bookies[bookie].delete(LedgerId(stored.create_revision))
+
+
+async def delete_ledgers(
+    metadata: Metadata,
+    stored: Sequence[KeyValue],
+    *,
+    compare: Sequence[Compare] = (),
+    also: Sequence[Operation] = (),
+) -> bool:
+    """Deletes several ledgers' records, as they were read, in one transaction; their bytes go at the next collection.
+
+    Returns:
+        False where one was changed since, or a `compare` failed: nothing was deleted.
+    """
+    unchanged = [Compare(item.key, Field.MOD_REVISION, item.mod_revision) for item in stored]
+    result = await metadata.txn((*unchanged, *compare), (*(Delete(item.key) for item in stored), *also))
+    return result.succeeded
+
+
+async def list_ledgers(metadata: Metadata, prefix: str = "") -> list[tuple[str, LedgerRecord]]:
+    """Names and records of the ledgers whose name begins with `prefix`, in order of name."""
+    found = await metadata.range(ledger_key(prefix))
+    return [(item.key.removeprefix(LEDGERS), decode_record(item.value)) for item in found.items]

@@ -1,0 +1,64 @@
+"""The stored form of an entry: a fixed header, then the payload byte for byte. Pure.
+
+1. The CRC32C covers ledger, entry, session, LAC, length and payload, so a value found under another key, or with one
+   bit changed anywhere, is an error and never data.
+2. Encoding copies the payload once; decoding copies nothing.
+3. `length_bytes` counts the payload bytes of the ledger up to and including this entry, so that the size of a ledger
+   is known from its last entry alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from gnomon.bookie.errors import DigestMismatch
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_HEADER: Final = struct.Struct(">QqQI")
+_COVERED: Final = struct.Struct(">QQQqQ")
+HEADER_BYTES: Final = _HEADER.size
+
+
+class StoredEntry(NamedTuple):
+    """A decoded value; `payload` is a slice of what was decoded."""
+
+    session: Session
+    last_add_confirmed: EntryId
+    length_bytes: int
+    payload: memoryview
+
+
+def encode_entry(
+    ledger: LedgerId,
+    entry: EntryId,
+    session: Session,
+    last_add_confirmed: EntryId,
+    length_bytes: int,
+    payload: Sequence[Buffer],
+) -> bytes:
+    """The value to store for an entry whose payload is the concatenation of the chunks in `payload`."""
+    crc = crc32c(_COVERED.pack(ledger, entry, session, last_add_confirmed, length_bytes))
+    for chunk in payload:
+        crc = crc32c(chunk, crc)
+    return b"".join((_HEADER.pack(session, last_add_confirmed, length_bytes, crc), *payload))
+
+
+def decode_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> StoredEntry:
+    """Verifies and splits a stored value.
+
+    Raises:
+        DigestMismatch: the value is not what was stored under this ledger and entry.
+    """
+    if len(value) < HEADER_BYTES:
+        raise DigestMismatch(ledger, entry)
+    session, last_add_confirmed, length_bytes, crc = _HEADER.unpack_from(value)
+    payload = value[HEADER_BYTES:]
+    if crc32c(payload, crc32c(_COVERED.pack(ledger, entry, session, last_add_confirmed, length_bytes))) != crc:
+        raise DigestMismatch(ledger, entry)
+    return StoredEntry(Session(session), EntryId(last_add_confirmed), length_bytes, payload)

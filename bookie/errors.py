@@ -1,0 +1,115 @@
+"""What can go wrong with ledgers and their entries; every error here is a `LedgerError`.
+
+`outcome_unknown` says whether an append that ended so may still turn out to be in the ledger.
+"""
+
+from __future__ import annotations
+
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+
+
+class LedgerError(Exception):
+    """A ledger operation was not done; the text says why and what to do."""
+
+    outcome_unknown: bool = False
+
+
+class Fenced(LedgerError):
+    """A bookie has promised a higher session."""
+
+    outcome_unknown = True
+
+    def __init__(self, ledger: LedgerId, session: Session, promised: Session) -> None:
+        super().__init__(f"session {session} of ledger {ledger} is fenced: session {promised} has claimed it since")
+        self.ledger, self.session, self.promised = ledger, session, promised
+
+
+class NoSuchEntry(LedgerError):
+    """An explicit negative answer: this bookie does not have the entry and never confirmed it."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId) -> None:
+        super().__init__(f"no such entry: {entry} of ledger {ledger}")
+        self.ledger, self.entry = ledger, entry
+
+
+class EntryUnknown(LedgerError):
+    """The entry is not here, but this bookie may have lost synced data, so that is no negative answer."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId, why: str) -> None:
+        super().__init__(f"entry {entry} of ledger {ledger} is not here, and may have been lost: {why}")
+        self.ledger, self.entry = ledger, entry
+
+
+class DigestMismatch(LedgerError):
+    """A stored entry does not match its CRC32C: bits flipped on disk or in memory."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId) -> None:
+        super().__init__(f"entry {entry} of ledger {ledger} is damaged: its CRC32C does not match; read another copy")
+        self.ledger, self.entry = ledger, entry
+
+
+class EntryShrunk(LedgerError):
+    """The entry was given up by a shrink."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId, start_entry: EntryId) -> None:
+        super().__init__(f"entry {entry} of ledger {ledger} was shrunk away: its first entry is now {start_entry}")
+        self.ledger, self.entry, self.start_entry = ledger, entry, start_entry
+
+
+class EntryNotConfirmed(LedgerError):
+    """The entry lies above the last add confirmed: whether it will exist is not decided."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId, last_add_confirmed: EntryId) -> None:
+        super().__init__(
+            f"entry {entry} of ledger {ledger} is not confirmed: the last add confirmed is {last_add_confirmed};"
+            " wait for it with wait_for_lac"
+        )
+        self.ledger, self.entry, self.last_add_confirmed = ledger, entry, last_add_confirmed
+
+
+class NotEnoughBookies(LedgerError):
+    """Too few bookies answered to know, or to make something durable."""
+
+    outcome_unknown = True
+
+
+class LedgerExists(LedgerError):
+    """O_CREATE of a name that is taken."""
+
+
+class NoSuchLedger(LedgerError):
+    """No ledger has this name."""
+
+
+class UnauthorizedAccess(LedgerError):
+    """The password is not the ledger's; nothing was read, written or fenced."""
+
+
+class UnsupportedDigest(LedgerError):
+    """The digest type is not one that this version stores and checks."""
+
+
+class LedgerFenced(LedgerError):
+    """Another writer has claimed the ledger; what was pending may or may not be in it."""
+
+    outcome_unknown = True
+
+
+class LedgerSealed(LedgerError):
+    """The ledger takes no more appends."""
+
+
+class LedgerClosed(LedgerError):
+    """This handle was closed, or opened for reading only."""
+
+
+class LedgerFailed(LedgerError):
+    """A bookie could not store an entry; the handle takes no more appends, opening the ledger anew recovers it."""
+
+    def __init__(self, text: str, *, outcome_unknown: bool) -> None:
+        super().__init__(text)
+        self.outcome_unknown = outcome_unknown
+
+
+class ForeignDisk(LedgerError):
+    """The bookie's disk and the metadata do not belong together."""

@@ -1,0 +1,215 @@
+"""What the metadata says about a ledger, and how a claim changes it. Pure.
+
+1. A ledger's id is its record's create revision; its session is the record's version at the last claim. Both come from
+   the metadata's own counters, so they are unique and only grow without a write of their own.
+2. A fragment says: entries from `first_entry` on lie on `bookies` and were written by `session` or a later one; copies
+   of lower sessions are orphans of dead writers.
+3. A claim starts a fragment right after the last recovered entry, in the same write that makes the session valid: what
+   was found absent in recovery can never come back.
+4. Fragments that say nothing any more are dropped, so that a ledger opened a thousand times has a record no larger:
+   those that lie below `start_entry`; and, where every add waits for all copies (Qw = Qa), bounds older than the last
+   writer's, because that writer has re-written every entry below its own first one before it wrote that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from gnomon.bookie.errors import UnsupportedDigest
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, Session
+
+LEDGERS: Final = "ledgers/"
+"""Prefix of the metadata keys that hold ledger records."""
+
+_FORMAT: Final = 1
+
+
+class DigestType(Enum):
+    """How entries are protected; `mac` is not offered yet."""
+
+    CRC32C = "crc32c"
+
+
+class LedgerState(Enum):
+    """Whether a ledger takes appends."""
+
+    OPEN = "open"
+    SEALED = "sealed"
+
+
+class Quorum(NamedTuple):
+    """Copies: entry i lies on `write_quorum` of `ensemble_size` bookies, and `ack_quorum` of them make it confirmed."""
+
+    ensemble_size: int = 1
+    write_quorum: int = 1
+    ack_quorum: int = 1
+
+    def check(self) -> Quorum:
+        """Itself, if E >= Qw >= Qa >= 1.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1:
+            raise ValueError(f"a quorum needs ensemble >= write quorum >= ack quorum >= 1, not {tuple(self)}")
+        return self
+
+    @property
+    def fences_needed(self) -> int:
+        """Bookies of an ensemble to fence so that an older session can have nothing acknowledged any more."""
+        return self.ensemble_size - self.ack_quorum + 1
+
+    @property
+    def negatives_needed(self) -> int:
+        """Explicit negative answers from an entry's bookies that prove that it was never acknowledged."""
+        return self.write_quorum - self.ack_quorum + 1
+
+    def write_set(self, entry: EntryId) -> tuple[int, ...]:
+        """Indexes into the ensemble of the bookies that hold `entry`."""
+        return tuple((entry + copy) % self.ensemble_size for copy in range(self.write_quorum))
+
+
+class Fragment(NamedTuple):
+    """A run of entries on one ensemble, up to the next fragment's first."""
+
+    first_entry: EntryId
+    session: Session
+    bookies: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """One ledger's record; `length_bytes` is the payload of all its entries as of the owner's last metadata write."""
+
+    quorum: Quorum
+    fragments: tuple[Fragment, ...]
+    session: Session = FIRST_SESSION
+    state: LedgerState = LedgerState.OPEN
+    start_entry: EntryId = FIRST_ENTRY
+    last_entry: EntryId = NO_ENTRY
+    length_bytes: int = 0
+    digest_type: DigestType = DigestType.CRC32C
+    password_digest: bytes = b""
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it takes no more appends, so that `last_entry` is final."""
+        return self.state is LedgerState.SEALED
+
+    def fragment_of(self, entry: EntryId) -> Fragment:
+        """Where an entry lies."""
+        for fragment in reversed(self.fragments):
+            if entry >= fragment.first_entry:
+                return fragment
+        return self.fragments[0]
+
+    def encode(self) -> bytes:
+        """The value of the metadata key."""
+        encoded: bytes = msgpack.packb(
+            [
+                _FORMAT,
+                self.state.value,
+                tuple(self.quorum),
+                self.session,
+                self.start_entry,
+                self.last_entry,
+                self.length_bytes,
+                [list(fragment) for fragment in self.fragments],
+                self.digest_type.value,
+                self.password_digest,
+                self.properties,
+            ]
+        )
+        return encoded
+
+
+def ledger_key(name: str) -> str:
+    """The metadata key of a ledger's record."""
+    return LEDGERS + name
+
+
+def decode_record(value: bytes) -> LedgerRecord:
+    """The record that `encode` wrote.
+
+    Raises:
+        ValueError: the value is no record, or one of a newer format.
+    """
+    known, state, quorum, session, start, last, length, fragments, digest, password, properties = msgpack.unpackb(value)
+    if known != _FORMAT:
+        raise ValueError(f"ledger record of format {known}: this version reads format {_FORMAT}; upgrade it")
+    return LedgerRecord(
+        quorum=Quorum(*quorum),
+        fragments=tuple(Fragment(first, at, tuple(bookies)) for first, at, bookies in fragments),
+        session=session,
+        state=LedgerState(state),
+        start_entry=start,
+        last_entry=last,
+        length_bytes=length,
+        digest_type=DigestType(digest),
+        password_digest=password,
+        properties=properties,
+    )
+
+
+def check_digest_type(digest_type: DigestType) -> None:
+    """Raises UnsupportedDigest for what this version does not store."""
+    if digest_type is not DigestType.CRC32C:
+        raise UnsupportedDigest(f"digest type {digest_type!r} is not supported: use DigestType.CRC32C")
+
+
+def password_digest(name: str, password: bytes) -> bytes:
+    """What a record keeps of a password; nothing for the empty one."""
+    if not password:
+        return b""
+    return hashlib.blake2b(name.encode(), key=hashlib.sha512(password).digest(), digest_size=32).digest()
+
+
+def password_fits(record: LedgerRecord, name: str, password: bytes) -> bool:
+    """Whether `password` is the one the ledger was created with."""
+    return hmac.compare_digest(record.password_digest, password_digest(name, password))
+
+
+def claim(record: LedgerRecord, session: Session, last_entry: EntryId) -> LedgerRecord:
+    """The record of the writer that goes on after `last_entry` under `session` (invariants 3 and 4)."""
+    assert session > record.session, f"session {session} is not above {record.session}"
+    assert last_entry >= record.start_entry - 1, f"last entry {last_entry} is below the start {record.start_entry}"
+    first_entry = EntryId(last_entry + 1)
+    kept = [fragment for fragment in record.fragments if fragment.first_entry < first_entry]
+    if record.quorum.write_quorum == record.quorum.ack_quorum and len(kept) == len(record.fragments):
+        kept = [*_merged(kept[:-1]), kept[-1]]
+    fragments = (*kept, Fragment(first_entry, session, record.fragments[-1].bookies))
+    return replace(record, session=session, fragments=_above(fragments, record.start_entry))
+
+
+def shrink(record: LedgerRecord, end_entry: EntryId, length_bytes: int) -> LedgerRecord:
+    """The record once the entries below `end_entry` are given up; never moves back."""
+    start_entry = max(record.start_entry, end_entry)
+    fragments = _above(record.fragments, start_entry)
+    return replace(record, start_entry=start_entry, fragments=fragments, length_bytes=length_bytes)
+
+
+def seal(record: LedgerRecord, last_entry: EntryId, length_bytes: int) -> LedgerRecord:
+    """The record of a ledger that is finished."""
+    return replace(record, state=LedgerState.SEALED, last_entry=last_entry, length_bytes=length_bytes)
+
+
+def _merged(fragments: list[Fragment]) -> list[Fragment]:
+    merged: list[Fragment] = []
+    for fragment in fragments:
+        if not merged or merged[-1].bookies != fragment.bookies:
+            merged.append(fragment)
+    return merged
+
+
+def _above(fragments: tuple[Fragment, ...], start_entry: EntryId) -> tuple[Fragment, ...]:
+    first = 0
+    while first + 1 < len(fragments) and fragments[first + 1].first_entry <= start_entry:
+        first += 1
+    return fragments[first:]
