@@ -1,0 +1,272 @@
+"""The pure metadata state machine, against its numbered invariants and against the reference model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gnomon.metadata import records
+from gnomon.metadata.client import (
+    Compacted,
+    Compare,
+    Delete,
+    DeletePrefix,
+    Event,
+    Get,
+    KeyValue,
+    LeaseNotFound,
+    MetadataError,
+    Put,
+    Revision,
+    TxnResult,
+    WatchBatch,
+)
+from gnomon.metadata.request import Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
+from gnomon.metadata.state import Draft, State
+from gnomon.testing.metadata_model import MetadataModel, prefixes, requests
+
+
+def done(state: State, *operations: Put | Delete | DeletePrefix | Get, now: float = 0.0) -> TxnResult:
+    reply, _ = state.apply(Txn((), operations), now)
+    assert isinstance(reply, TxnResult)
+    return reply
+
+
+def watched(state: State, prefix: str = "", from_revision: int = 1) -> list[WatchBatch]:
+    batches = []
+    batch, position = state.next_batch(prefix, Revision(from_revision))
+    while batch is not None:
+        batches.append(batch)
+        batch, position = state.next_batch(prefix, position)
+    return batches
+
+
+def test_a_branch_that_changes_nothing_does_not_grow_the_revision() -> None:  # invariant 1
+    state = State()
+    done(state, Put("a", b"1"))
+    reply, changes = state.apply(Txn((), (Get("a"), Delete("b"), DeletePrefix("c"))), 0.0)
+    assert reply == TxnResult(True, Revision(1), (state.get("a"), 0, 0))
+    assert changes is None
+
+
+def test_a_put_of_the_same_value_is_a_write() -> None:  # invariants 1 and 4
+    state = State()
+    done(state, Put("a", b"1"))
+    assert done(state, Put("a", b"1")).results == (KeyValue("a", b"1", Revision(1), Revision(2), 2),)
+
+
+def test_a_refused_request_leaves_nothing_behind_even_after_others_of_its_draft() -> None:  # invariant 2
+    state = State()
+    draft = Draft(state)
+    draft.apply(Txn((), (Put("a", b"1"),)), 0.0)
+    refused = draft.apply(Txn((), (Put("b", b"1"), Put("c", b"", lease=7))), 0.0)  # type: ignore[arg-type]
+    assert isinstance(refused, LeaseNotFound)
+    state.adopt(draft)
+    assert [item.key for item in state.range("").items] == ["a"]
+    assert state.revision == 1
+
+
+def test_later_requests_of_a_draft_see_the_earlier_ones_and_the_state_sees_none_before_it_is_adopted() -> None:
+    state = State()
+    draft = Draft(state)
+    draft.apply(Txn((), (Put("a/1", b""), Put("a/2", b""))), 0.0)
+    reply = draft.apply(Txn((Compare.version("a/1", 1),), (Delete("a/1"), DeletePrefix("a/"), Get("a/2"))), 0.0)
+    assert reply == TxnResult(True, Revision(2), (1, 1, None))
+    assert state.revision == 0
+    assert state.get("a/2") is None
+    state.adopt(draft)
+    assert len(state) == 0
+    assert [len(batch.events) for batch in watched(state)] == [2, 2]
+
+
+def test_a_second_draft_over_the_same_base_is_not_adopted() -> None:  # invariant 8
+    state = State()
+    first, second = Draft(state), Draft(state)
+    state.adopt(first)
+    with pytest.raises(AssertionError, match="invariant 8"):
+        state.adopt(second)
+
+
+def test_a_deleted_prefix_is_one_revision_with_one_event_per_key() -> None:  # invariant 3
+    state = State()
+    for key in ["p/1", "q", "p/2"]:
+        done(state, Put(key, b""))
+    assert done(state, DeletePrefix("p/")).results == (2,)
+    assert watched(state, from_revision=4) == [WatchBatch(Revision(4), (Event("p/1", None), Event("p/2", None)))]
+
+
+def test_a_key_that_is_created_again_starts_a_new_life() -> None:  # invariant 4
+    state = State()
+    done(state, Put("a", b"1"))
+    done(state, Put("a", b"2"))
+    done(state, Delete("a"))
+    assert done(state, Put("a", b"3")).results == (KeyValue("a", b"3", Revision(4), Revision(4), 1),)
+
+
+def test_the_history_keeps_the_last_revisions_and_older_ones_are_compacted() -> None:  # invariant 5
+    state = State(history_revisions=3)
+    for number in range(5):
+        _, changes = state.apply(Txn((), (Put("a", b"%d" % number),)), 0.0)
+    assert changes is not None
+    assert changes.dropped == range(2, 3)
+    assert [batch.revision for batch in watched(state, from_revision=3)] == [3, 4, 5]
+    with pytest.raises(Compacted, match="the oldest kept is 3") as raised:
+        state.next_batch("", Revision(2))
+    assert (raised.value.asked, raised.value.oldest) == (2, 3)
+
+
+def test_a_snapshot_with_a_gap_in_its_history_is_a_bug() -> None:  # invariant 5
+    state = State()
+    state.apply(Txn((), (Put("a", b""),)), 0.0)
+    store = Store()
+    _, changes = state.apply(Txn((), (Put("a", b""),)), 0.0)
+    store.write(changes)
+    with pytest.raises(AssertionError, match="invariant 5"):
+        store.state(0.0, 10)
+
+
+def test_a_lease_ends_at_its_deadline_and_takes_its_keys_in_one_revision() -> None:  # invariant 6
+    state = State()
+    lease, _ = state.apply(Grant(10.0), 0.0)
+    done(state, Put("b", b"", lease=lease), Put("a", b"", lease=lease), Put("kept", b""))  # type: ignore[arg-type]
+    state.apply(Tick(), 9.99)
+    assert len(state) == 3
+    assert state.next_deadline == 10.0
+    reply, _ = state.apply(Txn((), (Get("a"),)), 10.0)
+    assert reply == TxnResult(True, Revision(2), (None,))
+    assert watched(state, from_revision=2) == [WatchBatch(Revision(2), (Event("a", None), Event("b", None)))]
+
+
+def test_a_renewed_lease_lives_its_full_time_from_then_on() -> None:  # invariant 6
+    state = State()
+    lease, _ = state.apply(Grant(10.0), 0.0)
+    assert isinstance(lease, int)
+    assert state.apply(KeepAlive(lease), 9.0) == (None, None)
+    done(state, Put("a", b"", lease=lease), now=18.9)
+    reply, _ = state.apply(KeepAlive(lease), 19.0)
+    assert isinstance(reply, LeaseNotFound)
+    assert len(state) == 0
+
+
+def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
+    state = State()
+    lease, _ = state.apply(Grant(10.0), 0.0)
+    assert isinstance(lease, int)
+    done(state, Put("a", b"", lease=lease))
+    done(state, Put("a", b""))
+    _, changes = state.apply(Revoke(lease), 0.0)
+    assert changes is not None
+    assert changes.ended == (lease,)
+    assert state.revision == 2
+    assert state.get("a") is not None
+
+
+def test_a_lease_id_is_not_granted_again_after_its_end() -> None:  # invariant 7
+    state = State()
+    first, _ = state.apply(Grant(1.0), 0.0)
+    second, _ = state.apply(Grant(1.0), 5.0)
+    assert isinstance(first, int)
+    assert second == first + 1
+
+
+def test_many_keys_written_or_deleted_at_once_stay_in_order() -> None:
+    state = State()
+    names = [f"k/{number * 7919 % 500:03}" for number in range(500)]
+    done(state, *[Put(name, b"") for name in names])
+    done(state, Put("k/250x", b""), Put("a", b""))
+    assert [item.key for item in state.range("").items] == ["a", *sorted([*names, "k/250x"])]
+    done(state, DeletePrefix("k/2"))
+    assert [item.key for item in state.range("k/").items] == sorted(name for name in names if name[2] != "2")
+
+
+class Store:
+    """Three databases in memory."""
+
+    def __init__(self) -> None:
+        self.databases: dict[str, dict[bytes, bytes]] = {name: {} for name in records.DATABASES}
+
+    def write(self, changes: object) -> None:
+        for database, key, value in [] if changes is None else records.writes(changes):  # type: ignore[arg-type]
+            if value is None:
+                self.databases[database].pop(key, None)
+            else:
+                self.databases[database][key] = value
+
+    def state(self, now: float, history_revisions: int) -> State:
+        found = (sorted(self.databases[name].items()) for name in records.DATABASES)
+        return State(records.snapshot(*found), now=now, history_revisions=history_revisions)
+
+
+class StateAgainstModel(RuleBasedStateMachine):
+    """Drafts of random requests, some of them dropped, some made durable as bytes, with restarts from those bytes."""
+
+    @initialize(history_revisions=st.sampled_from([1, 2, 5, 10_000]))
+    def begin(self, history_revisions: int) -> None:
+        self.history_revisions = history_revisions
+        self.state = State(history_revisions=history_revisions)
+        self.model = MetadataModel(history_revisions)
+        self.store = Store()
+        self.now = 0.0
+
+    @rule(asked=st.lists(requests, min_size=1, max_size=4))
+    def commit(self, asked: list[Request]) -> None:
+        draft = Draft(self.state)
+        for request in asked:
+            self.check(draft.apply(request, self.now), request)
+        self.store.write(draft.changes())
+        self.state.adopt(draft)
+
+    @rule(asked=st.lists(requests, min_size=1, max_size=3))
+    def drop(self, asked: list[Request]) -> None:
+        draft = Draft(self.state)
+        for request in asked:
+            draft.apply(request, self.now)
+        draft.changes()
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 10.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def restart(self) -> None:
+        self.state = self.store.state(self.now, self.history_revisions)
+        self.model.restart(self.now)
+
+    @rule(prefix=prefixes)
+    def read(self, prefix: str) -> None:
+        expected = [item for key, item in sorted(self.model.keys.items()) if key.startswith(prefix)]
+        assert list(self.state.range(prefix).items) == expected
+
+    @rule(prefix=prefixes, back=st.integers(0, 20))
+    def watch(self, prefix: str, back: int) -> None:
+        start = max(0, self.model.revision - back)
+        if max(start, 1) < self.model.oldest_kept:
+            with pytest.raises(Compacted):
+                watched(self.state, prefix, start)
+            return
+        assert in_key_order(watched(self.state, prefix, start)) == self.model.watched(prefix, start)
+
+    @invariant()
+    def nothing_else_moves(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        assert self.state.range("").items == tuple(item for _, item in sorted(self.model.keys.items()))
+        assert self.state.revision == self.model.revision
+        assert {lease: item.deadline for lease, item in self.state.leases.items()} == {
+            lease: deadline for lease, (_, deadline) in self.model.leases.items()
+        }
+        assert len(self.store.databases[records.HISTORY]) == self.state.revision - self.state.compacted
+
+    def check(self, reply: Reply, request: Request) -> None:
+        expected = self.model.apply(request, self.now)
+        assert (type(reply) if isinstance(reply, MetadataError) else reply) == expected
+
+
+def in_key_order(batches: list[WatchBatch]) -> list[WatchBatch]:
+    return [WatchBatch(batch.revision, tuple(sorted(batch.events, key=lambda event: event.key))) for batch in batches]
+
+
+StateAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestStateAgainstModel = StateAgainstModel.TestCase
