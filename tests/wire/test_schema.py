@@ -212,7 +212,9 @@ def test_negative_lengths_are_malformed(data: bytes) -> None:
         decode(HeartbeatRequest, 0, data + bytes(40))
 
 
-def test_a_varint_of_more_than_five_bytes_is_malformed() -> None:
+def test_a_varint_of_more_than_five_bytes_or_32_bits_is_malformed() -> None:
+    with pytest.raises(MalformedMessage, match="group_id at byte 0: varint of more than 32 bits"):
+        decode(HeartbeatRequest, 4, b"\xff\xff\xff\xff\x10" + bytes(20))
     with pytest.raises(MalformedMessage, match="group_id at byte 0: varint of more than five bytes"):
         decode(HeartbeatRequest, 4, b"\x80\x80\x80\x80\x80\x01" + bytes(20))
 

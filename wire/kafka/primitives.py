@@ -23,6 +23,7 @@ _SHORT_ARRAYS = tuple(Struct(f">{count}i") for count in range(32))
 """Replica lists are short: looking the format up saves 0.2 of 0.5 µs a list."""
 
 UVARINT_BYTES_MAX = 5
+UVARINT_MAX = 2**32 - 1
 STRING_BYTES_MAX = 32_767
 
 
@@ -47,12 +48,14 @@ def _bad_length(view: memoryview, at: int, length: int) -> Fault:
 
 
 def read_uvarint(view: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes (KIP-482)."""
+    """An unsigned varint of at most five bytes and 32 bits (KIP-482)."""
     value = shift = 0
     for position in range(at, at + UVARINT_BYTES_MAX):
         byte = view[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value > UVARINT_MAX:
+                raise Fault("varint of more than 32 bits", at)
             return value, position + 1
         shift += 7
     raise Fault("varint of more than five bytes", at)
