@@ -41,7 +41,17 @@ from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, En
 from gnomon.bookie.reader import EntryRead, Verdict
 from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
 from gnomon.bookie.writer import LedgerWriter
-from gnomon.metadata.client import Compacted, Compare, Field, KeyValue, Metadata, Operation, Put, Revision
+from gnomon.metadata.client import (
+    Compacted,
+    Compare,
+    Field,
+    KeyValue,
+    Metadata,
+    MetadataError,
+    Operation,
+    Put,
+    Revision,
+)
 from gnomon.runtime.world import DiskFull, WorldError
 
 Appended: TypeAlias = Callable[[EntryId, LedgerError | None], None]
@@ -298,31 +308,42 @@ class Ledger:
 
     async def _follow(self, entry: EntryId) -> EntryId:
         """Listens to the bookies for the LAC and to the metadata for the record, whichever tells first."""
-
-        async def listen(bookie: Bookie, scope: trio.CancelScope) -> None:
-            with_lac = await bookie.wait_for_lac(self.id, entry)
-            self._confirmed = max(self._confirmed, with_lac)
-            scope.cancel()
-
         while self._confirmed < entry and not self.record.sealed:
+            changed: list[KeyValue | None] = []
+            problems: list[MetadataError] = []
+            bookies = [self._bookie(name) for name in self.record.fragments[-1].bookies]
             async with trio.open_nursery() as nursery:
-                for name in self.record.fragments[-1].bookies:
-                    nursery.start_soon(listen, self._bookie(name), nursery.cancel_scope)
-                await self._record_changed()
+                for bookie in bookies:
+                    nursery.start_soon(self._listen, bookie, entry, nursery.cancel_scope)
+                try:
+                    changed.append(await self._record_changed())
+                except MetadataError as error:
+                    problems.append(error)
                 nursery.cancel_scope.cancel()
+            if problems:
+                raise problems[0]
+            for stored in changed:
+                self._refresh(stored)
         return self._confirmed
 
-    async def _record_changed(self) -> None:
+    async def _listen(self, bookie: Bookie, entry: EntryId, waiting: trio.CancelScope) -> None:
+        with suppress(LedgerError, WorldError):
+            heard = await bookie.wait_for_lac(self.id, entry)
+            self._confirmed = max(self._confirmed, heard)
+            waiting.cancel()
+
+    async def _record_changed(self) -> KeyValue | None:
+        """Waits for another version of the record than this handle's; None when it was deleted."""
         key = ledger_key(self.name)
         try:
             async with self._metadata.watch(key, Revision(self._revision + 1)) as batches:
                 async for batch in batches:
                     for event in batch.events:
                         if event.key == key:
-                            self._refresh(event.current)
-                            return
+                            return event.current
         except Compacted:
-            self._refresh(await self._metadata.get(key))
+            pass
+        return await self._metadata.get(key)
 
     def _refresh(self, stored: KeyValue | None) -> None:
         if stored is None or LedgerId(stored.create_revision) != self.id:

@@ -1,0 +1,60 @@
+"""Whether a bookie's disk and the metadata belong together.
+
+Each disk gets a random cookie when it is first used, and the metadata keeps a copy under the bookie's name. A disk
+without a cookie under a name that has one was replaced or wiped: its bookie may have lost synced entries, so it must
+never say that an entry does not exist. A disk of another name, or metadata that forgot a disk full of ledgers, is an
+error: serving on would delete or mix up what belongs to others.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - the type only
+from typing import Any, Final
+
+from gnomon.bookie.entry_store import ENTRIES, STATES
+from gnomon.bookie.errors import ForeignDisk
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.removal import stored_ledgers
+from gnomon.metadata.client import Compare, Metadata, Put
+from gnomon.runtime.world import Environment
+
+COOKIES: Final = "cookies/"
+_COOKIE_KEY: Final = b"cookie"
+_COOKIE_BITS: Final = 128
+
+
+async def check_cookie(
+    metadata: Metadata, environment: Environment, bookie: BookieId, stream: random.Random
+) -> str | None:
+    """Checks, and at first use writes, the cookie of the disk in `environment` for the bookie of this name.
+
+    Returns:
+        Why the disk may have lost synced entries (the store's `may_have_lost`), None when it is the right one.
+
+    Raises:
+        ForeignDisk: it is another bookie's disk, or the metadata does not know it although it holds ledgers.
+        DiskFull, DiskFailed: the cookie could not be written.
+    """
+    states: Any = environment.databases[STATES]
+    with environment.read() as transaction:
+        found = transaction.get(_COOKIE_KEY, db=states)
+        on_disk = None if found is None else bytes(found)
+        in_use = bool(stored_ledgers(transaction, environment.databases[ENTRIES], states))
+    known = await metadata.get(COOKIES + bookie)
+    if known is None:
+        if in_use:
+            raise ForeignDisk(
+                f"the disk of bookie {bookie!r} holds ledgers, but the metadata does not know it: point it to the"
+                " metadata it was used with, or restore that"
+            )
+        cookie = on_disk or stream.getrandbits(_COOKIE_BITS).to_bytes(_COOKIE_BITS // 8, "big")
+        await environment.commit(lambda transaction: transaction.put(_COOKIE_KEY, cookie, db=states))
+        result = await metadata.txn((Compare.absent(COOKIES + bookie),), (Put(COOKIES + bookie, cookie),))
+        if not result.succeeded:
+            raise ForeignDisk(f"another disk took the name {bookie!r} just now: give each bookie a name of its own")
+        return None
+    if on_disk is None:
+        return f"bookie {bookie!r} was used before with another disk than this new one; put that back, or repair it"
+    if on_disk != known.value:
+        raise ForeignDisk(f"this is not the disk of bookie {bookie!r}: its cookie is another one; check the directory")
+    return None

@@ -1,0 +1,73 @@
+"""What no ledger owns leaves the disk, while writes go on.
+
+1. The bookie's ledgers are listed before the metadata is read: a ledger made in between is in neither list, so it is
+   not dropped; one that is in the first and not in the second is gone for good, because ids are never used again.
+2. What is to go is marked durably first (`removal`), so a crash anywhere is carried on from at the next collection.
+3. Entries go in chunks, each a short operation among the adds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+import trio
+
+from gnomon.bookie.entry_store import EntryStore
+from gnomon.bookie.ids import LedgerId
+from gnomon.bookie.record import LEDGERS, decode_record
+from gnomon.metadata.client import Metadata, MetadataError
+from gnomon.runtime.world import Clock, DiskFull
+
+
+class Collected(NamedTuple):
+    """What collections have removed."""
+
+    ledgers: int
+    entries: int
+
+
+class GarbageCollector:
+    """Compares one bookie's store with the metadata, periodically and on demand."""
+
+    def __init__(self, store: EntryStore, metadata: Metadata, clock: Clock, *, interval_seconds: float) -> None:
+        self._store, self._metadata, self._clock = store, metadata, clock
+        self._interval_seconds = interval_seconds
+        self._collecting = trio.Lock()
+        self.total = Collected(0, 0)
+        """Removed since the start."""
+        self.problem: str | None = None
+        """Why the last periodic collection was cut short, None when it was not."""
+
+    async def run(self) -> NoReturn:
+        """Collects every `interval_seconds`; no metadata or no room is tried again at the next turn."""
+        while True:
+            await self._clock.sleep(self._interval_seconds)
+            try:
+                await self.collect()
+            except (MetadataError, DiskFull) as error:
+                self.problem = str(error)
+            else:
+                self.problem = None
+
+    async def collect(self) -> Collected:
+        """One collection, complete when it returns.
+
+        Raises:
+            MetadataError: the metadata could not be read; nothing was given up.
+            DiskFull, DiskFailed: as from a commit; the rest is left to the next collection.
+        """
+        async with self._collecting:
+            stored = self._store.ledgers()
+            found = await self._metadata.range(LEDGERS)
+            owned = {LedgerId(item.create_revision): item for item in found.items}
+            dropped = [ledger for ledger in stored if ledger not in owned]
+            for ledger in dropped:
+                await self._store.delete(ledger)
+            for ledger in stored:
+                if ledger in owned:
+                    await self._store.shrink(ledger, decode_record(owned[ledger].value).start_entry)
+            entries = 0
+            for ledger in self._store.given_up():
+                entries += await self._store.remove(ledger)
+            self.total = Collected(self.total.ledgers + len(dropped), self.total.entries + entries)
+            return Collected(len(dropped), entries)
