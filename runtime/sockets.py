@@ -278,7 +278,7 @@ class _Stream:
         self._set_events()
 
     def abort(self) -> None:
-        """See `Connection.abort`; the peer sees a reset."""
+        """See `Connection.abort`; a peer that was owed data sees a reset, any other the end of the stream."""
         if not self._gone:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._go()

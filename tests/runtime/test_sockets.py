@@ -159,6 +159,45 @@ def test_what_a_slow_reader_does_not_take_is_kept_in_order_and_drained_is_told_o
     run_with_loop(main)
 
 
+def test_a_write_never_overtakes_the_backlog_when_the_socket_has_room_again() -> None:
+    async def main(loop: SocketLoop) -> None:
+        server = Server(Recorder)
+        listener = await loop.listen("127.0.0.1", 0, server.accept)
+        with socket.create_connection(("127.0.0.1", listener.port)) as peer:
+            handler = await server.first()
+            handler.connection.write([BIG])
+            taken = len(BIG) - handler.connection.backlog_bytes
+            data = bytearray()
+            while len(data) < taken:  # makes room behind the back of the loop, which has no turn here
+                data += peer.recv(taken - len(data))
+            handler.connection.write([b"tail"])
+            peer.setblocking(False)
+            while len(data) < len(BIG) + 4:
+                await trio.lowlevel.wait_readable(peer)
+                data += peer.recv(1 << 20)
+            assert data == BIG + b"tail"
+
+    run_with_loop(main)
+
+
+def test_a_stream_may_be_refused_while_it_is_accepted() -> None:
+    class Refused(Recorder):
+        def __init__(self, connection: Connection) -> None:
+            super().__init__(connection)
+            connection.abort()
+
+    async def main(loop: SocketLoop) -> None:
+        handler, peer = await open_pair(loop, Refused)
+        await handler.until_closed()
+        try:
+            assert await peer.receive_some(1) == b""
+        except trio.BrokenResourceError:
+            pass
+        assert handler.events == ["closed"]
+
+    run_with_loop(main)
+
+
 @pytest.mark.parametrize("count", [0, 1, 1024, 1025, 5000])
 def test_a_write_may_have_more_chunks_than_one_system_call_takes(count: int) -> None:
     async def main(loop: SocketLoop) -> None:
@@ -241,7 +280,7 @@ def test_the_last_answer_reaches_a_peer_that_still_sends_when_we_close() -> None
     run_with_loop(main)
 
 
-def test_abort_drops_the_backlog_and_the_peer_sees_a_reset() -> None:
+def test_abort_drops_the_backlog_and_a_peer_that_was_owed_data_sees_a_reset() -> None:
     async def main(loop: SocketLoop) -> None:
         handler, peer = await open_pair(loop, Recorder)
         handler.connection.write([BIG])
