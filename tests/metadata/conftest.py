@@ -51,6 +51,11 @@ class InlineEnvironment:
             (result,) = commit_group(self.lmdb, self.path, [operation])
             done(result, None)
 
+    def commit_untold(self) -> None:
+        """Commits what has been submitted, but the process dies before it hears of it."""
+        for operation, _ in self.waiting:
+            commit_group(self.lmdb, self.path, [operation])
+
     async def commit(self, operation: Callable[[Any], Any]) -> Any:
         assert not self.held
         await trio.lowlevel.checkpoint()
