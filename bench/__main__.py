@@ -22,6 +22,8 @@ from bench.workspace import Workspace
 
 NAMES = ("gnomon", "floor", "kafka", "kafka-synced")
 ROUNDS, QUICK_ROUNDS = 3, 1
+TABLE_WIDTH = 160
+"""Columns the table needs; a narrower window or a pipe gets long lines rather than broken words."""
 QUICK = Scale(seconds=0.5, partitions=200)
 
 
@@ -94,7 +96,8 @@ def words(scenario: Scenario, outcome: Outcome) -> str:
 
 def finish(report: Report, workspace: Workspace, progress: Console) -> None:
     """Shows the tables, writes JSON and picture, and says aloud what has no figures."""
-    report.show(Console())
+    shown = Console()
+    report.show(shown if shown.width >= TABLE_WIDTH else Console(width=TABLE_WIDTH))
     written = [report.write_json(workspace.results)]
     try:
         draw(report, written[0].with_suffix(".png"))

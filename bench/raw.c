@@ -2,8 +2,9 @@
  *
  *   raw load  PORT CONNECTIONS IN_FLIGHT WARMUP_MS MEASURE_MS FRAME_FILE
  *       sends one pre-built Produce v7 frame over and over, IN_FLIGHT requests a connection
- *   raw fan   PORT TOPIC READERS RATE COUNT FRAME_FILE
- *       sends the frame (one record) COUNT times at RATE a second; READERS long-poll with Fetch v4 from the end
+ *   raw fan   PORT TOPIC READERS RATE WARMUP COUNT FRAME_FILE
+ *       sends the frame (one record) WARMUP + COUNT times at RATE a second; READERS long-poll with Fetch v4 from the
+ *       end; all records must arrive, the latencies are those of the last COUNT
  *   raw start PORT TOPIC PARTITIONS TIMEOUT_MS FRAME_FILE|-
  *       waits until Metadata v4 names PARTITIONS leaders, then until the frame is acknowledged (- : leaders only)
  *
@@ -316,7 +317,7 @@ struct fan {
     size_t fetch_offset_at;
     uint64_t first_offset; /* of the first counted record: the record at first_offset + n was sent at sent_at[n] */
     double begun, interval, *sent_at, last_delivery;
-    long count, sent, acknowledged, delivered, errors;
+    long warmup, count, sent, acknowledged, delivered, errors; /* count: with the warm-up */
     struct samples latency;
 };
 
@@ -346,7 +347,7 @@ static void fan_deliver(struct fan *fan, struct connection *reader, const char *
             reader->position++;
             uint64_t sequence = offset - fan->first_offset;
             if (sequence >= (uint64_t)fan->sent) die("offset %lu was delivered but never sent", offset);
-            samples_add(&fan->latency, now - fan->sent_at[sequence]);
+            if (sequence >= (uint64_t)fan->warmup) samples_add(&fan->latency, now - fan->sent_at[sequence]);
             fan->delivered++;
             fan->last_delivery = now;
         }
@@ -413,15 +414,16 @@ static void fan_open(struct fan *fan, int port) {
 }
 
 static int fan_main(char **arguments) {
-    long count = atol(arguments[4]);
+    long warmup = atol(arguments[4]), count = warmup + atol(arguments[5]);
     int readers = atoi(arguments[2]);
     struct fan fan = {.epoll = epoll_create1(EPOLL_CLOEXEC),
                       .timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC),
                       .readers = readers,
                       .connections = allocate(sizeof(struct connection) * (size_t)(readers + 1)),
-                      .record = frame_read(arguments[5]),
+                      .record = frame_read(arguments[6]),
                       .sent_at = allocate(sizeof(double) * (size_t)count),
                       .interval = 1 / atof(arguments[3]),
+                      .warmup = warmup,
                       .count = count,
                       .latency = samples_new((size_t)count * (size_t)readers)};
     fan.fetch = fetch_frame(arguments[1], &fan.fetch_offset_at);
@@ -506,7 +508,7 @@ static int start_main(char **arguments) {
 
 int main(int count, char **arguments) {
     if (count == 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2);
-    if (count == 8 && !strcmp(arguments[1], "fan")) return fan_main(arguments + 2);
+    if (count == 9 && !strcmp(arguments[1], "fan")) return fan_main(arguments + 2);
     if (count == 7 && !strcmp(arguments[1], "start")) return start_main(arguments + 2);
     die("usage: raw load|fan|start ... (the head of raw.c says which arguments)");
 }

@@ -1,11 +1,13 @@
 /* Load through librdkafka, the client most programs use, without a line of Python per record.
  *
  *   rdkafka produce BROKER TOPIC SIZE BATCH_BYTES WARMUP_MS MEASURE_MS RECORDS_MAX
- *       batches of BATCH_BYTES, acks=all, until MEASURE_MS after WARMUP_MS or RECORDS_MAX records; then flushes
+ *       batches of BATCH_BYTES, acks=all, until MEASURE_MS after WARMUP_MS or RECORDS_MAX records; then flushes;
+ *       as the producer's queue is kept full, the latencies are mostly the wait in it
  *   rdkafka consume BROKER TOPIC RECORDS TIMEOUT_MS
  *       reads partition 0 from its first offset until RECORDS records have come, each in its place
- *   rdkafka latency BROKER TOPIC SIZE RATE COUNT
- *       one producer without batching at RATE a second, one consumer at the end of the log: produce() to poll()
+ *   rdkafka latency BROKER TOPIC SIZE RATE WARMUP COUNT
+ *       one producer without batching at RATE a second, one consumer at the end of the log: produce() to poll(), of
+ *       COUNT records after the first WARMUP
  *   rdkafka group   BROKER TOPIC GROUP TIMEOUT_MS
  *       from subscribe() to the first record, in a classic consumer group
  *   rdkafka seed    BROKER TOPIC PARTITIONS TIMEOUT_MS
@@ -221,7 +223,8 @@ static void latency_settle(struct pace *pace, rd_kafka_t *reader) {
 static int latency_main(char **arguments) {
     const char *const settings[] = {"acks", "all", "enable.idempotence", "false", "linger.ms", "0",
                                     "batch.num.messages", "1", NULL};
-    struct pace pace = {.size = (size_t)atol(arguments[2]), .rate = atol(arguments[3]), .count = atol(arguments[4])};
+    struct pace pace = {.size = (size_t)atol(arguments[2]), .rate = atol(arguments[3]), .count = atol(arguments[4]) + atol(arguments[5])};
+    long warmup = atol(arguments[4]);
     pace.producer = client(RD_KAFKA_PRODUCER, arguments[0], settings, on_delivery);
     pace.topic = rd_kafka_topic_new(pace.producer, arguments[1], NULL);
     pthread_t poller, sender;
@@ -242,8 +245,7 @@ static int latency_main(char **arguments) {
             if (!errors++) fprintf(stderr, "latency: %s\n", rd_kafka_message_errstr(message));
         } else if (message->len == pace.size) {
             memcpy(&sent, message->payload, sizeof sent);
-            samples_add(&latency, now - sent);
-            records++;
+            if (records++ >= warmup) samples_add(&latency, now - sent);
         }
         rd_kafka_message_destroy(message);
     }
@@ -287,7 +289,7 @@ int main(int count, char **arguments) {
     if (count == 2 && !strcmp(arguments[1], "version")) return puts(rd_kafka_version_str()) < 0;
     if (count == 9 && !strcmp(arguments[1], "produce")) return produce_main(arguments + 2);
     if (count == 6 && !strcmp(arguments[1], "consume")) return consume_main(arguments + 2);
-    if (count == 7 && !strcmp(arguments[1], "latency")) return latency_main(arguments + 2);
+    if (count == 8 && !strcmp(arguments[1], "latency")) return latency_main(arguments + 2);
     if (count == 6 && !strcmp(arguments[1], "group")) return group_main(arguments + 2);
     if (count == 6 && !strcmp(arguments[1], "seed")) return seed_main(arguments + 2);
     die("usage: rdkafka produce|consume|latency|group|seed ... (the head of rdkafka.c says which arguments)");

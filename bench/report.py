@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.goal import Status, Verdict
-from bench.scenario import Scenario
+from bench.scenario import Column, Scenario
 from bench.stage import Scale
 from bench.summary import Failed, Measured, Spread, Summary
 
@@ -53,20 +53,22 @@ class Report:
         for scenario in self.scenarios:
             for column in scenario.columns:
                 for system in (name for name in self.systems if name in scenario.systems):
-                    row = self._figures_row(scenario, column.figure, column.unit, system)
+                    row = self._figures_row(scenario, column, system)
                     table.add_row(scenario.title, column.label, system, *row)
             table.add_section()
         return table
 
-    def _figures_row(self, scenario: Scenario, figure: str, unit: str, system: str) -> list[str]:
-        spread = self.summary.spread(scenario.name, system, figure)
+    def _figures_row(self, scenario: Scenario, column: Column, system: str) -> list[str]:
+        spread = self.summary.spread(scenario.name, system, column.figure)
         if spread is None:
             trouble = self.summary.trouble(scenario.name, system)
             kind = "[bold red]failed[/]" if isinstance(trouble, Failed) else "[yellow]skipped[/]"
             return [kind, "", ""]
         sides = [self.summary.spread(scenario.name, system, side) for side in SIDE_FIGURES]
-        medians = [number(side.median) if side else "" for side in sides]
-        return [number(spread.minimum), f"[bold]{number(spread.median)}[/]", number(spread.maximum), unit, *medians]
+        first = column is scenario.columns[0]
+        medians = [number(side.median) if side and side.median and first else "" for side in sides]
+        ends = (number(spread.minimum), number(spread.maximum))
+        return [ends[0], f"[bold]{number(spread.median)}[/]", ends[1], column.unit, *medians]
 
     def troubles(self) -> list[str]:
         """A line for each scenario and system that has no figures, with the reason."""

@@ -118,18 +118,19 @@ def consume(value_bytes: int) -> Callable[[Stage], Figures]:
 
 
 def end_to_end(stage: Stage) -> Figures:
-    topic, rate = stage.topic(), 1_000
+    topic, rate, scale = stage.topic(), 1_000, stage.scale
+    counts = (int(rate * scale.warmup_seconds), int(rate * scale.seconds))
     with stage.cpu_cost() as cost:
-        figures = stage.rdkafka("latency", stage.server.bootstrap, topic, 100, rate, int(rate * stage.scale.seconds))
+        figures = stage.rdkafka("latency", stage.server.bootstrap, topic, 100, rate, *counts)
     return throughput(figures, cost)
 
 
 def fan_out(stage: Stage) -> Figures:
-    topic, readers, rate = stage.topic(), 200, 200
-    count = int(rate * stage.scale.seconds)
+    topic, readers, rate, scale = stage.topic(), 200, 200, stage.scale
+    counts = (int(rate * scale.warmup_seconds), int(rate * scale.seconds))
     frame = stage.frame(topic, 1, KIB)
     with stage.cpu_cost() as cost:
-        figures = stage.raw("fan", stage.server.installation.port, topic, readers, rate, count, frame)
+        figures = stage.raw("fan", stage.server.installation.port, topic, readers, rate, *counts, frame)
     share = figures["operations"] / figures["wanted"]
     return {**throughput(figures, cost), "delivered_percent": share * 100}
 
