@@ -19,7 +19,7 @@ class ListOffsetsTopic(Struct):
 class ListOffsetsRequest(Message, key=2, versions=(1, 11), flexible=6):
     """Asks for offsets by time; negative timestamps name the ends of the log."""
 
-    replica_id: int = int32()
+    replica_id: int = int32(default=-1)
     isolation_level: int = int8(since=2, essential=True)
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
     timeout_ms: int = int32(since=10)
