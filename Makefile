@@ -1,0 +1,38 @@
+# Every target sets up what it needs: a virtual environment in .venv, filled from PyPI. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help run test check bench conformance clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
+
+run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way
+	@$(BIN)/python -m bench.flights
+
+test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
+	@$(BIN)/python -m pytest -q
+
+check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
+
+bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
+	@$(BIN)/python -m bench
+
+conformance: $(STAMP) ## other people's clients: Java, kcat, franz-go, kafkajs, where their toolchains are present
+	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
+
+clean: ## removes what the targets made
+	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing gnomon and its tools from PyPI into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@

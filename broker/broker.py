@@ -1,0 +1,310 @@
+"""One broker: its image of the metadata, its partitions, and what its front ends ask of it.
+
+1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use.
+2. A request that changes the metadata is answered once this broker's own image shows the change.
+3. Everything that runs here ends with `run`.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import trio
+
+from gnomon.bookie.ledger import Bookies
+from gnomon.broker.broker_configs import BrokerConfigs
+from gnomon.broker.config_key import ConfigSource
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.chain import Chain, ledgers_prefix
+from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.producer_ids import ProducerIds
+from gnomon.broker.topic_admin import TopicAdmin
+from gnomon.broker.topic_configs import log_settings
+from gnomon.broker.topics import OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.metadata.client import Compacted, Compare, Metadata, Put, Revision
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import World, WorldError
+from gnomon.wire.kafka.errors import ErrorCode
+
+CLUSTER_KEY = "cluster"
+CONFIGS_PREFIX = "configs/brokers/"
+ALL_BROKERS = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    """What one broker takes on at most."""
+
+    request_queue_bytes_max: int
+    connection_request_bytes_max: int
+    connections_max: int
+
+
+class Broker:
+    """The state of one broker, built anew at each start."""
+
+    def __init__(
+        self,
+        world: World,
+        metadata: Metadata,
+        bookies: Bookies,
+        configs: BrokerConfigs,
+        settings: BrokerLimits,
+        metrics: Metrics,
+        log: Any,
+        collect_garbage: Callable[[], None],
+    ) -> None:
+        self.world = world
+        self.metadata = metadata
+        self.bookies = bookies
+        self.configs = configs
+        self.settings = settings
+        self.metrics = metrics
+        self.log = log
+        self.collect_garbage = collect_garbage
+        self.node_id = configs.number("broker.id")
+        self.advertised = ("", 0)
+        """Host and port that clients are told."""
+        self.cluster_id = ""
+        self.image = TopicImage()
+        self.timers = Timers(world.clock)
+        self.topic_admin = TopicAdmin(self)
+        self.producer_ids = ProducerIds(metadata)
+        self.topic_ended: list[Callable[[Topic], None]] = []
+        """Told when a topic's life has ended."""
+        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._advanced: dict[Partition, None] = {}
+        self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
+        self._image_moved = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Reads the metadata and begins to follow it; `nursery` holds everything that runs."""
+        self._nursery = nursery
+        self.cluster_id = await self._cluster_id()
+        await self._load_configs()
+        await self._load_image()
+        nursery.start_soon(self._follow)
+        nursery.start_soon(self.timers.run)
+        nursery.start_soon(self._keep_retention)
+
+    async def _cluster_id(self) -> str:
+        found = await self.metadata.get(CLUSTER_KEY)
+        if found is None:
+            fresh = uuid.UUID(int=self.world.random("cluster-id").getrandbits(128), version=4)
+            text = base64.urlsafe_b64encode(fresh.bytes).rstrip(b"=")
+            await self.metadata.txn([Compare.absent(CLUSTER_KEY)], [Put(CLUSTER_KEY, text)])
+            found = await self.metadata.get(CLUSTER_KEY)
+            assert found is not None
+        return found.value.decode()
+
+    async def _load_image(self) -> None:
+        found = await self.metadata.range(TOPICS_PREFIX)
+        ended = {topic.id: topic for topic in self.image}
+        image = TopicImage()
+        for item in found.items:
+            topic = Topic.decode(item)
+            image.put(topic)
+            ended.pop(topic.id, None)
+        image.revision = found.revision
+        self.image = image
+        for topic in ended.values():
+            self._end_topic(topic)
+        self._moved()
+
+    async def _follow(self) -> None:
+        """Moves the image on, event by event; begins again from a fresh list when the history was compacted."""
+        while True:
+            try:
+                async with self.metadata.watch(TOPICS_PREFIX, Revision(self.image.revision + 1)) as batches:
+                    async for batch in batches:
+                        for event in batch.events:
+                            ended = self.image.apply(event)
+                            if ended is not None:
+                                self._end_topic(ended)
+                            elif event.current is not None:
+                                self._configure(Topic.decode(event.current))
+                        self.image.revision = batch.revision
+                        self._moved()
+            except Compacted:
+                await self._load_image()
+
+    def _moved(self) -> None:
+        moved, self._image_moved = self._image_moved, trio.Event()
+        moved.set()
+
+    async def image_at(self, revision: Revision) -> None:
+        """Waits until the image shows the topics as of a revision that changed one."""
+        while self.image.revision < revision:
+            await self._image_moved.wait()
+
+    # --- topics and partitions ----------------------------------------------------------------------------------
+
+    def find_topic(self, ref: str | bytes) -> Topic:
+        """A topic by name or by the bytes of its id.
+
+        Raises:
+            KafkaError: there is none.
+        """
+        if isinstance(ref, str):
+            topic = self.image.get(ref)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{ref}' does not exist")
+            return topic
+        topic = self.image.get_by_id(uuid.UUID(bytes=ref))
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {ref.hex()}")
+        return topic
+
+    def partition_of(self, ref: str | bytes, index: int, *, producing: bool = False) -> Partition:
+        """A partition that this broker leads; it is opened when it is first used.
+
+        Raises:
+            KafkaError: topic or partition do not exist, or clients must not produce to it.
+        """
+        topic = self.find_topic(ref)
+        if not 0 <= index < topic.partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has {topic.partitions} partitions"
+            )
+        if producing and topic.internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' holds the broker's own state: read it only"
+            )
+        return self._partition(topic, index)
+
+    def _partition(self, topic: Topic, index: int) -> Partition:
+        partition = self._partitions.get((topic.id, index))
+        if partition is None:
+            assert self._nursery is not None, "the broker was not started"
+            chain = Chain(
+                self.metadata,
+                self.bookies,
+                ledgers_prefix(topic.id, index),
+                topic_key(topic.name),
+                topic.create_revision,
+            )
+            partition = Partition(
+                chain, self.settings_of(topic), self.world.clock, self._nursery, self._partition_advanced
+            )
+            self._partitions[topic.id, index] = partition
+        return partition
+
+    def partitions_open(self) -> list[Partition]:
+        """The partitions in use."""
+        return list(self._partitions.values())
+
+    def leader_epoch(self, topic: Topic, index: int) -> int:
+        """The leader epoch of a partition, -1 while nobody has used it since the start."""
+        partition = self._partitions.get((topic.id, index))
+        return partition.log.epoch if partition is not None and partition.log is not None else -1
+
+    def settings_of(self, topic: Topic) -> LogSettings:
+        """What a topic's logs obey now."""
+        cached = self._settings_cache.get(topic.id)
+        if cached is not None and cached[0] == self.configs.revision and cached[1] is topic:
+            return cached[2]
+        values = self.configs.topic_values(topic.configs)
+        settings = log_settings(values, self.configs.number("producer.id.expiration.ms"))
+        self._settings_cache[topic.id] = (self.configs.revision, topic, settings)
+        return settings
+
+    async def auto_create(self, name: str, allowed: bool) -> Topic:
+        """Creates a topic that a client asked for, where the request and `auto.create.topics.enable` allow it.
+
+        Raises:
+            KafkaError: it is not allowed, or the name is refused.
+        """
+        if name == OFFSETS_TOPIC:
+            return await self.offsets_topic()
+        if not allowed or not self.configs.flag("auto.create.topics.enable"):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
+        return await self._create(name, self.configs.number("num.partitions"), {})
+
+    async def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, created on first use."""
+        topic = self.image.get(OFFSETS_TOPIC)
+        if topic is not None:
+            return topic
+        configs = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(100 << 20)}
+        return await self._create(OFFSETS_TOPIC, self.configs.number("offsets.topic.num.partitions"), configs)
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        try:
+            return await self.topic_admin.create(self.topic_admin.check_new(name, partitions, configs))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            while (topic := self.image.get(name)) is None:
+                await self._image_moved.wait()
+            return topic
+
+    def _end_topic(self, topic: Topic) -> None:
+        self._settings_cache.pop(topic.id, None)
+        for key in [key for key in self._partitions if key[0] == topic.id]:
+            self._partitions.pop(key).end()
+        for told in self.topic_ended:
+            told(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        for index in range(topic.partitions):
+            partition = self._partitions.get((topic.id, index))
+            if partition is not None:
+                partition.configure(self.settings_of(topic))
+
+    # --- configs ------------------------------------------------------------------------------------------------
+
+    def _configs_key(self, source: ConfigSource) -> str:
+        return CONFIGS_PREFIX + (ALL_BROKERS if source is ConfigSource.DYNAMIC_DEFAULT_BROKER else str(self.node_id))
+
+    async def _load_configs(self) -> None:
+        found = {item.key: msgpack.unpackb(item.value) for item in (await self.metadata.range(CONFIGS_PREFIX)).items}
+        for source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER):
+            self.configs.set_layer(source, found.get(self._configs_key(source), {}))
+
+    async def change_configs(self, source: ConfigSource, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
+        """Replaces what was set at run time for this broker or for all by what `change` makes of it."""
+        key = self._configs_key(source)
+        while True:
+            item = await self.metadata.get(key)
+            layer = change(msgpack.unpackb(item.value) if item is not None else {})
+            version = item.version if item is not None else 0
+            result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
+            if result.succeeded:
+                break
+        self.configs.set_layer(source, layer)
+        for topic in self.image:
+            self._configure(topic)
+
+    # --- turns --------------------------------------------------------------------------------------------------
+
+    def _partition_advanced(self, partition: Partition) -> None:
+        self._advanced[partition] = None
+
+    def turn_ended(self) -> None:
+        """A group of commits was reported whole: whoever waits at the end of a log that moved is told, once."""
+        while self._advanced:
+            partition, _ = self._advanced.popitem()
+            partition.wake_waiters()
+
+    async def _keep_retention(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.configs.number("log.retention.check.interval.ms") / 1000)
+            await self.enforce_retention()
+
+    async def enforce_retention(self) -> None:
+        """Rolls and drops what the topics' settings say, partition by partition."""
+        for partition in self.partitions_open():
+            try:
+                await partition.enforce_retention()
+            except WorldError as error:
+                self.log.error("retention_failed", reason=str(error))

@@ -1,0 +1,126 @@
+"""A request to the coordinator on its way to its one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages import group, group_admin, offsets
+from gnomon.wire.kafka.schema import Message, array, int16, string
+
+
+class DeleteTopicOffsetsRequest(Message, versions=(0, 0)):
+    """The broker tells its coordinators which topics were deleted; never on the wire."""
+
+    topics: list[str] = array(string)
+
+
+class DeleteTopicOffsetsResponse(Message, versions=(0, 0)):
+    """Whether the topics' offsets are gone."""
+
+    error_code: int = int16()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One request, who sent it, and the caller's own token to know the answer by.
+
+    `request` is a decoded message of `wire.kafka.messages`, `version` its API version.
+    """
+
+    request: Any
+    version: int
+    client_id: str
+    client_host: str
+    token: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """The answer to a call."""
+
+    call: Call
+    response: Message
+
+
+def join_refusal(call: Call, error: ErrorCode, member_id: str | None = None) -> group.JoinGroupResponse:
+    """A JoinGroup answer that carries an error; its member id is the request's unless given."""
+    return group.JoinGroupResponse(
+        error_code=error,
+        protocol_name=None if call.version >= 7 else "",
+        member_id=call.request.member_id if member_id is None else member_id,
+    )
+
+
+def refusal(call: Call, error: ErrorCode) -> Message:
+    """The answer that says `error` for everything the call asked, in the shape of its API and version."""
+    request = call.request
+    match request:
+        case group.JoinGroupRequest():
+            return join_refusal(call, error)
+        case group.SyncGroupRequest():
+            return group.SyncGroupResponse(error_code=error)
+        case group.HeartbeatRequest():
+            return group.HeartbeatResponse(error_code=error)
+        case group.LeaveGroupRequest():
+            return group.LeaveGroupResponse(error_code=error)
+        case offsets.OffsetCommitRequest():
+            return _commit_refusal(request, error)
+        case offsets.OffsetFetchRequest():
+            return _fetch_refusal(request, call.version, error)
+        case offsets.OffsetDeleteRequest():
+            return offsets.OffsetDeleteResponse(error_code=error)
+        case group_admin.DescribeGroupsRequest():
+            described = [
+                group_admin.DescribedGroup(
+                    group_id=name, error_code=error, error_message=error.text if call.version >= 6 else None
+                )
+                for name in request.groups
+            ]
+            return group_admin.DescribeGroupsResponse(groups=described)
+        case group_admin.ListGroupsRequest():
+            return group_admin.ListGroupsResponse(error_code=error)
+        case group_admin.DeleteGroupsRequest():
+            results = [
+                group_admin.DeletableGroupResult(group_id=name, error_code=error) for name in request.groups_names
+            ]
+            return group_admin.DeleteGroupsResponse(results=results)
+        case DeleteTopicOffsetsRequest():
+            return DeleteTopicOffsetsResponse(error_code=error)
+    raise AssertionError(f"{type(request).__name__} is no request of a group coordinator")
+
+
+def _commit_refusal(request: offsets.OffsetCommitRequest, error: ErrorCode) -> offsets.OffsetCommitResponse:
+    return offsets.OffsetCommitResponse(
+        topics=[
+            offsets.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    offsets.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _fetch_refusal(request: offsets.OffsetFetchRequest, version: int, error: ErrorCode) -> offsets.OffsetFetchResponse:
+    if version >= 8:
+        groups = [offsets.OffsetFetchResponseGroup(group_id=one.group_id, error_code=error) for one in request.groups]
+        return offsets.OffsetFetchResponse(groups=groups)
+    if version >= 2:
+        return offsets.OffsetFetchResponse(error_code=error)
+    topics = [
+        offsets.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                offsets.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=error)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or []
+    ]
+    return offsets.OffsetFetchResponse(topics=topics)

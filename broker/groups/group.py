@@ -1,0 +1,279 @@
+"""A classic consumer group: its members, its generation and what they agreed on.
+
+1. The group is Empty or Dead exactly when it has no member, but for a while of PreparingRebalance.
+2. A generation number only grows; in CompletingRebalance and Stable every member belongs to the current one.
+3. A parked JoinGroup means PreparingRebalance; a parked SyncGroup means CompletingRebalance.
+   (The one exception: the answer to a static member that came back waits for its record, not in the member.)
+4. An instance id belongs to one member; whoever shows another member id with it is fenced (KIP-345).
+5. The leader is a member; the protocol of a generation is one that every member speaks.
+6. `wake` is never later than the earliest deadline of the group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from gnomon.broker.groups.member import Member
+from gnomon.broker.groups.records import GroupRecord
+from gnomon.broker.groups.turn import Turn
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription, decode_consumer_protocol
+from gnomon.wire.kafka.messages.group import JoinGroupRequestProtocol
+from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
+from gnomon.wire.kafka.schema import MalformedMessage
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+class GroupState(Enum):
+    """The states, by the names that Kafka's tools show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_BEFORE = {
+    GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE},
+    GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
+    GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
+    GroupState.DEAD: {GroupState.EMPTY, GroupState.PREPARING_REBALANCE},
+}
+"""From which states a state is entered."""
+
+
+class Group:
+    """The state of one group; the rules that move it stand in `rebalance` and `membership`.
+
+    Attributes:
+        state_since_ms: wall-clock milliseconds when the state was entered; -1 where an old record does not say.
+        pending: member ids handed out by MEMBER_ID_REQUIRED that did not join yet, with their deadlines.
+        unsynced: members of this generation that did not send SyncGroup yet (an ordered set).
+        join_deadline: when the joining phase ends, whoever has joined; infinite outside of it.
+        sync_deadline: when members that did not sync are dropped; infinite when all have.
+        gathering: whether the joining phase is the first one after Empty, which waits for the group to gather.
+        gather_left_ms: by how much the gathering may still be extended.
+        grew: whether a member was added since the gathering was extended last.
+        assigning: whether the leader's assignment is being made durable.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_since_ms = -1
+        self.protocol_type = ""
+        self.protocol: str | None = None
+        self.generation = 0
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}
+        self.pending: dict[str, float] = {}
+        self.unsynced: dict[str, None] = {}
+        self.join_deadline = math.inf
+        self.sync_deadline = math.inf
+        self.gathering = False
+        self.gather_left_ms = 0
+        self.grew = False
+        self.assigning = False
+        self.wake = math.inf
+
+    # Membership
+
+    def add(self, member: Member) -> None:
+        """Takes a member in; the first one decides the protocol type and leads."""
+        assert member.member_id not in self.members, member.member_id
+        if not self.members:
+            assert self.leader is None
+            self.leader = member.member_id
+        self.pending.pop(member.member_id, None)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static, member.instance_id
+            self.static[member.instance_id] = member.member_id
+        self.note_deadline(member.deadline)
+
+    def remove(self, member: Member) -> None:
+        """Drops a member, whose calls have been answered; another one leads if it led."""
+        assert not member.parked, member
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        self.unsynced.pop(member.member_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+
+    def replace_static(self, old: Member, member_id: str) -> Member:
+        """Gives a static member, whose calls have been answered, the id under which it came back."""
+        assert old.instance_id is not None
+        assert not old.parked, old
+        led = self.leader == old.member_id
+        self.remove(old)
+        member = Member(
+            member_id,
+            old.instance_id,
+            old.client_id,
+            old.client_host,
+            old.session_timeout_ms,
+            old.rebalance_timeout_ms,
+            old.protocols,
+            assignment=old.assignment,
+        )
+        if not self.members:
+            self.leader = None
+        self.add(member)
+        if led:
+            self.leader = member_id
+        return member
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether a request's member is one of the group: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if current == member_id else ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def all_joined(self) -> bool:
+        """Whether nobody is left to wait for in the joining phase."""
+        return not self.pending and all(member.joining is not None for member in self.members.values())
+
+    def joined_count(self) -> int:
+        """Members with a parked JoinGroup."""
+        return sum(member.joining is not None for member in self.members.values())
+
+    def elect_joined_leader(self) -> bool:
+        """Makes sure that the leader is one of those who joined; false where nobody did."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.joining is not None:
+            return True
+        joined = next((member for member in self.members.values() if member.joining is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks the group to wait for it."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # Protocols
+
+    def supports(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
+        """Whether a member with these protocols can be one of the group."""
+        if not self.members:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and any(
+            all(member.speaks(item.name) for member in self.members.values()) for item in protocols
+        )
+
+    def chosen_protocol(self) -> str:
+        """The protocol that most members like best among those that all speak; the first voted for wins a tie."""
+        members = list(self.members.values())
+        candidates = {name for name, _ in members[0].protocols if all(member.speaks(name) for member in members)}
+        votes: dict[str, int] = {}
+        for member in members:
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member reads the topic; true also where a member's subscription cannot be read."""
+        if self.protocol_type != CONSUMER_PROTOCOL:
+            return False
+        subscriptions = [self._topics(member) for member in self.members.values()]
+        return any(topics is None or topic in topics for topics in subscriptions)
+
+    def _topics(self, member: Member) -> list[str] | None:
+        spoken = self.protocol if self.protocol is not None and member.speaks(self.protocol) else member.protocols[0][0]
+        try:
+            return decode_consumer_protocol(ConsumerProtocolSubscription, member.metadata(spoken)).topics
+        except MalformedMessage:
+            return None
+
+    # States and deadlines
+
+    def is_in(self, *states: GroupState) -> bool:
+        """Whether the state is one of these."""
+        return self.state in states
+
+    def enter(self, state: GroupState, wall_ms: int) -> None:
+        """Moves to a state, which the present one must allow."""
+        assert self.state in _BEFORE[state], f"group {self.group_id!r} cannot go from {self.state} to {state}"
+        self.state = state
+        self.state_since_ms = wall_ms
+
+    def note_deadline(self, deadline: float) -> None:
+        """Remembers that something is due at `deadline` (monotonic seconds)."""
+        self.wake = min(self.wake, deadline)
+
+    def set_member_deadline(self, member: Member, deadline: float) -> None:
+        """When the member is taken for dead unless it is heard of."""
+        member.deadline = deadline
+        self.note_deadline(deadline)
+
+    def restart_session(self, member: Member, turn: Turn) -> None:
+        """The member has been heard of; does nothing while one of its calls is parked."""
+        if not member.parked:
+            self.set_member_deadline(member, turn.after_ms(member.session_timeout_ms))
+
+    def set_join_deadline(self, deadline: float) -> None:
+        """When the joining phase ends."""
+        self.join_deadline = deadline
+        self.note_deadline(deadline)
+
+    def set_sync_deadline(self, deadline: float) -> None:
+        """When members that did not sync are dropped."""
+        self.sync_deadline = deadline
+        self.note_deadline(deadline)
+
+    def settle_wake(self) -> None:
+        """Makes `wake` exact again after what was due has been done."""
+        deadlines = [self.join_deadline, self.sync_deadline, *self.pending.values()]
+        deadlines += [member.deadline for member in self.members.values()]
+        self.wake = min(deadlines)
+
+    def vacant(self) -> bool:
+        """Whether the group holds nothing but perhaps its name and generation."""
+        return self.state is GroupState.EMPTY and not self.pending
+
+    # Records
+
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
+        """The group as a record: with its members' assignments, or with these instead."""
+        members = [
+            member.recorded(
+                self.protocol, member.assignment if assignments is None else assignments.get(member.member_id, b"")
+            )
+            for member in self.members.values()
+        ]
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.state_since_ms,
+            members=members,
+        )
+        return GroupRecord(self.group_id, value)
+
+    @classmethod
+    def from_record(cls, group_id: str, value: GroupMetadataValue, turn: Turn) -> Group:
+        """The group as its last record left it: Stable with its members, whose sessions begin now, or Empty."""
+        group = cls(group_id)
+        group.protocol_type = value.protocol_type
+        group.generation = value.generation
+        for stored in value.members:
+            member = Member.from_record(stored, value.protocol)
+            group.add(member)
+            group.restart_session(member, turn)
+        group.protocol = value.protocol
+        group.leader = value.leader if value.members else None
+        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group.state_since_ms = value.current_state_timestamp
+        return group

@@ -1,0 +1,245 @@
+"""What members ask of their group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. The rules are Kafka's.
+
+1. From JoinGroup v4 on a dynamic member joins with an id that it was given first (KIP-394).
+2. A static member comes back under a new id without a rebalance if the protocol stays the same; the old id is fenced
+   (KIP-345). From v9 on a leader that comes back is told to skip the assignment (KIP-814); before, it is told that
+   its old self leads, to the same end.
+3. Nobody but a member of the current generation gets anything but an error.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gnomon.broker.groups.call import Call, Reply, join_refusal
+from gnomon.broker.groups.group import Group, GroupState
+from gnomon.broker.groups.member import Member
+from gnomon.broker.groups.rebalance import (
+    assign,
+    drop,
+    end_joining_if_all_joined,
+    generation_response,
+    note_synced,
+    rebalance,
+    refuse_join,
+    refuse_sync,
+    sync_response,
+)
+from gnomon.broker.groups.turn import Turn
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+)
+
+FIRST_VERSION_WITH_GIVEN_IDS = 4
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""How long a new member's parked JoinGroup keeps it in the group, as in Kafka: nobody else knows its id."""
+
+
+def join(group: Group, call: Call, turn: Turn) -> None:
+    """Lets a member in, now or when the joining phase ends."""
+    request: JoinGroupRequest = call.request
+    if not _has_room(group, request.member_id, turn.settings.members_max):
+        turn.reply(call, join_refusal(call, ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    elif not group.supports(request.protocol_type, request.protocols):
+        turn.reply(call, join_refusal(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    elif not request.member_id:
+        _join_new(group, call, turn)
+    elif request.member_id in group.pending and request.group_instance_id is None:
+        _add(group, call, request.member_id, turn)
+    else:
+        _join_again(group, call, turn)
+
+
+def _has_room(group: Group, member_id: str, members_max: int) -> bool:
+    match group.state:
+        case GroupState.EMPTY:
+            return True
+        case GroupState.PREPARING_REBALANCE:
+            # Those who do not come back make room, so whoever joins first is in.
+            known = group.members.get(member_id)
+            return (known is not None and known.joining is not None) or group.joined_count() < members_max
+        case _:
+            return member_id in group.members or len(group.members) < members_max
+
+
+def _join_new(group: Group, call: Call, turn: Turn) -> None:
+    request: JoinGroupRequest = call.request
+    instance_id = request.group_instance_id
+    member_id = f"{call.client_id if instance_id is None else instance_id}-{turn.new_id()}"
+    if instance_id is not None and instance_id in group.static:
+        _come_back(group, call, group.members[group.static[instance_id]], member_id, turn)
+    elif instance_id is None and call.version >= FIRST_VERSION_WITH_GIVEN_IDS:
+        deadline = turn.after_ms(request.session_timeout_ms)
+        group.pending[member_id] = deadline
+        group.note_deadline(deadline)
+        turn.reply(call, join_refusal(call, ErrorCode.MEMBER_ID_REQUIRED, member_id))
+    else:
+        _add(group, call, member_id, turn)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    # JoinGroup v0 has no rebalance timeout: the session timeout serves for both.
+    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+
+
+def _add(group: Group, call: Call, member_id: str, turn: Turn) -> None:
+    request: JoinGroupRequest = call.request
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    member = Member(
+        member_id,
+        request.group_instance_id,
+        call.client_id,
+        call.client_host,
+        request.session_timeout_ms,
+        _rebalance_timeout_ms(request),
+        [(item.name, item.metadata) for item in request.protocols],
+        joining=call,
+        new=True,
+        deadline=turn.after_ms(NEW_MEMBER_TIMEOUT_MS),
+    )
+    group.add(member)
+    group.grew = True
+    rebalance(group, turn)
+
+
+def _update(group: Group, call: Call, member: Member, turn: Turn) -> None:
+    """Takes over what a JoinGroup says of a member and parks it; the caller sees to the rebalance."""
+    request: JoinGroupRequest = call.request
+    refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
+    member.protocols = [(item.name, item.metadata) for item in request.protocols]
+    member.session_timeout_ms = request.session_timeout_ms
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.joining = call
+    if not member.new:
+        member.deadline = math.inf
+
+
+def _join_again(group: Group, call: Call, turn: Turn) -> None:
+    request: JoinGroupRequest = call.request
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error:
+        turn.reply(call, join_refusal(call, error))
+        return
+    member = group.members[request.member_id]
+    leads = group.leader == member.member_id
+    unchanged = member.says_the_same(request.protocols)
+    # In CompletingRebalance the answer was lost on its way; in Stable a leader that joins wants a rebalance.
+    if unchanged and (
+        group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
+    ):
+        turn.reply(call, generation_response(group, member.member_id, call.version, with_members=leads))
+        return
+    refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
+    _update(group, call, member, turn)
+    rebalance(group, turn)
+
+
+def _come_back(group: Group, call: Call, old: Member, member_id: str, turn: Turn) -> None:
+    """A static member has restarted."""
+    previous_leader = group.leader
+    refuse_join(old, ErrorCode.FENCED_INSTANCE_ID, turn)
+    refuse_sync(group, old, ErrorCode.FENCED_INSTANCE_ID, turn)
+    member = group.replace_static(old, member_id)
+    member.client_id, member.client_host = call.client_id, call.client_host
+    _update(group, call, member, turn)
+    if group.state is not GroupState.STABLE or group.chosen_protocol() != group.protocol:
+        rebalance(group, turn)
+        return
+    member.joining = None
+    group.restart_session(member, turn)
+    leads = group.leader == member_id
+    if call.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
+        response = generation_response(group, member_id, call.version, with_members=leads)
+        response.skip_assignment = leads
+    else:
+        response = generation_response(group, member_id, call.version, with_members=False)
+        response.leader = previous_leader or ""
+    turn.append([group.record()], [Reply(call, response)])
+
+
+def sync(group: Group, call: Call, turn: Turn) -> None:
+    """Gives a member its assignment, now or when the leader's is durable."""
+    request: SyncGroupRequest = call.request
+    error = _check_sync(group, request)
+    if error:
+        turn.refuse(call, error)
+        return
+    member = group.members[request.member_id]
+    note_synced(group, member)
+    if group.state is GroupState.STABLE:
+        group.restart_session(member, turn)
+        turn.reply(call, sync_response(group, member))
+        return
+    refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
+    member.syncing = call
+    member.deadline = math.inf
+    if group.leader == member.member_id and not group.assigning:
+        assign(group, {item.member_id: item.assignment for item in request.assignments}, turn)
+
+
+def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error:
+        return error
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+
+
+def heartbeat(group: Group, call: Call, turn: Turn) -> None:
+    """Keeps a member's session alive and tells it of a rebalance."""
+    request: HeartbeatRequest = call.request
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if not error and request.generation_id != group.generation:
+        error = ErrorCode.ILLEGAL_GENERATION
+    if error:
+        turn.refuse(call, error)
+        return
+    group.restart_session(group.members[request.member_id], turn)
+    rebalancing = group.state is GroupState.PREPARING_REBALANCE
+    turn.reply(
+        call, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE)
+    )
+
+
+def leave(group: Group, call: Call, turn: Turn) -> None:
+    """Lets members go: by their ids, or static ones by their instance ids alone."""
+    request: LeaveGroupRequest = call.request
+    single = call.version < 3
+    identities = [MemberIdentity(member_id=request.member_id)] if single else request.members
+    members_before = len(group.members)
+    results = [_leave_one(group, identity, turn) for identity in identities]
+    if len(group.members) < members_before:
+        rebalance(group, turn)
+    else:
+        end_joining_if_all_joined(group, turn)
+    if single:
+        turn.reply(call, LeaveGroupResponse(error_code=results[0].error_code))
+    else:
+        turn.reply(call, LeaveGroupResponse(members=results))
+
+
+def _leave_one(group: Group, identity: MemberIdentity, turn: Turn) -> MemberResponse:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if not member_id and instance_id is not None:
+        member_id = group.static.get(instance_id, "")
+    if member_id in group.pending:
+        del group.pending[member_id]
+        error = ErrorCode.NONE
+    else:
+        error = group.check_member(member_id, instance_id)
+        if not error:
+            drop(group, group.members[member_id], turn)
+    return MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=error)

@@ -1,0 +1,37 @@
+"""What a group coordinator may be told, by Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Bounds and delays of groups; the defaults are Kafka's."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    members_max: int = 2**31 - 1
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_bytes_max: int = 4_096
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """How long offsets outlive their use, in milliseconds."""
+        return self.offsets_retention_minutes * 60_000
+
+    @classmethod
+    def read(cls, lookup: Callable[[str], str]) -> GroupSettings:
+        """Reads every setting through `lookup`, which gives the text of a Kafka broker setting by its name."""
+        return cls(
+            initial_rebalance_delay_ms=int(lookup("group.initial.rebalance.delay.ms")),
+            session_timeout_ms_min=int(lookup("group.min.session.timeout.ms")),
+            session_timeout_ms_max=int(lookup("group.max.session.timeout.ms")),
+            members_max=int(lookup("group.max.size")),
+            offsets_retention_minutes=int(lookup("offsets.retention.minutes")),
+            offsets_retention_check_interval_ms=int(lookup("offsets.retention.check.interval.ms")),
+            offset_metadata_bytes_max=int(lookup("offset.metadata.max.bytes")),
+        )

@@ -1,0 +1,100 @@
+"""What a client asks first: the versions served, the brokers, who coordinates, a producer id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.wire.kafka.api import APIS, ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import (
+    ApiVersion,
+    ApiVersionsResponse,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from gnomon.wire.kafka.messages.group import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+GROUP_KEY_TYPE = 0
+BROKERS_ENDPOINT_TYPE = 1
+
+
+class ClusterHandlers:
+    """Answers ApiVersions, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each API key."""
+        return {
+            ApiKey.API_VERSIONS: lambda request: self.api_versions_response(ErrorCode.NONE),
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+        }
+
+    @staticmethod
+    def api_versions_response(error: ErrorCode) -> ApiVersionsResponse:
+        """The table of what is served."""
+        return ApiVersionsResponse(
+            error_code=error,
+            api_keys=[
+                ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+                for api in APIS.values()
+            ],
+        )
+
+    def describe_cluster(self, request: Request) -> DescribeClusterResponse:
+        """The brokers and the controller."""
+        message: DescribeClusterRequest = request.message
+        broker = self._broker
+        if message.endpoint_type != BROKERS_ENDPOINT_TYPE:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message="there are no controller endpoints: ask for the brokers (endpoint type 1)",
+                endpoint_type=message.endpoint_type,
+            )
+        host, port = broker.advertised
+        return DescribeClusterResponse(
+            cluster_id=broker.cluster_id,
+            controller_id=broker.node_id,
+            brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+        )
+
+    async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
+        """This broker coordinates every group; nobody coordinates transactions yet."""
+        message: FindCoordinatorRequest = request.message
+        keys = message.coordinator_keys if request.version >= 4 else [message.key]
+        host, port = self._broker.advertised
+        if message.key_type == GROUP_KEY_TYPE:
+            await self._broker.offsets_topic()
+            found = [Coordinator(key=key, node_id=self._broker.node_id, host=host, port=port) for key in keys]
+        else:
+            text = "transactions and share groups are not built yet: only groups (key type 0) have a coordinator"
+            found = [
+                Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
+                for key in keys
+            ]
+        if request.version >= 4:
+            return FindCoordinatorResponse(coordinators=found)
+        only = found[0]
+        return FindCoordinatorResponse(
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
+
+    async def init_producer_id(self, request: Request) -> InitProducerIdResponse:
+        """A new producer id for an idempotent producer; epochs begin at 0."""
+        message: InitProducerIdRequest = request.message
+        if message.transactional_id is not None:
+            return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())

@@ -1,0 +1,282 @@
+"""Configs of topics and brokers: DescribeConfigs, IncrementalAlterConfigs, AlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_broker_config
+from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from gnomon.broker.topics import Topic
+from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+
+class Resource(IntEnum):
+    """The resource types that have configs here."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class AlterOperation(IntEnum):
+    """What IncrementalAlterConfigs does with one key (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigHandlers:
+    """Answers the config requests of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each API key."""
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+        }
+
+    # --- describe -----------------------------------------------------------------------------------------------
+
+    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+        """Every key asked for, with its source, type and synonyms."""
+        message: DescribeConfigsRequest = request.message
+        results = []
+        for resource in message.resources:
+            try:
+                configs = list(self._describe(resource, message))
+                code, text = ErrorCode.NONE, None
+            except KafkaError as error:
+                configs, code, text = [], error.code, error.text
+            results.append(
+                DescribeConfigsResult(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=configs,
+                )
+            )
+        return DescribeConfigsResponse(results=results)
+
+    def _describe(
+        self, resource: DescribeConfigsResource, message: DescribeConfigsRequest
+    ) -> Iterable[DescribeConfigsResourceResult]:
+        asked = resource.configuration_keys
+        table: Mapping[str, ConfigKey]
+        if resource.resource_type == Resource.TOPIC:
+            topic = self._topic(resource.resource_name)
+            table = TOPIC_CONFIGS
+            values = {name: self._broker.configs.topic_synonyms(name, topic.configs) for name in table}
+        elif resource.resource_type == Resource.BROKER:
+            self._check_broker(resource.resource_name)
+            table = BROKER_CONFIGS
+            values = self._broker_values(resource.resource_name)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no configs here.")
+        for name, found in values.items():
+            if asked is None or name in asked:
+                yield _described(table[name], found, message)
+
+    def _broker_values(self, name: str) -> dict[str, list[ConfigValue]]:
+        configs = self._broker.configs
+        if name == "":  # the defaults for all brokers, as far as they are set
+            layer = configs.layer(ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            return {key: [ConfigValue(key, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)] for key, text in layer.items()}
+        return {key: configs.synonyms(key) for key in BROKER_CONFIGS}
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._broker.image.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        return topic
+
+    def _check_broker(self, name: str) -> None:
+        if name not in ("", str(self._broker.node_id)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Broker {name!r} is not known: this is broker {self._broker.node_id}."
+            )
+
+    # --- alter --------------------------------------------------------------------------------------------------
+
+    async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
+        """Sets, deletes, appends to or subtracts from single keys."""
+        message: IncrementalAlterConfigsRequest = request.message
+        responses = []
+        for resource in message.resources:
+            code, text = await self._alter(
+                resource.resource_type,
+                resource.resource_name,
+                {item.name: item for item in resource.configs},
+                len(resource.configs),
+                message.validate_only,
+            )
+            responses.append(
+                IncrementalAlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def alter_configs(self, request: Request) -> AlterConfigsResponse:
+        """Replaces all keys that are set: what is not named goes back to its default."""
+        message: AlterConfigsRequest = request.message
+        responses = []
+        for resource in message.resources:
+            changes = {
+                item.name: IncrementalAlterableConfig(name=item.name, value=item.value) for item in resource.configs
+            }
+            code, text = await self._alter(
+                resource.resource_type,
+                resource.resource_name,
+                changes,
+                len(resource.configs),
+                message.validate_only,
+                replace=True,
+            )
+            responses.append(
+                AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return AlterConfigsResponse(responses=responses)
+
+    async def _alter(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Mapping[str, IncrementalAlterableConfig],
+        named: int,
+        validate_only: bool,
+        *,
+        replace: bool = False,
+    ) -> tuple[ErrorCode, str | None]:
+        try:
+            if len(changes) != named:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is named twice in one request.")
+            if resource_type == Resource.TOPIC:
+                await self._alter_topic(name, changes, validate_only, replace)
+            elif resource_type == Resource.BROKER:
+                await self._alter_broker(name, changes, validate_only, replace)
+            else:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no configs here.")
+        except KafkaError as error:
+            return error.code, error.text
+        except InvalidConfig as error:
+            return ErrorCode.INVALID_CONFIG, str(error)
+        return ErrorCode.NONE, None
+
+    async def _alter_topic(
+        self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
+    ) -> None:
+        self._topic(name)
+
+        def changed(topic: Topic) -> Topic:
+            before = {} if replace else topic.configs
+            configs = _changed(before, changes, TOPIC_CONFIGS, "topic")
+            return topic.with_configs(check_topic_configs(configs))
+
+        if validate_only:
+            changed(self._topic(name))
+        else:
+            await self._broker.topic_admin.change(name, changed)
+
+    async def _alter_broker(
+        self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
+    ) -> None:
+        self._check_broker(name)
+        source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+        def changed(layer: Mapping[str, str]) -> dict[str, str]:
+            configs = _changed({} if replace else layer, changes, BROKER_CONFIGS, "broker")
+            for key, text in configs.items():
+                check_broker_config(key, text)
+                if not BROKER_CONFIGS[key].alterable:
+                    raise InvalidConfig(
+                        f"Cannot update {key} while the broker runs: set it in the settings file and start it again"
+                    )
+            return configs
+
+        if validate_only:
+            changed(self._broker.configs.layer(source))
+        else:
+            await self._broker.change_configs(source, changed)
+
+
+def _changed(
+    before: Mapping[str, str],
+    changes: Mapping[str, IncrementalAlterableConfig],
+    table: Mapping[str, ConfigKey],
+    kind: str,
+) -> dict[str, str]:
+    configs = dict(before)
+    for name, item in changes.items():
+        key = table.get(name)
+        if key is None:
+            raise InvalidConfig(f"Unknown {kind} config name: {name}")
+        operation = item.config_operation
+        if operation == AlterOperation.DELETE:
+            configs.pop(name, None)
+        elif operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+            if key.type is not ConfigType.LIST:
+                raise InvalidConfig(f"Config value append is not allowed for config key: {name}")
+            given = (item.value or "").split(",")
+            have = [part for part in configs.get(name, key.default or "").split(",") if part and part not in given]
+            configs[name] = ",".join(have + (given if operation == AlterOperation.APPEND else []))
+        elif operation == AlterOperation.SET:
+            if item.value is None:
+                raise InvalidConfig(f"Null value not supported for {kind} configs: {name}")
+            configs[name] = item.value
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation} for {name}.")
+    return configs
+
+
+def _described(
+    key: ConfigKey, values: list[ConfigValue], message: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    in_force = values[0]
+    synonyms = [DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source) for value in values]
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=in_force.text,
+        read_only=not key.alterable,
+        config_source=in_force.source,
+        synonyms=synonyms if message.include_synonyms else [],
+        config_type=key.type,
+        documentation=key.documentation if message.include_documentation else None,
+    )

@@ -1,0 +1,282 @@
+"""One Kafka connection without its socket: bytes in → requests out, replies in → bytes out in request order.
+
+1. Replies leave in the order of their requests (Kafka's rule), whatever order they were made in.
+2. A request counts against the connection's and the broker's memory from its arrival until its reply has left.
+3. Over either limit, or while the peer does not take what it asked for, nothing more is read from this peer alone.
+4. A request that waits (a long poll) is told when another one arrives behind it, since it delays that one's reply.
+5. A frame that cannot be understood ends the connection, with a log line that says why; nobody else notices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gnomon.runtime.world import Buffer, Connection
+from gnomon.wire.kafka.api import request_header_version
+from gnomon.wire.kafka.frame import FrameReader, MalformedFrame, RequestHeader, parse_request_header
+
+BACKLOG_BYTES_MAX = 4 << 20
+"""Bytes a peer may leave untaken before its next requests wait."""
+REQUESTS_IN_FLIGHT_MAX = 1024
+REQUEST_BYTES_MIN = 256
+"""What the smallest request counts for: its bookkeeping is not free either."""
+
+
+class RequestMemory:
+    """The bytes of all requests in flight, broker-wide, and who waits for room."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+        self._waiting: dict[KafkaConnection, None] = {}
+        self._waking = False
+
+    def take(self, count: int) -> None:
+        """A request of `count` bytes has arrived."""
+        self.bytes_used += count
+
+    def give_back(self, count: int) -> None:
+        """Its reply has left, or its connection is gone."""
+        self.bytes_used -= count
+        if not self._waiting or self._waking:
+            return
+        self._waking = True  # those woken give back in turn: a loop here, no recursion
+        while self._waiting and not self.full():
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            connection.go_on()
+        self._waking = False
+
+    def full(self) -> bool:
+        """Whether the next request has to wait."""
+        return self.bytes_used >= self.bytes_max
+
+    def wait(self, connection: KafkaConnection) -> None:
+        """`connection.go_on()` is called when there is room."""
+        self._waiting[connection] = None
+
+    def forget(self, connection: KafkaConnection) -> None:
+        """The connection is gone."""
+        self._waiting.pop(connection, None)
+
+
+class Exchange:
+    """One request and the place of its reply."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "cut_short",
+        "reply_chunks",
+        "size",
+        "started",
+    )
+
+    def __init__(self, connection: KafkaConnection, header: RequestHeader, size: int) -> None:
+        self.connection = connection
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.size = size
+        self.started = 0.0
+        """When it arrived, by the driver's clock."""
+        self.reply_chunks: Sequence[Buffer] | None = None
+        self.cut_short: Callable[[], None] | None = None
+        """Called when another request arrives behind this one; set by handlers that make their client wait."""
+
+    def reply(self, chunks: Sequence[Buffer], *, flush: bool = True) -> None:
+        """Answers with a whole frame; the chunks need to live only during this call when `flush` is set.
+
+        With `flush=False` the caller sees to `KafkaConnection.flush` soon, and the chunks must live on until then:
+        many replies then leave in one system call.
+        """
+        self.connection.replied(self, chunks, flush)
+
+    def no_reply(self) -> None:
+        """The request is done and gets no answer (acks=0)."""
+        self.connection.replied(self, (), False)
+
+
+class KafkaConnection:
+    """The stream handler of one client."""
+
+    def __init__(
+        self,
+        transport: Connection,
+        memory: RequestMemory,
+        dispatch: Callable[[Exchange, memoryview, RequestHeader], None],
+        answered: Callable[[Exchange], None],
+        ended: Callable[[KafkaConnection, str | None], None],
+        *,
+        frame_bytes_max: int,
+        request_bytes_max: int,
+    ) -> None:
+        self.transport = transport
+        self.closed_by_peer = False
+        self._frames = FrameReader(frame_bytes_max)
+        self._memory = memory
+        self._dispatch = dispatch
+        self._answered = answered
+        self._ended = ended
+        self._request_bytes_max = request_bytes_max
+        self._exchanges: deque[Exchange] = deque()
+        self._request_bytes = 0
+        self._outgoing: list[Buffer] = []
+        self._paused = False
+        self._working = False
+        self._reason: str | None = None
+        self._finishing = False
+
+    # --- the stream ---------------------------------------------------------------------------------------------
+
+    def receive_buffer(self) -> memoryview:
+        """Room for the next bytes."""
+        return self._frames.receive_buffer()
+
+    def received(self, count: int) -> None:
+        """Bytes have arrived."""
+        self._frames.received(count)
+        self._work()
+
+    def drained(self) -> None:
+        """The peer has taken everything."""
+        self.go_on()
+
+    def closed(self) -> None:
+        """The stream is gone: requests in flight are finished, their replies dropped."""
+        self.closed_by_peer = True
+        self._memory.forget(self)
+        for exchange in list(self._exchanges):
+            self._cut(exchange)
+        self._memory.give_back(self._request_bytes)
+        self._request_bytes = 0
+        self._exchanges.clear()
+        self._outgoing.clear()
+        self._ended(self, self._reason)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Room may have come free: handle what waits in the buffer and read again."""
+        if self._finishing:
+            if not self._exchanges:
+                self.transport.close()
+        elif self._paused and self._reason is None and not self._must_wait():
+            self._resume()
+            self._work()
+
+    def _work(self) -> None:
+        if self._working or self.closed_by_peer:
+            return
+        self._working = True
+        try:
+            while not self._paused:
+                frame = self._frames.next_frame()
+                if frame is None:
+                    break
+                self._take(frame)
+                if self._must_wait():
+                    self._send()
+                    if self._must_wait():
+                        self._pause()
+        except MalformedFrame as error:
+            self.refuse(str(error))
+        finally:
+            self._working = False
+        self._send()
+
+    def _take(self, frame: memoryview) -> None:
+        header = parse_request_header(frame, _is_flexible)
+        if self._exchanges:
+            self._cut(self._exchanges[-1])
+        exchange = Exchange(self, header, max(len(frame), REQUEST_BYTES_MIN))
+        self._exchanges.append(exchange)
+        self._request_bytes += exchange.size
+        self._memory.take(exchange.size)
+        self._dispatch(exchange, frame, header)
+
+    @staticmethod
+    def _cut(exchange: Exchange) -> None:
+        cut_short = exchange.cut_short
+        if cut_short is not None:
+            exchange.cut_short = None
+            cut_short()
+
+    def _must_wait(self) -> bool:
+        return (
+            self._request_bytes >= self._request_bytes_max
+            or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
+            or self.transport.backlog_bytes > BACKLOG_BYTES_MAX
+            or self._memory.full()
+        )
+
+    def _pause(self) -> None:
+        self._paused = True
+        self.transport.pause_reading()
+        if self._memory.full():
+            self._memory.wait(self)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.transport.resume_reading()
+
+    def refuse(self, reason: str) -> None:
+        """Ends the connection after what was answered so far."""
+        if self._reason is None:
+            self._reason = reason
+            self._paused = True
+            self._send()
+            self.transport.pause_reading()
+            self.transport.close()
+
+    def finish(self) -> None:
+        """Takes no more requests, and ends once all in flight are answered."""
+        if self._reason is None:
+            self._finishing = self._paused = True
+            self.transport.pause_reading()
+            for exchange in list(self._exchanges):
+                self._cut(exchange)
+            self.flush()
+
+    # --- replies ------------------------------------------------------------------------------------------------
+
+    def replied(self, exchange: Exchange, chunks: Sequence[Buffer], flush: bool) -> None:
+        """An exchange has its answer; see `Exchange.reply`."""
+        exchange.cut_short = None
+        if self.closed_by_peer:
+            return
+        exchanges = self._exchanges
+        if exchanges[0] is not exchange:
+            exchange.reply_chunks = [bytes(chunk) if type(chunk) is memoryview else chunk for chunk in chunks]
+            return
+        self._leave(exchange, chunks)
+        while exchanges and (ready := exchanges[0].reply_chunks) is not None:
+            self._leave(exchanges[0], ready)
+        if flush:
+            self.flush()
+
+    def _leave(self, exchange: Exchange, chunks: Sequence[Buffer]) -> None:
+        self._exchanges.popleft()
+        self._outgoing.extend(chunks)
+        self._request_bytes -= exchange.size
+        self._answered(exchange)
+        self._memory.give_back(exchange.size)
+
+    def flush(self) -> None:
+        """Hands everything that may leave to the transport, in one call, and goes on where that made room."""
+        self._send()
+        self.go_on()
+
+    def _send(self) -> None:
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, []
+            self.transport.write(outgoing)
+
+
+def _is_flexible(api_key: int, api_version: int) -> bool:
+    return request_header_version(api_key, api_version) >= 2

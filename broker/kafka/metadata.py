@@ -1,0 +1,91 @@
+"""Metadata: brokers, topics, partitions and their leaders; creates topics where that is allowed."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.topics import Topic
+from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fields import NO_UUID
+from gnomon.wire.kafka.messages.cluster import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+
+class MetadataHandler:
+    """Answers the Metadata requests of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler by API key."""
+        return {ApiKey.METADATA: self.handle}
+
+    async def handle(self, request: Request) -> MetadataResponse:
+        """Describes the topics asked for, or all of them."""
+        message: MetadataRequest = request.message
+        broker = self._broker
+        if message.topics is None or (request.version == 0 and not message.topics):
+            topics = [self._describe(topic, request.version) for topic in broker.image]
+        else:
+            topics = [await self._find(item, message.allow_auto_topic_creation, request) for item in message.topics]
+        host, port = broker.advertised
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+            cluster_id=broker.cluster_id,
+            controller_id=broker.node_id,
+            topics=topics,
+        )
+
+    async def _find(self, item: MetadataRequestTopic, create: bool, request: Request) -> MetadataResponseTopic:
+        image = self._broker.image
+        if item.topic_id != NO_UUID:
+            topic = image.get_by_id(item.topic_id)
+            if topic is None:
+                return MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    name=None if request.version >= 12 else "",
+                    topic_id=item.topic_id,
+                )
+            return self._describe(topic, request.version)
+        name = item.name or ""
+        topic = image.get(name)
+        if topic is None:
+            try:
+                topic = await self._broker.auto_create(name, create)
+            except KafkaError as error:
+                return MetadataResponseTopic(error_code=error.code, name=name)
+        return self._describe(topic, request.version)
+
+    def _describe(self, topic: Topic, version: int) -> MetadataResponseTopic:
+        broker = self._broker
+        node = [broker.node_id]
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.id if version >= 10 else uuid.UUID(int=0),
+            is_internal=topic.internal,
+            partitions=[
+                MetadataResponsePartition(
+                    partition_index=index,
+                    leader_id=broker.node_id,
+                    leader_epoch=broker.leader_epoch(topic, index),
+                    replica_nodes=node,
+                    isr_nodes=node,
+                )
+                for index in range(topic.partitions)
+            ],
+        )

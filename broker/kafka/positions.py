@@ -1,0 +1,148 @@
+"""Places in the log: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.partition.entry import LeaderEpoch, Offset
+from gnomon.broker.partition.log import PartitionLog
+from gnomon.broker.partition.partition import Partition
+from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.positions import (
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from gnomon.wire.kafka.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+
+class PositionHandlers:
+    """Answers the requests about places in the log of one broker's partitions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each API key."""
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
+            ApiKey.DELETE_RECORDS: self.delete_records,
+        }
+
+    async def _opened(self, topic: str, index: int) -> tuple[Partition, PartitionLog]:
+        partition = self._broker.partition_of(topic, index)
+        log = await partition.opened()
+        if log is None:
+            raise KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
+        return partition, log
+
+    async def list_offsets(self, request: Request) -> ListOffsetsResponse:
+        """Offsets by time; -1 and no error where no record is as young."""
+        message: ListOffsetsRequest = request.message
+        topics = []
+        for topic in message.topics:
+            partitions = [await self._list_one(topic.name, item) for item in topic.partitions]
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(topics=topics)
+
+    async def _list_one(self, topic: str, item: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = item.partition_index
+        try:
+            partition, log = await self._opened(topic, index)
+            code = partition.check_epoch(item.current_leader_epoch)
+            if code != ErrorCode.NONE:
+                raise KafkaError(code, "another leader epoch")
+            timestamp, offset, epoch = _place(partition, log, item.timestamp)
+        except KafkaError as error:
+            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+        return ListOffsetsPartitionResponse(
+            partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        )
+
+    async def offset_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
+        """Where leader epochs end, so that a consumer notices a log that was cut (KIP-320)."""
+        message: OffsetForLeaderEpochRequest = request.message
+        topics = []
+        for topic in message.topics:
+            partitions = [await self._end_of_one(topic.topic, item) for item in topic.partitions]
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    async def _end_of_one(self, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            partition, _ = await self._opened(topic, item.partition)
+            code = partition.check_epoch(item.current_leader_epoch)
+            if code != ErrorCode.NONE:
+                raise KafkaError(code, "another leader epoch")
+        except KafkaError as error:
+            return EpochEndOffset(error_code=error.code, partition=item.partition)
+        epoch, offset = partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
+        return EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=offset)
+
+    async def delete_records(self, request: Request) -> DeleteRecordsResponse:
+        """Moves the start of logs forward."""
+        message: DeleteRecordsRequest = request.message
+        topics = []
+        for topic in message.topics:
+            partitions = [await self._delete_one(topic.name, item) for item in topic.partitions]
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        return DeleteRecordsResponse(topics=topics)
+
+    async def _delete_one(self, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        index = item.partition_index
+        try:
+            known = self._broker.image.get(topic)
+            if known is not None and known.internal:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the broker keeps its own state there")
+            partition, log = await self._opened(topic, index)
+            before = log.high_watermark if item.offset == -1 else Offset(item.offset)
+            if not 0 <= before <= log.high_watermark:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
+            await partition.delete_before(before)
+        except KafkaError as error:
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset)
+
+
+def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch) for one of the special timestamps, or for a time in milliseconds."""
+    if timestamp == LATEST:
+        return -1, log.high_watermark, log.epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.start_offset, log.epoch
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+    if timestamp == MAX_TIMESTAMP:
+        found = partition.max_timestamp_offset()
+    elif timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning")
+    else:
+        found = partition.offset_for_timestamp(timestamp)
+    return (-1, -1, -1) if found is None else (found[1], found[0], found[2])

@@ -1,0 +1,155 @@
+"""Kafka's front door: connections in, each request to the handler of its API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+import trio
+
+from gnomon.broker.kafka.cluster import ClusterHandlers
+from gnomon.broker.kafka.configs import ConfigHandlers
+from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMemory
+from gnomon.broker.kafka.fetch import FetchHandler
+from gnomon.broker.kafka.groups import GroupHandlers
+from gnomon.broker.kafka.metadata import MetadataHandler
+from gnomon.broker.kafka.positions import PositionHandlers
+from gnomon.broker.kafka.produce import ProduceHandler
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.topics import TopicHandlers
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import Connection, WorldError
+from gnomon.wire.kafka.api import APIS, Api, ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fields import Message
+from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader
+from gnomon.wire.kafka.schema import MalformedMessage, check_end, decode
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+DRAIN_POLL_SECONDS = 0.01
+
+
+class KafkaServer:
+    """Serves Kafka's protocol for one broker."""
+
+    def __init__(self, broker: Broker, nursery: trio.Nursery) -> None:
+        self._broker = broker
+        self._nursery = nursery
+        self._memory = RequestMemory(broker.settings.request_queue_bytes_max)
+        self._connections: dict[KafkaConnection, None] = {}
+        self._now = broker.world.clock.monotonic
+        self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
+        self._produce = ProduceHandler(broker, self.flush_later)
+        self._fetch = FetchHandler(broker)
+        self._unflushed: dict[KafkaConnection, None] = {}
+        self._apis: dict[int, Api] = {key.value: api for key, api in APIS.items()}
+        self._handlers: dict[int, Handler] = {
+            **MetadataHandler(broker).handlers(),
+            **ClusterHandlers(broker).handlers(),
+            **TopicHandlers(broker).handlers(),
+            **ConfigHandlers(broker).handlers(),
+            **PositionHandlers(broker).handlers(),
+            **GroupHandlers(broker).handlers(),
+        }
+
+    @property
+    def connections_count(self) -> int:
+        """Clients connected now."""
+        return len(self._connections)
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of all requests in flight."""
+        return self._memory.bytes_used
+
+    def accept(self, transport: Connection) -> KafkaConnection:
+        """Makes the handler of a new stream."""
+        settings = self._broker.settings
+        connection = KafkaConnection(
+            transport,
+            self._memory,
+            self._dispatch,
+            self._answered,
+            self._ended,
+            frame_bytes_max=self._broker.configs.number("socket.request.max.bytes"),
+            request_bytes_max=settings.connection_request_bytes_max,
+        )
+        if len(self._connections) >= settings.connections_max:
+            connection.refuse(f"{len(self._connections)} clients are connected already: see broker.connections_max")
+        self._connections[connection] = None
+        self._broker.metrics.connections_accepted += 1
+        self._broker.metrics.connections += 1
+        return connection
+
+    def _ended(self, connection: KafkaConnection, reason: str | None) -> None:
+        self._connections.pop(connection, None)
+        self._broker.metrics.connections -= 1
+        self._unflushed.pop(connection, None)
+        if reason is not None:
+            self._broker.metrics.connections_refused += 1
+            self._broker.log.warning("connection_refused", peer=connection.transport.peer, reason=reason)
+
+    def _answered(self, exchange: Exchange) -> None:
+        self._seconds[exchange.api_key].observe(self._now() - exchange.started)
+
+    def flush_later(self, connection: KafkaConnection) -> None:
+        """The connection has replies to send at the end of this turn."""
+        self._unflushed[connection] = None
+
+    def flush(self) -> None:
+        """The end of a turn: everything that was answered in it leaves now."""
+        while self._unflushed:
+            connection, _ = self._unflushed.popitem()
+            connection.flush()
+
+    async def drain(self) -> None:
+        """Answers what was asked so far, long polls at once, then ends all connections."""
+        for connection in list(self._connections):
+            connection.finish()
+        while self._connections:
+            await self._broker.world.clock.sleep(DRAIN_POLL_SECONDS)
+
+    def _dispatch(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+        """Raises MalformedFrame when the connection cannot go on."""
+        key, version = header.api_key, header.api_version
+        exchange.started = self._now()
+        api = self._apis.get(key)
+        if api is None:
+            raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
+        if not api.min_version <= version <= api.max_version:
+            self._refuse_version(exchange, frame, header)
+        elif key == ApiKey.PRODUCE:
+            self._produce.handle(exchange, frame, header.body_start)
+        elif key == ApiKey.FETCH:
+            self._fetch.handle(exchange, frame, header.body_start)
+        else:
+            try:
+                message, end = decode(api.request, version, frame, header.body_start)
+                check_end(message, frame, end)
+            except MalformedMessage as error:
+                raise MalformedFrame(str(error)) from None
+            self._call(self._handlers[key], Request(exchange, message))
+
+    def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+        if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever was asked
+            exchange.api_version = 0
+            Request(exchange, None).reply(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION))
+            return
+        name = ApiKey(header.api_key).name
+        raise MalformedFrame(f"{name} version {header.api_version} is not served: ApiVersions tells which are")
+
+    def _call(self, handler: Handler, request: Request) -> None:
+        response = handler(request)
+        if isinstance(response, Message):
+            request.reply(response)
+        elif response is not None:
+            self._nursery.start_soon(self._finish, request, response)
+
+    async def _finish(self, request: Request, response: Awaitable[Message]) -> None:
+        try:
+            request.reply(await response)
+        except (MetadataError, WorldError) as error:
+            # Unknown is not failed: no answer says so, and the client asks again.
+            request.exchange.connection.refuse(f"the request could not be finished: {error}")

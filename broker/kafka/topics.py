@@ -1,0 +1,178 @@
+"""Topic administration: CreateTopics, DeleteTopics, CreatePartitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.topic_configs import TOPIC_CONFIGS
+from gnomon.broker.topics import Topic
+from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fields import NO_UUID
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+BROKER_DEFAULT = -1
+TOPIC_ID_SINCE = 6
+
+
+class TopicHandlers:
+    """Answers the topic administration requests of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each API key."""
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+        }
+
+    async def create_topics(self, request: Request) -> CreateTopicsResponse:
+        """Creates each topic, or says why not; with `validate_only` nothing is created."""
+        message: CreateTopicsRequest = request.message
+        named = Counter(item.name for item in message.topics)
+        results = []
+        for item in message.topics:
+            try:
+                if named[item.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
+                results.append(await self._create(item, message.validate_only))
+            except KafkaError as error:
+                results.append(
+                    CreatableTopicResult(name=item.name, error_code=error.code, error_message=error.text, configs=[])
+                )
+        return CreateTopicsResponse(topics=results)
+
+    async def _create(self, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+        partitions = self._partitions_asked(item)
+        configs = {config.name: config.value for config in item.configs}
+        topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
+        if not validate_only:
+            topic = await self._broker.topic_admin.create(topic)
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=NO_UUID if validate_only else topic.id,
+            num_partitions=topic.partitions,
+            replication_factor=1,
+            configs=self._configs_of(topic),
+        )
+
+    def _partitions_asked(self, item: CreatableTopic) -> int:
+        if item.assignments:
+            if item.num_partitions != BROKER_DEFAULT or item.replication_factor != BROKER_DEFAULT:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A request with assignments must leave both numbers at -1.")
+            indexes = sorted(assignment.partition_index for assignment in item.assignments)
+            if indexes != list(range(len(indexes))):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assignments must name the partitions from 0 on, each once."
+                )
+            for assignment in item.assignments:
+                self._check_assignment(assignment.broker_ids)
+            return len(indexes)
+        if item.replication_factor not in (BROKER_DEFAULT, 1):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Replication factor {item.replication_factor} is larger than the 1 available broker.",
+            )
+        if item.num_partitions == BROKER_DEFAULT:
+            return self._broker.configs.number("num.partitions")
+        return item.num_partitions
+
+    def _check_assignment(self, broker_ids: list[int]) -> None:
+        if broker_ids != [self._broker.node_id]:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Assignment {broker_ids}: the only broker is {self._broker.node_id}, once per partition.",
+            )
+
+    def _configs_of(self, topic: Topic) -> list[CreatableTopicConfigs]:
+        values = (self._broker.configs.topic_synonyms(name, topic.configs)[0] for name in TOPIC_CONFIGS)
+        return [
+            CreatableTopicConfigs(name=name, value=value.text, config_source=value.source)
+            for name, value in zip(TOPIC_CONFIGS, values, strict=True)
+        ]
+
+    async def delete_topics(self, request: Request) -> DeleteTopicsResponse:
+        """Deletes each topic, by name or by id."""
+        message: DeleteTopicsRequest = request.message
+        asked = (
+            message.topics
+            if request.version >= TOPIC_ID_SINCE
+            else [DeleteTopicState(name=name) for name in message.topic_names]
+        )
+        return DeleteTopicsResponse(responses=[await self._delete(item) for item in asked])
+
+    async def _delete(self, item: DeleteTopicState) -> DeletableTopicResult:
+        image = self._broker.image
+        by_id = item.topic_id != NO_UUID
+        topic = image.get_by_id(item.topic_id) if by_id else image.get(item.name or "")
+        name = topic.name if topic is not None else (None if by_id else item.name)
+        try:
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise KafkaError(code, "This server does not host this topic.")
+            if topic.internal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{topic.name}'.")
+            if not self._broker.configs.flag("delete.topic.enable"):
+                raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable.")
+            await self._broker.topic_admin.delete(topic)
+        except KafkaError as error:
+            return DeletableTopicResult(
+                name=name, topic_id=item.topic_id, error_code=error.code, error_message=error.text
+            )
+        return DeletableTopicResult(name=name, topic_id=topic.id)
+
+    async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
+        """Grows topics."""
+        message: CreatePartitionsRequest = request.message
+        results = []
+        for item in message.topics:
+            try:
+                await self._grow(item, message.validate_only)
+                results.append(CreatePartitionsTopicResult(name=item.name))
+            except KafkaError as error:
+                results.append(
+                    CreatePartitionsTopicResult(name=item.name, error_code=error.code, error_message=error.text)
+                )
+        return CreatePartitionsResponse(results=results)
+
+    async def _grow(self, item: CreatePartitionsTopic, validate_only: bool) -> None:
+        topic = self._broker.image.get(item.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+        if topic.internal:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{topic.name}'.")
+        admin = self._broker.topic_admin
+        admin.check_growth(topic, item.count)
+        if item.assignments is not None:
+            if len(item.assignments) != item.count - topic.partitions:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{item.count - topic.partitions} assignments are needed, {len(item.assignments)} were given.",
+                )
+            for assignment in item.assignments:
+                self._check_assignment(assignment.broker_ids)
+        if not validate_only:
+            await admin.change(item.name, lambda now: admin.check_growth(now, item.count))

@@ -1,0 +1,150 @@
+"""The ledgers of one partition: how its segments are found, claimed, continued and given up.
+
+1. The ledgers are named after the offset they begin at, so that one range read gives the whole chain in order.
+2. Only the last ledger of a chain takes entries; all others are sealed, and their records say where they end.
+3. The claim of the last ledger raises the leader epoch; it is the only write that opening costs.
+4. The first segment's record says where the log starts, where that is not at the segment's beginning.
+5. Nothing is created for a topic that is gone: the first ledger's creation compares the topic's record.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from gnomon.bookie.ledger import (
+    Bookies,
+    EntryId,
+    Ledger,
+    adopt_ledger,
+    claim_ledger,
+    create_ledger,
+    delete_ledgers,
+)
+from gnomon.bookie.record import ledger_key
+from gnomon.broker.partition.entry import HEADER_BYTES, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.segment import Segment
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Revision
+
+EPOCH = "epoch"
+CREATED_MS = "created_ms"
+START_OFFSET = "start_offset"
+NEXT_OFFSET = "next_offset"
+MAX_TIMESTAMP = "max_timestamp"
+
+OFFSET_DIGITS = 20
+
+
+def ledgers_prefix(topic_id: uuid.UUID, partition: int | None = None) -> str:
+    """Where the names of a topic's (or of one partition's) ledgers begin."""
+    return f"topics/{topic_id.hex}/" if partition is None else f"topics/{topic_id.hex}/{partition}/"
+
+
+class Chain:
+    """The chain of ledgers of one partition; `topic_key` and `topic_revision` tell the life of its topic."""
+
+    def __init__(
+        self, metadata: Metadata, bookies: Bookies, prefix: str, topic_key: str, topic_revision: Revision
+    ) -> None:
+        self._metadata = metadata
+        self._bookies = bookies
+        self._prefix = prefix
+        self._topic_lives = Compare(topic_key, Field.CREATE_REVISION, topic_revision)
+
+    def _name(self, base_offset: Offset) -> str:
+        return f"{self._prefix}{base_offset:0{OFFSET_DIGITS}}"
+
+    async def open(self, settings: LogSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
+        """Claims the chain and reads where its log stands: one metadata read, one metadata write.
+
+        Raises:
+            LedgerError, MetadataError, WorldError: it could not be opened; trying again is safe.
+        """
+        found = await self._metadata.range(ledger_key(self._prefix))
+        if not found.items:
+            segment = await self._begin(now_ms)
+            return PartitionLog(LeaderEpoch(0), Offset(0), Offset(0), settings), [segment]
+        segments = [self._adopt(item) for item in found.items[:-1]]
+        last = await self._claim(found.items[-1])
+        segments.append(last)
+        first = segments[0]
+        start = Offset(max(first.base_offset, first.ledger.properties.get(START_OFFSET, 0)))
+        log = PartitionLog(LeaderEpoch(last.ledger.properties[EPOCH]), start, last.base_offset, settings)
+        self._restore(log, last, now_ms)
+        return log, segments
+
+    async def _begin(self, now_ms: int) -> Segment:
+        ledger = await create_ledger(
+            self._metadata,
+            self._bookies,
+            self._name(Offset(0)),
+            properties={EPOCH: 0, CREATED_MS: now_ms},
+            compare=(self._topic_lives,),
+        )
+        return Segment(ledger, Offset(0))
+
+    def _adopt(self, item: KeyValue) -> Segment:
+        ledger = adopt_ledger(self._metadata, self._bookies, item)
+        properties = ledger.properties
+        return Segment(
+            ledger,
+            _base_offset(ledger),
+            Offset(properties[NEXT_OFFSET]),
+            properties[MAX_TIMESTAMP],
+            ledger.length_bytes,
+        )
+
+    async def _claim(self, item: KeyValue) -> Segment:
+        before = adopt_ledger(self._metadata, self._bookies, item).properties
+        properties = {**before, EPOCH: before[EPOCH] + 1}
+        ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties)
+        return Segment(ledger, _base_offset(ledger))
+
+    @staticmethod
+    def _restore(log: PartitionLog, segment: Segment, now_ms: int) -> None:
+        """Takes the log to the end of its last segment, and replays the producers from its last snapshot on."""
+        ledger = segment.ledger
+        last = ledger.last_add_confirmed
+        if last < ledger.start_entry:
+            log.next_offset = log.high_watermark = max(log.start_offset, segment.base_offset)
+            return
+        with segment.view() as view:
+            header = segment.header(view, last)
+            for entry in range(max(header.replay_from, ledger.start_entry), last + 1):
+                payload = view.payload(EntryId(entry))
+                log.replay(unpack_header(payload), payload[HEADER_BYTES:], now_ms)
+        log.restore(header, ledger.length_bytes, ledger.properties[CREATED_MS])
+
+    async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
+        """Seals the last segment and begins the next one, in one transaction; nothing may be appended meanwhile."""
+        sealed = {
+            **segment.ledger.properties,
+            NEXT_OFFSET: log.next_offset,
+            MAX_TIMESTAMP: log.segment_max_timestamp,
+        }
+        ledger = await segment.ledger.roll(
+            self._name(log.next_offset),
+            properties={EPOCH: log.epoch, CREATED_MS: now_ms},
+            sealed_properties=sealed,
+        )
+        segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_bytes)
+        return Segment(ledger, log.next_offset)
+
+    async def delete(self, segments: list[Segment]) -> bool:
+        """Gives up sealed segments at the front of the chain, in one transaction.
+
+        Returns:
+            False where somebody else has changed one of them: nothing was deleted.
+        """
+        items = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
+        return await delete_ledgers(self._metadata, [item for item in items if item is not None])
+
+    @staticmethod
+    async def shrink(segment: Segment, end_entry: EntryId, start_offset: Offset) -> None:
+        """Gives up the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""
+        properties = {**segment.ledger.properties, START_OFFSET: start_offset}
+        await segment.ledger.shrink(end_entry, properties=properties)
+
+
+def _base_offset(ledger: Ledger) -> Offset:
+    return Offset(int(ledger.name.rpartition("/")[2]))

@@ -1,0 +1,256 @@
+"""The log of one partition as a pure state: what an append becomes, what is durable, what is kept.
+
+1. start_offset <= high_watermark <= next_offset. Offsets below next_offset are given out, once each.
+2. The high watermark is the end of the durable prefix: it moves in log order, entry by entry, and never back.
+3. Nothing at or above the high watermark is ever shown to a reader or named in a successful answer.
+4. An append is decided against the state as if all earlier appends will succeed; when one fails, this state is thrown
+   away whole and rebuilt from the ledger, so a failed append leaves no trace here.
+5. A repeated batch is answered with its first offset, but only once that offset is below the high watermark.
+6. Leader epochs only grow along the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gnomon.broker.partition.entry import (
+    NO_TIMESTAMP,
+    EntryHeader,
+    EntryKind,
+    LeaderEpoch,
+    Offset,
+    pack_header,
+)
+from gnomon.broker.partition.producers import Duplicate, Producers
+from gnomon.wire.kafka.batch import (
+    BatchHeader,
+    BatchRejected,
+    check_produced,
+    parse_batch,
+    patched_prefix,
+    with_log_append_time,
+)
+from gnomon.wire.kafka.errors import ErrorCode
+
+SNAPSHOT_ENTRIES_MIN = 4096
+"""Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
+SNAPSHOT_ENTRIES_PER_PRODUCER = 8
+
+PATCHED_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """The topic's settings that the log obeys; sizes in bytes, times in milliseconds, -1 = no limit."""
+
+    batch_bytes_max: int = 1_048_588
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 86_400_000
+    retention_bytes: int = -1
+    retention_ms: int = 7 * 86_400_000
+    log_append_time: bool = False
+    timestamp_before_ms_max: int = (1 << 63) - 1
+    timestamp_after_ms_max: int = 3_600_000
+    producer_expiry_ms: int = 86_400_000
+
+
+class Append(NamedTuple):
+    """A batch that is to be written: the entry's payload, and the offsets it takes."""
+
+    payload: Sequence[bytes | memoryview]
+    base_offset: Offset
+    next_offset: Offset
+    log_append_time_ms: int
+    """-1 where the records keep the producer's own timestamps."""
+
+
+class PartitionLog:
+    """The state of the log of one partition under one leader epoch; times are wall-clock milliseconds."""
+
+    def __init__(self, epoch: LeaderEpoch, start_offset: Offset, next_offset: Offset, settings: LogSettings) -> None:
+        self.epoch = epoch
+        self.settings = settings
+        self.start_offset = start_offset
+        self.next_offset = next_offset
+        self.high_watermark = next_offset
+        self.producers = Producers()
+        self.begin_segment()
+
+    def begin_segment(self) -> None:
+        """The next entry is the first of a new ledger; the caller appends a snapshot first where one is due."""
+        self.segment_max_timestamp = NO_TIMESTAMP
+        self.segment_bytes = 0
+        self.segment_first_append_ms: int | None = None
+        self._replay_from = 0
+        self._entries_since_snapshot = 0
+
+    def restore(self, header: EntryHeader, segment_bytes: int, first_append_ms: int | None) -> None:
+        """Takes the place of the segment's last entry: where the log goes on after opening."""
+        self.next_offset = self.high_watermark = header.next_offset
+        self.segment_max_timestamp = header.max_timestamp
+        self.segment_bytes = segment_bytes
+        self.segment_first_append_ms = first_append_ms
+        self._replay_from = header.replay_from
+
+    def replay(self, header: EntryHeader, body: memoryview, now_ms: int) -> None:
+        """Takes one stored entry into the producer states.
+
+        A producer counts as used now, not when its records say: their timestamps are the application's.
+        """
+        if header.kind == EntryKind.PRODUCERS:
+            self.producers.restore_snapshot(body)
+            self._entries_since_snapshot = 0
+            return
+        self._entries_since_snapshot += 1
+        batch = parse_batch(body)
+        if batch.producer_id >= 0:
+            self._remember(batch, header.base_offset, now_ms)
+
+    def snapshot_due(self) -> bool:
+        """Whether the next entry should be a producer snapshot, so that replaying stays short."""
+        count = len(self.producers)
+        return self._entries_since_snapshot >= max(SNAPSHOT_ENTRIES_MIN, SNAPSHOT_ENTRIES_PER_PRODUCER * count)
+
+    def snapshot(self, entry: int) -> Sequence[bytes | memoryview]:
+        """The payload of a snapshot entry that is about to be written as `entry`."""
+        self._replay_from = entry
+        self._entries_since_snapshot = 0
+        body = self.producers.encode_snapshot()
+        return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
+
+    def append(self, view: memoryview, now_ms: int, entry: int) -> Append | Duplicate:
+        """Decides about one produced batch; `entry` is the ledger entry it would become.
+
+        Raises:
+            BatchRejected: with the Kafka error and the reason.
+        """
+        settings = self.settings
+        batch = check_produced(view, settings.batch_bytes_max)
+        if batch.producer_id >= 0:
+            verdict = self.producers.check(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
+            )
+            if verdict is not None:
+                if isinstance(verdict, Duplicate):
+                    return verdict
+                raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        append_time_ms = NO_TIMESTAMP
+        timestamp = batch.max_timestamp
+        if settings.log_append_time:
+            view = memoryview(with_log_append_time(view, now_ms))
+            append_time_ms = timestamp = now_ms
+        else:
+            self._check_timestamp(batch, now_ms)
+        base_offset = self.next_offset
+        self.next_offset = Offset(base_offset + batch.records_count)
+        if batch.producer_id >= 0:
+            self._remember(batch, base_offset, now_ms)
+        elif not len(self.producers):
+            self._replay_from = entry + 1
+        if timestamp > self.segment_max_timestamp:
+            self.segment_max_timestamp = timestamp
+        if self.segment_first_append_ms is None:
+            self.segment_first_append_ms = now_ms
+        self.segment_bytes += len(view)
+        self._entries_since_snapshot += 1
+        header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
+        prefix = patched_prefix(batch, base_offset, self.epoch)
+        return Append((header, prefix, view[PATCHED_BYTES:]), base_offset, self.next_offset, append_time_ms)
+
+    @property
+    def replay_from(self) -> int:
+        """The entry of the current ledger that opening needs first; shrinking must not pass it."""
+        return self._replay_from
+
+    def roll_due(self, now_ms: int, more_bytes: int = 0) -> bool:
+        """Whether the segment is full or old; an empty segment never is (`segment.bytes`, `segment.ms`)."""
+        first_ms = self.segment_first_append_ms
+        if first_ms is None:
+            return False
+        return (
+            self.segment_bytes + more_bytes > self.settings.segment_bytes
+            or now_ms - first_ms >= self.settings.segment_ms
+        )
+
+    def segment_is_old(self, now_ms: int) -> bool:
+        """Whether the segment being written should end although nobody appends: by its age, or all of it expired."""
+        has_records = self.segment_first_append_ms is not None
+        return has_records and (self.roll_due(now_ms) or self.expired(self.segment_max_timestamp, now_ms))
+
+    def expired(self, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a segment whose youngest record has this timestamp is too old to keep (`retention.ms`)."""
+        limit_ms = self.settings.retention_ms
+        return limit_ms >= 0 and max_timestamp != NO_TIMESTAMP and now_ms - max_timestamp > limit_ms
+
+    def segments_to_drop(self, sealed: Sequence[tuple[int, int]], now_ms: int) -> int:
+        """How many of the oldest segments go by `retention.ms` and `retention.bytes`.
+
+        Args:
+            sealed: (bytes, largest timestamp) of each sealed segment, the oldest first.
+        """
+        excess = sum(size for size, _ in sealed) + self.segment_bytes - self.settings.retention_bytes
+        limited = self.settings.retention_bytes >= 0
+        count = 0
+        for size, max_timestamp in sealed:
+            if not self.expired(max_timestamp, now_ms) and not (limited and excess >= size):
+                break
+            excess -= size
+            count += 1
+        return count
+
+    def durable(self, next_offset: Offset) -> None:
+        """An entry that ends at `next_offset` is durable, and all before it."""
+        assert self.high_watermark <= next_offset <= self.next_offset, (
+            f"high watermark {self.high_watermark} asked to move to {next_offset}, log ends at {self.next_offset}"
+        )
+        self.high_watermark = next_offset
+
+    def trim(self, start_offset: Offset) -> None:
+        """Nothing below `start_offset` is kept any more."""
+        assert start_offset <= self.high_watermark, (
+            f"trim to {start_offset} is beyond the high watermark {self.high_watermark}"
+        )
+        self.start_offset = max(self.start_offset, start_offset)
+
+    def _header(self, kind: EntryKind, base_offset: Offset, next_offset: Offset) -> bytes:
+        return pack_header(kind, self.epoch, base_offset, next_offset, self.segment_max_timestamp, self._replay_from)
+
+    def _remember(self, batch: BatchHeader, base_offset: Offset, used_ms: int) -> None:
+        self.producers.record(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.last_sequence,
+            base_offset,
+            batch.records_count,
+            used_ms,
+        )
+
+    def _check_timestamp(self, batch: BatchHeader, now_ms: int) -> None:
+        """KIP-937: `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`."""
+        timestamp = batch.max_timestamp
+        if timestamp == NO_TIMESTAMP:
+            return
+        if timestamp - now_ms > self.settings.timestamp_after_ms_max:
+            raise BatchRejected(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {timestamp} is more than {self.settings.timestamp_after_ms_max} ms ahead of the broker's "
+                f"clock ({now_ms}): set the producer's clock or message.timestamp.after.max.ms",
+            )
+        if now_ms - batch.base_timestamp > self.settings.timestamp_before_ms_max:
+            raise BatchRejected(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {batch.base_timestamp} is more than {self.settings.timestamp_before_ms_max} ms behind the "
+                f"broker's clock ({now_ms}): see message.timestamp.before.max.ms",
+            )
+
+
+def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:
+    if error == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return f"producer {batch.producer_id} has a newer epoch than {batch.producer_epoch}: another instance took over"
+    return (
+        f"producer {batch.producer_id} epoch {batch.producer_epoch}: sequence {batch.base_sequence} does not follow "
+        "the last one appended: a batch before it is missing"
+    )

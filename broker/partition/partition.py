@@ -1,0 +1,451 @@
+"""The driver of one partition: opens its chain of ledgers on first use, appends, reads, rolls and trims.
+
+1. Nothing is opened before the first use, and opening costs one metadata read and one write (the claim).
+2. While the chain is opened or rolled, appends wait in their order of arrival.
+3. When an append fails, all after it fail too, the writing half is given up and opened anew on next use; what is
+   durable stays readable meanwhile.
+4. Rolling, trimming and deleting are done one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, Protocol
+
+import trio
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import EntryId
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.segment import Segment
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import Clock, DiskFull, WorldError
+from gnomon.wire.kafka.batch import BatchRejected
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import find_by_timestamp
+
+RECORDS_BYTES_MAX = 64 << 20
+"""Most bytes that a search by time decompresses of one batch."""
+REOPEN_SECONDS = 0.5
+"""After a failed opening, how long further uses fail at once instead of trying again."""
+
+
+class Produced(NamedTuple):
+    """The outcome of one append."""
+
+    error: ErrorCode
+    base_offset: Offset
+    log_append_time_ms: int
+    text: str | None
+
+
+class Waiter(Protocol):
+    """Somebody who reads at the end of the log."""
+
+    def wake(self) -> None:
+        """The high watermark moved, the partition opened, or it failed."""
+
+
+AppendDone = Callable[[Produced], None]
+
+
+class _Pending(NamedTuple):
+    """An entry on its way to the disk; a snapshot has no `done`."""
+
+    base_offset: Offset
+    next_offset: Offset
+    log_append_time_ms: int
+    done: AppendDone | None
+
+
+class Partition:
+    """One partition, led by this broker."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        settings: LogSettings,
+        clock: Clock,
+        nursery: trio.Nursery,
+        advanced: Callable[[Partition], None],
+    ) -> None:
+        self.log: PartitionLog | None = None
+        """What can be read; None until opened."""
+        self.failure: ErrorCode | None = None
+        """Why the partition could not be opened."""
+        self.segments: list[Segment] = []
+        self._chain = chain
+        self._settings = settings
+        self._clock = clock
+        self._nursery = nursery
+        self._advanced = advanced
+        self._writable = False
+        self._busy = False
+        self._deleted = False
+        self._failed_at = float("-inf")
+        self._stalled: deque[tuple[bytes, AppendDone]] = deque()
+        self._pending: deque[_Pending] = deque()
+        self._duplicates: deque[_Pending] = deque()
+        self._waiters: dict[Waiter, None] = {}
+        self._maintenance = trio.Lock()
+        self._opened = trio.Event()
+
+    # --- opening ------------------------------------------------------------------------------------------------
+
+    def open_log(self) -> PartitionLog | None:
+        """The log if it is open; else begins to open it."""
+        if self.log is None:
+            self._open_soon()
+        return self.log
+
+    async def opened(self) -> PartitionLog | None:
+        """The log, once it is open; None when it could not be opened (see `failure`)."""
+        if self.log is None:
+            self._open_soon()
+            if self.log is None and self._busy:
+                await self._opened.wait()
+        return self.log
+
+    def _open_soon(self) -> None:
+        if self._busy or self._deleted or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
+            return
+        self._busy = True
+        self._opened = trio.Event()
+        self._nursery.start_soon(self._open)
+
+    async def _open(self) -> None:
+        async with self._maintenance:
+            try:
+                opened = await self._chain.open(self._settings, self._clock.wall_ms())
+            except (LedgerError, MetadataError, WorldError) as error:
+                self._opening_failed(error)
+                return
+            self.log, self.segments = opened
+            self.failure = None
+            self._writable = not self._deleted
+        self._busy = False
+        self._opened.set()
+        self._release_stalled()
+        self.wake_waiters()
+
+    def _opening_failed(self, error: Exception) -> None:
+        self._busy = False
+        self._failed_at = self._clock.monotonic()
+        code = self._code_of(error)
+        if self.log is None:
+            self.failure = code
+        self._opened.set()
+        stalled, self._stalled = self._stalled, deque()
+        for _, done in stalled:
+            done(Produced(code, NO_OFFSET, -1, str(error)))
+        self.wake_waiters()
+
+    def configure(self, settings: LogSettings) -> None:
+        """The topic's configs have changed."""
+        self._settings = settings
+        if self.log is not None:
+            self.log.settings = settings
+
+    def end(self) -> None:
+        """The topic is gone: everybody who waits is told."""
+        self._deleted = True
+        self._writable = False
+        self.log = None
+        self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self._fail_pending(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        stalled, self._stalled = self._stalled, deque()
+        for _, done in stalled:
+            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, "the topic was deleted"))
+        self.wake_waiters()
+
+    # --- appending ----------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, done: AppendDone) -> None:
+        """Appends one produced batch; `done` is called once it is durable or refused.
+
+        `records` need not outlive the call.
+        """
+        if self._busy or not self._writable:
+            self._stall(records, done)
+            return
+        log = self.log
+        assert log is not None
+        now_ms = self._clock.wall_ms()
+        if log.roll_due(now_ms, len(records)):
+            self._stall(records, done)
+            self._busy = True
+            self._nursery.start_soon(self._roll_then_go_on)
+            return
+        self._append(log, records, now_ms, done)
+
+    def _stall(self, records: memoryview, done: AppendDone) -> None:
+        if self._deleted:
+            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, "the topic was deleted"))
+            return
+        if not self._busy:
+            self._open_soon()
+            if not self._busy:
+                code = self.failure or ErrorCode.KAFKA_STORAGE_ERROR
+                done(Produced(code, NO_OFFSET, -1, "the partition could not be opened for writing; trying again soon"))
+                return
+        self._stalled.append((bytes(records), done))
+
+    def _release_stalled(self) -> None:
+        """Appends what has waited, until something makes it wait again."""
+        waiting, self._stalled = self._stalled, deque()
+        while waiting:
+            records, done = waiting.popleft()
+            self.append(memoryview(records), done)
+            if self._stalled:
+                self._stalled.extend(waiting)
+                return
+
+    def _append(self, log: PartitionLog, records: memoryview, now_ms: int, done: AppendDone) -> None:
+        ledger = self.segments[-1].ledger
+        if log.snapshot_due():
+            self._append_snapshot(log)
+        try:
+            verdict = log.append(records, now_ms, ledger.next_entry)
+        except BatchRejected as error:
+            done(Produced(ErrorCode(error.error_code), NO_OFFSET, -1, error.text))
+            return
+        if isinstance(verdict, Duplicate):
+            repeat = _Pending(verdict.base_offset, verdict.next_offset, -1, done)
+            if repeat.next_offset <= log.high_watermark:
+                done(Produced(ErrorCode.NONE, repeat.base_offset, -1, None))
+            else:
+                self._duplicates.append(repeat)
+            return
+        self._write(
+            _Pending(verdict.base_offset, verdict.next_offset, verdict.log_append_time_ms, done), verdict.payload
+        )
+
+    def _append_snapshot(self, log: PartitionLog) -> None:
+        entry = self.segments[-1].ledger.next_entry
+        self._write(_Pending(NO_OFFSET, log.next_offset, -1, None), log.snapshot(entry))
+
+    def _write(self, pending: _Pending, payload: Sequence[bytes | memoryview]) -> None:
+        self._pending.append(pending)
+        try:
+            self.segments[-1].ledger.append(payload, self._stored)
+        except LedgerError as error:
+            self._writing_failed(error)
+
+    def _stored(self, entry: int, error: LedgerError | None) -> None:
+        """The oldest entry on its way is durable, or lost with all after it."""
+        if error is not None:
+            self._writing_failed(error)
+            return
+        log = self.log
+        if not self._pending or log is None:
+            return
+        pending = self._pending.popleft()
+        log.durable(pending.next_offset)
+        if pending.done is not None:
+            pending.done(Produced(ErrorCode.NONE, pending.base_offset, pending.log_append_time_ms, None))
+        while self._duplicates and self._duplicates[0].next_offset <= log.high_watermark:
+            repeat = self._duplicates.popleft()
+            assert repeat.done is not None
+            repeat.done(Produced(ErrorCode.NONE, repeat.base_offset, -1, None))
+        self._advanced(self)
+
+    def _writing_failed(self, error: Exception) -> None:
+        if not self._writable:
+            return
+        self._writable = False
+        self._fail_pending(self._code_of(error), str(error))
+        if self.log is not None:
+            self.log.next_offset = self.log.high_watermark
+
+    def _fail_pending(self, code: ErrorCode, text: str) -> None:
+        lost = [*self._pending, *self._duplicates]
+        self._pending.clear()
+        self._duplicates.clear()
+        for pending in lost:
+            if pending.done is not None:
+                pending.done(Produced(code, NO_OFFSET, -1, text))
+
+    def _code_of(self, error: Exception) -> ErrorCode:
+        """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
+        if self._deleted:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(error, DiskFull) or isinstance(error.__cause__, WorldError) or isinstance(error, WorldError):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # --- rolling and trimming -----------------------------------------------------------------------------------
+
+    async def _roll_then_go_on(self) -> None:
+        async with self._maintenance:
+            await self._roll()
+        self._release_stalled()
+        self.wake_waiters()
+
+    async def _roll(self) -> None:
+        """Ends the segment and begins the next one; `_busy` is set by the caller, so that appends wait."""
+        log = self.log
+        try:
+            if log is not None and self._writable:
+                await self.segments[-1].ledger.drained()
+                self.segments.append(await self._chain.roll(log, self.segments[-1], self._clock.wall_ms()))
+                log.begin_segment()
+                if len(log.producers):
+                    log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
+                if len(log.producers):
+                    self._append_snapshot(log)
+        except (LedgerError, MetadataError, WorldError) as error:
+            self._writing_failed(error)
+        self._busy = False
+
+    async def enforce_retention(self) -> None:
+        """Ends the segment that is old, and gives up the oldest ones by time and size."""
+        log = self.log
+        if log is None or not self._writable or self._busy:
+            return
+        async with self._maintenance:
+            now_ms = self._clock.wall_ms()
+            if not self._busy and log.segment_is_old(now_ms):
+                self._busy = True
+                await self._roll()
+                self._release_stalled()
+            await self._drop(log.segments_to_drop(self._sizes(), now_ms))
+
+    def _sizes(self) -> list[tuple[int, int]]:
+        return [(segment.size_bytes, segment.max_timestamp) for segment in self.segments[:-1]]
+
+    async def _drop(self, count: int) -> None:
+        if count and self.log is not None and await self._chain.delete(self.segments[:count]):
+            del self.segments[:count]
+            self.log.trim(self.segments[0].base_offset)
+
+    async def delete_before(self, offset: Offset) -> None:
+        """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords).
+
+        Raises:
+            KafkaError: the log could not be changed.
+        """
+        async with self._maintenance:
+            log = self.log
+            if log is None or not self._writable:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
+            if offset <= log.start_offset:
+                return
+            try:
+                await self._drop(self.segment_of(offset))
+                if offset > log.start_offset:
+                    await self._shrink_first(log, offset)
+            except (LedgerError, MetadataError, WorldError) as error:
+                raise KafkaError(self._code_of(error), str(error)) from error
+
+    async def _shrink_first(self, log: PartitionLog, offset: Offset) -> None:
+        segment = self.segments[0]
+        with segment.view() as view:
+            entry = segment.entry_of(view, offset)
+        if segment is self.segments[-1]:
+            entry = EntryId(min(entry, log.replay_from))
+        await self._chain.shrink(segment, entry, offset)
+        log.trim(offset)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
+        log = self.log
+        if epoch < 0 or log is None or epoch == log.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def segment_of(self, offset: Offset) -> int:
+        """The place in `segments` of the one that `offset` lies in."""
+        low, high = 0, len(self.segments) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def read(
+        self, offset: Offset, bytes_max: int, at_least_one: bool, views: ExitStack
+    ) -> tuple[list[memoryview], int, ErrorCode]:
+        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`."""
+        log = self.log
+        assert log is not None
+        segment = self.segments[self.segment_of(offset)]
+        view = views.enter_context(segment.view())
+        try:
+            chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
+        except LedgerError:
+            return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
+        return chunks, size, ErrorCode.NONE
+
+    def wait(self, waiter: Waiter) -> None:
+        """`waiter.wake()` is called whenever something changes for readers at the end."""
+        self._waiters[waiter] = None
+        self.open_log()
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        """Undoes `wait`."""
+        self._waiters.pop(waiter, None)
+
+    def wake_waiters(self) -> None:
+        """Tells everybody who waits that something has changed."""
+        for waiter in list(self._waiters):
+            waiter.wake()
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+        for segment in self.segments:
+            if segment.next_offset is not None and segment.max_timestamp < timestamp:
+                continue
+            found = self._find_timestamp(segment, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The record with the largest timestamp (KIP-734)."""
+        log = self.log
+        assert log is not None
+        best = -1
+        for segment in self.segments:
+            with segment.view() as view:
+                last = segment.ledger.last_add_confirmed
+                if last >= segment.ledger.start_entry:
+                    best = max(best, segment.header(view, last).max_timestamp)
+        return None if best < 0 else self.offset_for_timestamp(best)
+
+    def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        log = self.log
+        assert log is not None
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+            while entry <= segment.ledger.last_add_confirmed:
+                payload = view.payload(entry)
+                header = unpack_header(payload)
+                if header.kind == EntryKind.BATCH and header.next_offset > log.start_offset:
+                    found = find_by_timestamp(payload[HEADER_BYTES:], timestamp, RECORDS_BYTES_MAX)
+                    if found is not None and found[0] < log.high_watermark:
+                        return Offset(max(found[0], log.start_offset)), found[1], header.leader_epoch
+                entry = EntryId(entry + 1)
+        return None
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it."""
+        log = self.log
+        assert log is not None
+        if epoch == log.epoch:
+            return epoch, log.high_watermark
+        for segment in reversed(self.segments):
+            with segment.view() as view:
+                found = segment.end_of_epoch(view, epoch)
+            if found is not None:
+                return found[0], Offset(min(found[1], log.high_watermark))
+        return LeaderEpoch(-1), NO_OFFSET

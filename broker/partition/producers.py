@@ -1,0 +1,128 @@
+"""Idempotent producers of one partition: which batch is new, which is a repeat, which is out of order.
+
+1. Per producer id the newest epoch and its last five batches are remembered (KIP-98, KAFKA-5494).
+2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it gets the first one's offset and
+   nothing is appended.
+3. Otherwise its first sequence is the last one + 1, where 2^31 - 1 is followed by 0; anything else is out of order.
+4. A newer epoch begins at sequence 0; an older one is fenced.
+5. A producer that is not known may begin at any sequence: its state may have expired here.
+6. A state nobody used for the expiry time is dropped; time is the wall time of its last batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import msgpack
+
+from gnomon.broker.partition.entry import Offset
+from gnomon.wire.kafka.errors import ErrorCode
+
+BATCHES_REMEMBERED = 5
+SEQUENCE_MODULUS = 1 << 31
+
+SNAPSHOT_FORMAT = 1
+
+
+class ProducedBatch(NamedTuple):
+    """One remembered batch."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: Offset
+    records_count: int
+
+
+class ProducerState:
+    """What is remembered of one producer id."""
+
+    __slots__ = ("batches", "epoch", "last_used_ms")
+
+    def __init__(self, epoch: int, last_used_ms: int) -> None:
+        self.epoch = epoch
+        self.last_used_ms = last_used_ms
+        self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_REMEMBERED)
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already."""
+
+    base_offset: Offset
+    next_offset: Offset
+
+
+class Producers:
+    """The producer states of one partition."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def check(self, producer_id: int, epoch: int, first: int, last: int) -> Duplicate | ErrorCode | None:
+        """Judges a batch before it is appended.
+
+        Args:
+            producer_id: >= 0.
+            epoch: the producer's epoch.
+            first, last: the sequences of its first and last record.
+
+        Returns:
+            None when the batch is to be appended, the place of its first copy when it is a repeat, or the error.
+        """
+        state = self._states.get(producer_id)
+        if state is None:
+            return None
+        if epoch < state.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > state.epoch:
+            return None if first == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not state.batches:
+            return None
+        for batch in state.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return Duplicate(batch.base_offset, Offset(batch.base_offset + batch.records_count))
+        if first != (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None
+
+    def record(
+        self, producer_id: int, epoch: int, first: int, last: int, base_offset: Offset, records_count: int, now_ms: int
+    ) -> None:
+        """Remembers an appended batch."""
+        state = self._states.get(producer_id)
+        if state is None or state.epoch != epoch:
+            state = self._states[producer_id] = ProducerState(epoch, now_ms)
+        state.last_used_ms = now_ms
+        state.batches.append(ProducedBatch(first, last, base_offset, records_count))
+
+    def expire(self, before_ms: int) -> int:
+        """Drops the states last used before `before_ms`; returns how many."""
+        gone = [producer_id for producer_id, state in self._states.items() if state.last_used_ms < before_ms]
+        for producer_id in gone:
+            del self._states[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._states.clear()
+
+    def encode_snapshot(self) -> bytes:
+        """All states as bytes."""
+        states = [
+            (producer_id, state.epoch, state.last_used_ms, list(state.batches))
+            for producer_id, state in self._states.items()
+        ]
+        packed: bytes = msgpack.packb((SNAPSHOT_FORMAT, states))
+        return packed
+
+    def restore_snapshot(self, snapshot: bytes | memoryview) -> None:
+        """Replaces all states by those of a snapshot."""
+        form, states = msgpack.unpackb(snapshot)
+        assert form == SNAPSHOT_FORMAT, f"producer snapshot of unknown format {form}"
+        self._states.clear()
+        for producer_id, epoch, last_used_ms, batches in states:
+            state = self._states[producer_id] = ProducerState(epoch, last_used_ms)
+            state.batches.extend(ProducedBatch(*batch) for batch in batches)

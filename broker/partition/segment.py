@@ -1,0 +1,119 @@
+"""One segment of a partition's log: a ledger, and how offsets, times and epochs are found in it.
+
+1. Every search is a bisection over entry headers, which rise together (`entry` invariant 2); there is no index to lose.
+2. Where a reader goes on is remembered, so that a sequential reader does not search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gnomon.bookie.ledger import EntryId, Ledger, LocalView
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, unpack_header
+
+POSITIONS_MAX = 4096
+"""Reading positions remembered per segment; a search costs some twenty look-ups."""
+
+
+class Segment:
+    """A run of offsets from `base_offset` on, in one ledger.
+
+    `next_offset`, `max_timestamp` and `size_bytes` are those of a sealed segment; of the one being written the log
+    knows them.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        base_offset: Offset,
+        next_offset: Offset | None = None,
+        max_timestamp: int = -1,
+        size_bytes: int = 0,
+    ) -> None:
+        self.ledger = ledger
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.max_timestamp = max_timestamp
+        self.size_bytes = size_bytes
+        self._positions: dict[int, EntryId] = {}
+
+    def sealed(self, next_offset: Offset, max_timestamp: int, size_bytes: int) -> None:
+        """The segment takes no more entries."""
+        self.next_offset = next_offset
+        self.max_timestamp = max_timestamp
+        self.size_bytes = size_bytes
+
+    def view(self) -> LocalView:
+        """Zero-copy reading for a `with` block that does not await."""
+        view = self.ledger.view()
+        assert isinstance(view, LocalView), f"no bookie of ledger {self.ledger.name!r} is in this process"
+        return view
+
+    def entry_of(self, view: LocalView, offset: Offset) -> EntryId:
+        """The entry whose batch covers `offset`, which must lie in the segment."""
+        entry = self._positions.get(offset)
+        if entry is not None:
+            return entry
+        return self.first_entry(view, lambda header: header.next_offset > offset)
+
+    def first_entry(self, view: LocalView, rule: Callable[[EntryHeader], bool]) -> EntryId:
+        """The first readable entry for which `rule` holds, where it holds for all after it; else one past the last."""
+        low, high = self.ledger.start_entry, EntryId(self.ledger.last_add_confirmed + 1)
+        while low < high:
+            middle = EntryId((low + high) // 2)
+            if rule(unpack_header(view.payload(middle))):
+                high = middle
+            else:
+                low = EntryId(middle + 1)
+        return low
+
+    def header(self, view: LocalView, entry: EntryId) -> EntryHeader:
+        """The header of an entry."""
+        return unpack_header(view.payload(entry))
+
+    def read(
+        self, view: LocalView, offset: Offset, end_offset: Offset, bytes_max: int, *, at_least_one: bool
+    ) -> tuple[list[memoryview], int]:
+        """The batches from the one that covers `offset` on, below `end_offset`; views into the ledger's memory.
+
+        Args:
+            bytes_max: bytes of all batches together.
+            at_least_one: give the first batch even when it is larger.
+
+        Returns:
+            The batches and their bytes.
+        """
+        chunks: list[memoryview] = []
+        size = 0
+        entry = self.entry_of(view, offset)
+        last = self.ledger.last_add_confirmed
+        position = offset
+        while entry <= last:
+            payload = view.payload(entry)
+            header = unpack_header(payload)
+            if header.next_offset > end_offset:
+                break
+            if header.kind == EntryKind.BATCH:
+                batch = payload[HEADER_BYTES:]
+                if size + len(batch) > bytes_max and not (at_least_one and not chunks):
+                    break
+                chunks.append(batch)
+                size += len(batch)
+                position = header.next_offset
+            entry = EntryId(entry + 1)
+        self._remember(position, entry)
+        return chunks, size
+
+    def end_of_epoch(self, view: LocalView, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """The largest epoch <= `epoch` here and the offset after its last record; None when all are newer."""
+        entry = self.first_entry(view, lambda header: header.leader_epoch > epoch)
+        if entry == self.ledger.start_entry:
+            return None
+        header = self.header(view, EntryId(entry - 1))
+        return header.leader_epoch, header.next_offset
+
+    def _remember(self, offset: int, entry: EntryId) -> None:
+        positions = self._positions
+        if len(positions) >= POSITIONS_MAX:
+            del positions[next(iter(positions))]
+        positions[offset] = entry

@@ -1,0 +1,140 @@
+"""Creating, growing, changing and deleting topics: each one compare-and-set on the topic's record."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gnomon.bookie.record import ledger_key
+from gnomon.broker.config_key import InvalidConfig
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.topic_configs import check_topic_configs
+from gnomon.broker.topics import InvalidTopicName, Topic, check_topic_name, topic_key
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Put, TxnResult
+from gnomon.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+PARTITIONS_MAX = 100_000
+
+
+class TopicAdmin:
+    """The topic operations of one broker; they return once its own image shows the change."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ids = broker.world.random("topic-ids")
+
+    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
+        """The topic that `create` would make.
+
+        Raises:
+            KafkaError: the name, the number of partitions or a config is refused, or the topic exists.
+        """
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+        if self._broker.image.get(name) is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        self._check_collision(name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: a topic has 1 to {PARTITIONS_MAX} of them."
+            )
+        topic_id = uuid.UUID(int=self._ids.getrandbits(128), version=4)
+        return Topic(name, topic_id, partitions, _checked(configs))
+
+    def _check_collision(self, name: str) -> None:
+        """Kafka refuses names that differ in '.' and '_' alone: they would share a metric's name."""
+        folded = name.replace(".", "_")
+        if "_" not in folded:
+            return
+        for topic in self._broker.image:
+            if topic.name.replace(".", "_") == folded:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {topic.name}"
+                )
+
+    async def create(self, topic: Topic) -> Topic:
+        """Creates a topic that `check_new` made.
+
+        Raises:
+            KafkaError: somebody else has just created it.
+        """
+        key = topic_key(topic.name)
+        result = await self._broker.metadata.txn([Compare.absent(key)], [Put(key, topic.encode())])
+        if not result.succeeded:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        await self._shown(result)
+        item = result.results[0]
+        assert isinstance(item, KeyValue)
+        return Topic.decode(item)
+
+    async def delete(self, topic: Topic) -> None:
+        """Deletes a topic; its ledgers' entries leave the disk in the background.
+
+        Raises:
+            KafkaError: it is gone already.
+        """
+        key = topic_key(topic.name)
+        result = await self._broker.metadata.txn(
+            [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
+            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id)))],
+        )
+        if not result.succeeded:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
+        await self._shown(result)
+        self._broker.collect_garbage()
+
+    def check_growth(self, topic: Topic, partitions: int) -> Topic:
+        """The topic with more partitions.
+
+        Raises:
+            KafkaError: the number is not larger than today's.
+        """
+        if partitions <= topic.partitions:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {topic.partitions} partition(s); {partitions} would not be an "
+                "increase.",
+            )
+        if partitions > PARTITIONS_MAX:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_MAX} partitions.")
+        return topic.with_partitions(partitions)
+
+    async def change(self, name: str, change: Callable[[Topic], Topic]) -> None:
+        """Replaces a topic's record by what `change` makes of it; tries again when somebody else was quicker.
+
+        Raises:
+            KafkaError: the topic does not exist, or what `change` raises.
+        """
+        key = topic_key(name)
+        while True:
+            item = await self._broker.metadata.get(key)
+            if item is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+            changed = change(Topic.decode(item))
+            result = await self._broker.metadata.txn(
+                [
+                    Compare.version(key, item.version),
+                    Compare(key, Field.CREATE_REVISION, item.create_revision),
+                ],
+                [Put(key, changed.encode())],
+            )
+            if result.succeeded:
+                await self._shown(result)
+                return
+
+    async def _shown(self, result: TxnResult) -> None:
+        await self._broker.image_at(result.revision)
+
+
+def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:
+    try:
+        return check_topic_configs(configs)
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

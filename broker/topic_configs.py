@@ -1,0 +1,208 @@
+"""Every topic config that Kafka's tools expect, and what of them holds here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnomon.broker.config_key import ConfigKey, ConfigType, InvalidConfig, at_least, between, only
+from gnomon.broker.partition.log import LogSettings
+
+LONG_MAX = (1 << 63) - 1
+
+_NO_COMPACTION = "log compaction is not built yet; topics are cut by time, size and DeleteRecords"
+_NO_INDEX = "offsets are found in the ledger itself, there are no index files"
+_NO_TIERS = "tiered storage is not built"
+_ONE_COPY = "every partition has one copy in this release"
+_NO_RECODING = "batches are stored as the producer compressed them"
+
+
+def _timestamp_type(text: str) -> str | None:
+    return None if text in ("CreateTime", "LogAppendTime") else "must be CreateTime or LogAppendTime"
+
+
+_KEYS = (
+    ConfigKey("cleanup.policy", ConfigType.LIST, "delete", "What happens to old data.", only("delete", _NO_COMPACTION)),
+    ConfigKey(
+        "compression.gzip.level", ConfigType.INT, "-1", "Level when the broker compresses.", only("-1", _NO_RECODING)
+    ),
+    ConfigKey(
+        "compression.lz4.level", ConfigType.INT, "9", "Level when the broker compresses.", only("9", _NO_RECODING)
+    ),
+    ConfigKey(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "Who compresses.",
+        only("producer", _NO_RECODING),
+        synonym="compression.type",
+    ),
+    ConfigKey(
+        "compression.zstd.level", ConfigType.INT, "3", "Level when the broker compresses.", only("3", _NO_RECODING)
+    ),
+    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", "For compacted topics only.", at_least(0)),
+    ConfigKey(
+        "file.delete.delay.ms",
+        ConfigType.LONG,
+        "60000",
+        "There are no segment files to delete.",
+        only("60000", "segments are ledgers in LMDB, there are no files to delete"),
+    ),
+    ConfigKey(
+        "flush.messages",
+        ConfigType.LONG,
+        str(LONG_MAX),
+        "Messages between two syncs; each acknowledgement follows a sync here, so every value is kept.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "flush.ms",
+        ConfigType.LONG,
+        str(LONG_MAX),
+        "Time between two syncs; each acknowledgement follows a sync here, so every value is kept.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", _ONE_COPY)
+    ),
+    ConfigKey("index.interval.bytes", ConfigType.INT, "4096", "Bytes per index entry.", only("4096", _NO_INDEX)),
+    ConfigKey(
+        "leader.replication.throttled.replicas", ConfigType.LIST, "", "Leaders to throttle.", only("", _ONE_COPY)
+    ),
+    ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", "Size kept on local disk.", only("-2", _NO_TIERS)),
+    ConfigKey("local.retention.ms", ConfigType.LONG, "-2", "Time kept on local disk.", only("-2", _NO_TIERS)),
+    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX), "For compacted topics only.", at_least(1)),
+    ConfigKey(
+        "max.message.bytes",
+        ConfigType.INT,
+        "1048588",
+        "Largest record batch, as it is sent.",
+        at_least(0),
+        synonym="message.max.bytes",
+    ),
+    ConfigKey(
+        "message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        "3600000",
+        "How far ahead of the broker's clock a record may be.",
+        at_least(0),
+        synonym="log.message.timestamp.after.max.ms",
+    ),
+    ConfigKey(
+        "message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        str(LONG_MAX),
+        "How far behind the broker's clock a record may be.",
+        at_least(0),
+        synonym="log.message.timestamp.before.max.ms",
+    ),
+    ConfigKey(
+        "message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "Whose clock stamps the records.",
+        _timestamp_type,
+        synonym="log.message.timestamp.type",
+    ),
+    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", "For compacted topics only.", between(0, 1)),
+    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", "For compacted topics only.", at_least(0)),
+    ConfigKey(
+        "min.insync.replicas",
+        ConfigType.INT,
+        "1",
+        "Copies that acks=all waits for.",
+        only("1", _ONE_COPY),
+        synonym="min.insync.replicas",
+    ),
+    ConfigKey(
+        "preallocate",
+        ConfigType.BOOLEAN,
+        "false",
+        "Create segment files at full size.",
+        only("false", "segments are ledgers in LMDB, there are no files to preallocate"),
+    ),
+    ConfigKey("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "Stop tiering.", only("false", _NO_TIERS)),
+    ConfigKey("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "Drop tiers.", only("false", _NO_TIERS)),
+    ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false", "Tiered storage.", only("false", _NO_TIERS)),
+    ConfigKey(
+        "retention.bytes",
+        ConfigType.LONG,
+        "-1",
+        "Size of a partition above which its oldest segments go; -1: none.",
+        at_least(-1),
+        synonym="log.retention.bytes",
+    ),
+    ConfigKey(
+        "retention.ms",
+        ConfigType.LONG,
+        "604800000",
+        "Age above which a segment goes; -1: none.",
+        at_least(-1),
+        synonym="log.retention.ms",
+    ),
+    ConfigKey(
+        "segment.bytes",
+        ConfigType.INT,
+        "1073741824",
+        "Size at which a new segment begins.",
+        at_least(14),
+        synonym="log.segment.bytes",
+    ),
+    ConfigKey("segment.index.bytes", ConfigType.INT, "10485760", "Size of an index.", only("10485760", _NO_INDEX)),
+    ConfigKey(
+        "segment.jitter.ms",
+        ConfigType.LONG,
+        "0",
+        "Spread of time-based rolls.",
+        only("0", "rolls are not spread; a roll costs one metadata transaction"),
+    ),
+    ConfigKey(
+        "segment.ms",
+        ConfigType.LONG,
+        "604800000",
+        "Age at which a new segment begins.",
+        at_least(1),
+        synonym="log.roll.ms",
+    ),
+    ConfigKey(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        "Let a stale copy lead.",
+        only("false", "a ledger's entries are recovered before anyone may append"),
+    ),
+)
+
+TOPIC_CONFIGS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
+
+
+def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs as they are to be kept.
+
+    Raises:
+        InvalidConfig: a key is unknown, or a value is refused.
+    """
+    kept = {}
+    for name, text in configs.items():
+        key = TOPIC_CONFIGS.get(name)
+        if key is None:
+            raise InvalidConfig(f"Unknown topic config name: {name}")
+        if text is None:
+            raise InvalidConfig(f"Null value not supported for topic configs: {name}")
+        key.check(text)
+        kept[name] = text
+    return kept
+
+
+def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int) -> LogSettings:
+    """What the log obeys, from a topic's resolved configs (every key present)."""
+    return LogSettings(
+        batch_bytes_max=int(lookup["max.message.bytes"]),
+        segment_bytes=int(lookup["segment.bytes"]),
+        segment_ms=int(lookup["segment.ms"]),
+        retention_bytes=int(lookup["retention.bytes"]),
+        retention_ms=int(lookup["retention.ms"]),
+        log_append_time=lookup["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_ms_max=int(lookup["message.timestamp.before.max.ms"]),
+        timestamp_after_ms_max=int(lookup["message.timestamp.after.max.ms"]),
+        producer_expiry_ms=producer_expiry_ms,
+    )

@@ -1,0 +1,116 @@
+"""The rules of the house: who may import whom (docs/ARCHITECTURE.md, "Floors")."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOORS = ("wire", "runtime", "metadata", "bookie", "broker", "cli", "testing")
+"""From the bottom up: each may import those before it."""
+
+PURE = (
+    "wire",
+    "metadata/state.py",
+    "metadata/records.py",
+    "bookie/entry.py",
+    "bookie/record.py",
+    "bookie/writer.py",
+    "bookie/reader.py",
+    "bookie/recovery.py",
+    "broker/partition/entry.py",
+    "broker/partition/log.py",
+    "broker/partition/producers.py",
+    "broker/groups/group.py",
+    "broker/kafka/connection.py",
+    "broker/kafka/fetch_sessions.py",
+)
+"""Modules that decide and do nothing: no Trio, no clock, no disk."""
+NOT_PURE = {"trio", "lmdb", "time", "os", "socket", "threading", "asyncio", "random"}
+
+
+def sources() -> Iterator[Path]:
+    for floor in FLOORS:
+        yield from sorted((ROOT / floor).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every imported module, and whether the import is for types alone."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in typing_only
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or "", id(node) in typing_only
+
+
+def test_imports_run_downward_only() -> None:
+    wrong = []
+    for path in sources():
+        floor = path.relative_to(ROOT).parts[0]
+        for name, _ in imports(path):
+            if name.startswith("gnomon."):
+                imported = name.split(".")[1]
+                if FLOORS.index(imported) > FLOORS.index(floor):
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+def test_pure_modules_touch_nothing_outside() -> None:
+    wrong = []
+    for path in sources():
+        relative = str(path.relative_to(ROOT))
+        if not any(relative == pure or relative.startswith(f"{pure}/") for pure in PURE):
+            continue
+        for name, typing_only in imports(path):
+            if name.split(".")[0] in NOT_PURE and not typing_only and name != "random":
+                wrong.append(f"{relative} imports {name}")
+    assert wrong == []
+
+
+def test_every_module_named_pure_exists() -> None:
+    assert [pure for pure in PURE if not (ROOT / pure).exists()] == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graph = {}
+    for path in sources():
+        module = "gnomon." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        graph[module] = {name for name, typing_only in imports(path) if not typing_only}
+    seen: dict[str, int] = {}
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        if seen.get(module) == 2:
+            return
+        if module in trail:
+            pytest.fail("import cycle: " + " -> ".join((*trail[trail.index(module) :], module)))
+        for imported in sorted(graph.get(module, ())):
+            if imported in graph:
+                visit(imported, (*trail, module))
+        seen[module] = 2
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_broker_sees_storage_only_through_its_clients() -> None:
+    inner = {"gnomon.metadata.state", "gnomon.metadata.records", "gnomon.bookie.entry_store", "gnomon.bookie.removal"}
+    wrong = []
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        if path.name == "standalone.py":  # builds the bookie and the metadata service that it runs
+            continue
+        for name, _ in imports(path):
+            if name in inner:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
