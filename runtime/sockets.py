@@ -1,7 +1,7 @@
 """The production network: one task inside Trio drives every socket through an epoll instance of its own.
 
-A Trio task per connection costs 30–50 µs a request; one task that drains all that is ready served three times as many
-small requests on 50 connections (PERFORMANCE, floors), so connections are handlers that are called, not tasks.
+A Trio task per connection costs about 20 µs a request; one task that drains all that is ready served 2.8 times as many
+64-byte echoes on 50 connections (138 k against 50 k a second), so connections are handlers that are called, not tasks.
 
 1. A handler is called from the loop only, except that `accept` runs within `connect` too; it may call its connection's
    methods at any time and is never re-entered by them.
