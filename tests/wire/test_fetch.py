@@ -230,8 +230,8 @@ partitions_fetched = st.builds(
     aborted=st.none() | st.lists(st.tuples(int64, int64), max_size=3),
     preferred_read_replica=int32,
     records=st.lists(chunk | chunk.map(bytearray) | chunk.map(memoryview), max_size=3),
-    diverging_epoch=st.none() | st.tuples(int32, int64),
-    current_leader=st.none() | st.tuples(int32, int32),
+    diverging_epoch=st.none() | st.tuples(st.integers(0, 2**31 - 1), int64),
+    current_leader=st.none() | st.tuples(st.integers(0, 2**31 - 1), int32),
 )
 
 
@@ -259,6 +259,9 @@ def test_responses_are_what_kio_reads(
     start = 9 if version >= 12 else 8
     message, size = entity_reader(schema.FetchResponse)(raw, start)
     assert start + size == len(raw)
+    again = io.BytesIO()
+    entity_writer(schema.FetchResponse)(again, message)
+    assert again.getvalue() == raw[start:], "kio writes the same message with other bytes"
     assert message.throttle_time == datetime.timedelta(milliseconds=throttle_ms)
     if version >= 7:
         assert (int(message.error_code.value), message.session_id) == (error_code, session_id)

@@ -197,6 +197,9 @@ def test_responses_are_what_kio_reads(version: int, correlation_id: int, throttl
     start = 9 if version >= 9 else 8
     message, size = entity_reader(schema.ProduceResponse)(raw, start)
     assert start + size == len(raw)
+    again = io.BytesIO()
+    entity_writer(schema.ProduceResponse)(again, message)
+    assert again.getvalue() == raw[start:], "kio writes the same message with other bytes"
     assert message.throttle_time == datetime.timedelta(milliseconds=throttle_ms)
     assert len(message.responses) == len(named)
     for answer, (name, partitions) in zip(message.responses, named, strict=True):
