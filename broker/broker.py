@@ -74,6 +74,8 @@ class Broker:
         """Host and port that clients are told."""
         self.cluster_id = ""
         self.image = TopicImage()
+        self.following = False
+        """Whether the image is kept up to date at the moment."""
         self.timers = Timers(world.clock)
         self.topic_admin = TopicAdmin(self)
         self.producer_ids = ProducerIds(metadata)
@@ -126,6 +128,7 @@ class Broker:
         while True:
             try:
                 async with self.metadata.watch(TOPICS_PREFIX, Revision(self.image.revision + 1)) as batches:
+                    self.following = True
                     async for batch in batches:
                         for event in batch.events:
                             ended = self.image.apply(event)
@@ -136,6 +139,7 @@ class Broker:
                         self.image.revision = batch.revision
                         self._moved()
             except Compacted:
+                self.following = False
                 await self._load_image()
 
     def _moved(self) -> None:

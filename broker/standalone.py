@@ -49,8 +49,16 @@ class Serving:
     kafka_host: str
     kafka_port: int
     broker: Broker
-    server: KafkaServer
+    store: EntryStore
     metrics: Metrics
+
+    def bookie_problem(self) -> str | None:
+        """Why the bookie takes no entries, None while it does."""
+        return self.store.read_only
+
+    def image_problem(self) -> str | None:
+        """Why the broker does not follow the metadata, None while it does."""
+        return None if self.broker.following else "the topics are not followed at the moment"
 
 
 def check_format(world: World, directory: Path) -> None:
@@ -158,7 +166,7 @@ async def _node(world: World, settings: Settings, log: Logger) -> AsyncIterator[
             store.on_group = turn_ended
             listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
             broker.advertised = (settings.broker.advertised_host, listener.port)
-            yield Serving(listener.host, listener.port, broker, server, metrics)
+            yield Serving(listener.host, listener.port, broker, store, metrics)
             listener.close()
             with trio.move_on_after(DRAIN_SECONDS):
                 await server.drain()

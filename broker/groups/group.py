@@ -42,7 +42,7 @@ _BEFORE = {
     GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE},
     GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
     GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
-    GroupState.DEAD: {GroupState.EMPTY, GroupState.PREPARING_REBALANCE},
+    GroupState.DEAD: {GroupState.EMPTY},
 }
 """From which states a state is entered."""
 
@@ -123,8 +123,6 @@ class Group:
             old.protocols,
             assignment=old.assignment,
         )
-        if not self.members:
-            self.leader = None
         self.add(member)
         if led:
             self.leader = member_id
@@ -197,10 +195,6 @@ class Group:
             return None
 
     # States and deadlines
-
-    def is_in(self, *states: GroupState) -> bool:
-        """Whether the state is one of these."""
-        return self.state in states
 
     def enter(self, state: GroupState, wall_ms: int) -> None:
         """Moves to a state, which the present one must allow."""

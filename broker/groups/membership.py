@@ -48,6 +48,7 @@ def join(group: Group, call: Call, turn: Turn) -> None:
     """Lets a member in, now or when the joining phase ends."""
     request: JoinGroupRequest = call.request
     if not _has_room(group, request.member_id, turn.settings.members_max):
+        _turn_away(group, request.member_id, turn)
         turn.reply(call, join_refusal(call, ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     elif not group.supports(request.protocol_type, request.protocols):
         turn.reply(call, join_refusal(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
@@ -69,6 +70,14 @@ def _has_room(group: Group, member_id: str, members_max: int) -> bool:
             return (known is not None and known.joining is not None) or group.joined_count() < members_max
         case _:
             return member_id in group.members or len(group.members) < members_max
+
+
+def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
+    if group.pending.pop(member_id, None) is not None:
+        end_joining_if_all_joined(group, turn)
+    elif member_id in group.members:
+        drop(group, group.members[member_id], turn)
+        rebalance(group, turn)
 
 
 def _join_new(group: Group, call: Call, turn: Turn) -> None:
@@ -137,7 +146,7 @@ def _join_again(group: Group, call: Call, turn: Turn) -> None:
     if unchanged and (
         group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
     ):
-        turn.reply(call, generation_response(group, member.member_id, call.version, with_members=leads))
+        turn.reply(call, generation_response(group, member.member_id, with_members=leads))
         return
     refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     _update(group, call, member, turn)
@@ -159,10 +168,10 @@ def _come_back(group: Group, call: Call, old: Member, member_id: str, turn: Turn
     group.restart_session(member, turn)
     leads = group.leader == member_id
     if call.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
-        response = generation_response(group, member_id, call.version, with_members=leads)
+        response = generation_response(group, member_id, with_members=leads)
         response.skip_assignment = leads
     else:
-        response = generation_response(group, member_id, call.version, with_members=False)
+        response = generation_response(group, member_id, with_members=False)
         response.leader = previous_leader or ""
     turn.append([group.record()], [Reply(call, response)])
 
@@ -209,9 +218,7 @@ def heartbeat(group: Group, call: Call, turn: Turn) -> None:
         return
     group.restart_session(group.members[request.member_id], turn)
     rebalancing = group.state is GroupState.PREPARING_REBALANCE
-    turn.reply(
-        call, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE)
-    )
+    turn.reply(call, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE))
 
 
 def leave(group: Group, call: Call, turn: Turn) -> None:

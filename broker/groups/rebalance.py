@@ -57,7 +57,8 @@ def end_joining(group: Group, turn: Turn) -> None:
         group.remove(member)
     if group.members and not group.elect_joined_leader():
         # Static members only, and none came: wait on, until they come or their sessions end.
-        group.set_join_deadline(turn.after_ms(group.rebalance_timeout_ms()))
+        session_end = min(member.deadline for member in group.members.values())
+        group.set_join_deadline(max(session_end, turn.after_ms(group.rebalance_timeout_ms())))
         return
     group.generation += 1
     if not group.members:
@@ -75,12 +76,12 @@ def end_joining(group: Group, turn: Turn) -> None:
         group.restart_session(member, turn)
 
 
-def generation_response(group: Group, member_id: str, version: int, *, with_members: bool) -> JoinGroupResponse:
+def generation_response(group: Group, member_id: str, *, with_members: bool) -> JoinGroupResponse:
     """The current generation as the answer to a member's JoinGroup; the leader's has the members."""
     members = [member.listed(group.protocol) for member in group.members.values()] if with_members else []
     return JoinGroupResponse(
         generation_id=group.generation,
-        protocol_type=group.protocol_type if version >= 7 else None,
+        protocol_type=group.protocol_type,
         protocol_name=group.protocol,
         leader=group.leader or "",
         member_id=member_id,
@@ -93,7 +94,7 @@ def answer_join(group: Group, member: Member, turn: Turn) -> None:
     call, member.joining = member.joining, None
     if call is not None:
         leads = group.leader == member.member_id
-        turn.reply(call, generation_response(group, member.member_id, call.version, with_members=leads))
+        turn.reply(call, generation_response(group, member.member_id, with_members=leads))
 
 
 def refuse_join(member: Member, error: ErrorCode, turn: Turn) -> None:

@@ -1,0 +1,52 @@
+"""Looking at groups: what DescribeGroups and ListGroups say of one."""
+
+from __future__ import annotations
+
+from gnomon.broker.groups.group import Group, GroupState
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group_admin import DescribedGroup, ListedGroup, ListGroupsRequest
+
+FIRST_VERSION_THAT_REPORTS_UNKNOWN_GROUPS = 6
+CLASSIC = "Classic"
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""Read, delete and describe, by Kafka's numbers: without access control everyone may do them."""
+NOT_ASKED = -(2**31)
+
+
+def describe(group_id: str, group: Group | None, known: bool, version: int, operations_asked: bool) -> DescribedGroup:
+    """Describes a group; `group` is None where nobody joined it, `known` tells whether it has offsets then."""
+    operations = ALL_OPERATIONS if operations_asked else NOT_ASKED
+    if group is not None:
+        stable = group.state is GroupState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type,
+            protocol_data=(group.protocol or "") if stable else "",
+            members=[member.described(group.protocol, stable) for member in group.members.values()],
+            authorized_operations=operations,
+        )
+    if known:
+        return DescribedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, authorized_operations=operations)
+    described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
+    if version >= FIRST_VERSION_THAT_REPORTS_UNKNOWN_GROUPS:
+        described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        described.error_message = f"group {group_id!r} has neither members nor offsets here: check its name"
+    return described
+
+
+def listed(group_id: str, group: Group | None, request: ListGroupsRequest) -> ListedGroup | None:
+    """A group's line in ListGroups, or None where a filter (of any case) leaves it out."""
+    state = GroupState.EMPTY if group is None else group.state
+    if not _passes(state.value, request.states_filter) or not _passes(CLASSIC, request.types_filter):
+        return None
+    return ListedGroup(
+        group_id=group_id,
+        protocol_type="" if group is None else group.protocol_type,
+        group_state=state.value,
+        group_type=CLASSIC.lower(),
+    )
+
+
+def _passes(name: str, allowed: list[str]) -> bool:
+    return not allowed or name.lower() in [item.lower() for item in allowed]

@@ -1,0 +1,254 @@
+"""Committed offsets: who may commit, what a fetch shows, what is deleted, when they expire.
+
+1. An offset is visible once its record is durable, and then is what replaying the log would give.
+2. A deletion also covers commits that are not durable yet: it comes after them in the log.
+3. Offsets of a group in use do not expire, but for topics that a stable consumer group does not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnomon.broker.groups.call import Call, Reply
+from gnomon.broker.groups.group import CONSUMER_PROTOCOL, Group, GroupState
+from gnomon.broker.groups.records import OffsetRecord, StoredOffset
+from gnomon.broker.groups.turn import Turn
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+FIRST_FETCH_VERSION_WITH_GROUPS = 8
+NO_OFFSET = StoredOffset(-1, -1, "", -1)
+
+
+class GroupOffsets:
+    """The durable offsets of one group, and how many commits to each partition are under way."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, dict[int, StoredOffset]] = {}
+        self._under_way: dict[tuple[str, int], int] = {}
+
+    def begin(self, record: OffsetRecord) -> None:
+        """The record is being appended."""
+        place = (record.topic, record.partition)
+        self._under_way[place] = self._under_way.get(place, 0) + 1
+
+    def finish(self, record: OffsetRecord) -> None:
+        """The record that began is durable."""
+        place = (record.topic, record.partition)
+        self._under_way[place] -= 1
+        if not self._under_way[place]:
+            del self._under_way[place]
+        self.apply(record)
+
+    def apply(self, record: OffsetRecord) -> None:
+        """Takes over a durable record."""
+        if record.stored is not None:
+            self.stored.setdefault(record.topic, {})[record.partition] = record.stored
+            return
+        partitions = self.stored.get(record.topic, {})
+        partitions.pop(record.partition, None)
+        if not partitions:
+            self.stored.pop(record.topic, None)
+
+    def get(self, topic: str, partition: int) -> StoredOffset:
+        """The durable offset, or NO_OFFSET."""
+        return self.stored.get(topic, {}).get(partition, NO_OFFSET)
+
+    def places(self) -> list[tuple[str, int]]:
+        """Topic and partition of every offset, durable or under way."""
+        durable = [(topic, partition) for topic, partitions in self.stored.items() for partition in partitions]
+        return list(dict.fromkeys([*durable, *self._under_way]))
+
+    def busy(self, topic: str, partition: int) -> bool:
+        """Whether a commit to the partition is under way."""
+        return (topic, partition) in self._under_way
+
+    def empty(self) -> bool:
+        """Whether there is nothing, durable or under way."""
+        return not self.stored and not self._under_way
+
+
+def commit(group: Group | None, call: Call, turn: Turn) -> None:
+    """Stores offsets for a member of the group, or for anybody while the group has no members."""
+    request: OffsetCommitRequest = call.request
+    error = _check_commit(group, request)
+    if error:
+        turn.refuse(call, error)
+        return
+    if group is not None and request.member_id in group.members:
+        group.restart_session(group.members[request.member_id], turn)
+    records: list[OffsetRecord] = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for part in topic.partitions:
+            too_large = len(part.committed_metadata or "") > turn.settings.offset_metadata_bytes_max
+            if not too_large:
+                stored = _stored(part, request.retention_time_ms, turn.wall_ms)
+                records.append(OffsetRecord(request.group_id, topic.name, part.partition_index, stored))
+            code = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
+            results.append(OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
+    response = OffsetCommitResponse(topics=topics)
+    if records:
+        turn.append(records, [Reply(call, response)])
+    else:
+        turn.reply(call, response)
+
+
+def _check_commit(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and group.state is GroupState.EMPTY:
+        # Consumers that assign themselves, and tools.
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    completing = group.state is GroupState.COMPLETING_REBALANCE
+    return ErrorCode.REBALANCE_IN_PROGRESS if completing else ErrorCode.NONE
+
+
+def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> StoredOffset:
+    return StoredOffset(
+        part.committed_offset,
+        part.committed_leader_epoch,
+        part.committed_metadata or "",
+        now_ms,
+        None if retention_ms < 0 else now_ms + retention_ms,
+    )
+
+
+def fetch(offsets: GroupOffsets, call: Call, turn: Turn) -> None:
+    """Answers with durable offsets, of the one group that the request names; a group nobody knows has none."""
+    request: OffsetFetchRequest = call.request
+    if call.version < FIRST_FETCH_VERSION_WITH_GROUPS:
+        topics = [_fetched_v1(offsets, topic) for topic in _wanted(offsets, request.topics)]
+        turn.reply(call, OffsetFetchResponse(topics=topics))
+        return
+    (wanted,) = request.groups
+    found = [_fetched_v8(offsets, topic) for topic in _wanted(offsets, wanted.topics)]
+    turn.reply(call, OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=wanted.group_id, topics=found)]))
+
+
+def _wanted(
+    offsets: GroupOffsets, topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None
+) -> list[OffsetFetchRequestTopic | OffsetFetchRequestTopics]:
+    if topics is not None:
+        return list(topics)
+    return [
+        OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
+        for topic, partitions in offsets.stored.items()
+    ]
+
+
+def _fetched_v1(
+    offsets: GroupOffsets, topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics
+) -> OffsetFetchResponseTopic:
+    partitions = [
+        OffsetFetchResponsePartition(
+            partition_index=index,
+            committed_offset=stored.offset,
+            committed_leader_epoch=stored.leader_epoch,
+            metadata=stored.metadata,
+        )
+        for index in topic.partition_indexes
+        for stored in (offsets.get(topic.name, index),)
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
+
+
+def _fetched_v8(
+    offsets: GroupOffsets, topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics
+) -> OffsetFetchResponseTopics:
+    partitions = [
+        OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=stored.offset,
+            committed_leader_epoch=stored.leader_epoch,
+            metadata=stored.metadata,
+        )
+        for index in topic.partition_indexes
+        for stored in (offsets.get(topic.name, index),)
+    ]
+    found = OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
+    if isinstance(topic, OffsetFetchRequestTopics):
+        found.topic_id = topic.topic_id
+    return found
+
+
+def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -> None:
+    """Deletes offsets of topics that no member reads."""
+    request: OffsetDeleteRequest = call.request
+    if group is None and offsets.empty():
+        turn.refuse(call, ErrorCode.GROUP_ID_NOT_FOUND)
+        return
+    if group is not None and group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL:
+        turn.refuse(call, ErrorCode.NON_EMPTY_GROUP)
+        return
+    known = dict.fromkeys(offsets.places())
+    records, topics = [], []
+    for topic in request.topics:
+        code = ErrorCode.NONE
+        if group is not None and group.subscribes_to(topic.name):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        results = []
+        for part in topic.partitions:
+            results.append(OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code))
+            if not code and (topic.name, part.partition_index) in known:
+                records.append(OffsetRecord(request.group_id, topic.name, part.partition_index, None))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+    response = OffsetDeleteResponse(topics=topics)
+    if records:
+        turn.append(records, [Reply(call, response)])
+    else:
+        turn.reply(call, response)
+
+
+def expired(group_id: str, group: Group | None, offsets: GroupOffsets, turn: Turn) -> Iterator[OffsetRecord]:
+    """Tombstones for the offsets whose time is over.
+
+    An explicit expiry (OffsetCommit 2 to 4) counts alone. Else the retention runs from when the group became Empty;
+    from the commit, where nobody ever joined the group, and for topics that a stable consumer group does not read
+    (KIP-211).
+    """
+    if group is not None and not (
+        group.state is GroupState.EMPTY
+        or (group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL)
+    ):
+        return
+    empty_since_ms = -1
+    if group is not None and group.protocol_type and group.state is GroupState.EMPTY:
+        empty_since_ms = group.state_since_ms
+    for topic, partitions in offsets.stored.items():
+        if group is not None and group.members and group.subscribes_to(topic):
+            continue
+        for partition, stored in partitions.items():
+            since_ms = stored.commit_ms if empty_since_ms == -1 else empty_since_ms
+            end_ms = since_ms + turn.settings.offsets_retention_ms if stored.expire_ms is None else stored.expire_ms
+            if end_ms <= turn.wall_ms and not offsets.busy(topic, partition):
+                yield OffsetRecord(group_id, topic, partition, None)

@@ -1,0 +1,65 @@
+"""Serving HTTP in the production world: hypercorn on a socket that was bound early and is served on first use.
+
+Importing hypercorn and starlette takes longer than the whole broker needs to start (0.3 s, 20 MB); so the port is bound
+at once, which makes its number known and lets clients queue, and the import waits for the first of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from gnomon.runtime.world import AddressTaken
+
+BACKLOG = 100
+
+
+class HttpSocket:
+    """A bound, listening address for HTTP."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Binds and listens.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise AddressTaken(f"cannot serve HTTP on {host}:{port}: {error.strerror}; choose another port") from error
+        self._socket.setblocking(False)
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+
+    async def serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
+        """Serves the ASGI application that `make_app` builds, from the first connection until `stop()` returns."""
+        await trio.lowlevel.wait_readable(self._socket)
+        await trio.to_thread.run_sync(_load)
+        from hypercorn.config import Config
+        from hypercorn.trio import serve
+
+        config = Config()
+        config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn owns and closes it from here on
+        config.accesslog = None
+        config.errorlog = None
+        config.graceful_timeout = 1.0
+        await serve(make_app(), config, shutdown_trigger=stop)
+
+    def close(self) -> None:
+        """Gives the address up. Idempotent."""
+        self._socket.close()
+
+
+def _load() -> None:
+    """Imports the server in another thread, so that the broker goes on meanwhile."""
+    importlib.import_module("hypercorn.trio")
+    importlib.import_module("starlette.applications")
