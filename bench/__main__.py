@@ -46,7 +46,7 @@ def end_on_sigterm(number: int, frame: FrameType | None) -> None:
 @click.option(
     "--rounds", type=click.IntRange(min=1), help=f"How often each is measured. [{ROUNDS}; quick {QUICK_ROUNDS}]"
 )
-@click.option("--seconds", type=click.FloatRange(min=0.2), help="How long each load runs. [3; quick 0.5]")
+@click.option("--seconds", type=click.FloatRange(min=0.2), help="How long each load runs. [2.5; quick 0.5]")
 @click.option("--partitions", type=click.IntRange(min=1), help="For the restart scenario. [5000; quick 200]")
 @click.option("--quick", is_flag=True, help="Tries out the machinery; the figures say little.")
 def main(

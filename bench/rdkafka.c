@@ -99,7 +99,8 @@ static int produce_main(char **arguments) {
     const char *const settings[] = {
         "acks", "all", "enable.idempotence", "false", "linger.ms", "5", "batch.size", arguments[3],
         "batch.num.messages", "10000", "message.max.bytes", "1048576",
-        "queue.buffering.max.messages", "500000", "queue.buffering.max.kbytes", "524288", NULL};
+        /* Enough for every broker to stay busy, little enough for a slow one to drain in a few seconds. */
+        "queue.buffering.max.messages", "500000", "queue.buffering.max.kbytes", "65536", NULL};
     size_t size = (size_t)atol(arguments[2]);
     long records_max = atol(arguments[6]), sent = 0;
     rd_kafka_t *producer = client(RD_KAFKA_PRODUCER, arguments[0], settings, on_delivery);
@@ -113,8 +114,9 @@ static int produce_main(char **arguments) {
         enqueue(producer, topic, 0, value, size);
         if (!(++sent & 1023)) rd_kafka_poll(producer, 0);
     }
-    if (rd_kafka_flush(producer, FLUSH_MS)) fprintf(stderr, "%ld records were not acknowledged\n", sent - deliveries.delivered);
+    rd_kafka_flush(producer, FLUSH_MS);
     long failed = sent - deliveries.delivered;
+    if (failed) fprintf(stderr, "%ld of %ld records were not acknowledged\n", failed, sent);
     double seconds = deliveries.last - deliveries.measure_from, cpu = cpu_seconds() - cpu_before;
     samples_sort(&deliveries.latency);
     printf("{\"operations\": %ld, \"total\": %ld, \"seconds\": %.4f, \"bytes\": %.0f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, "

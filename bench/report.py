@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import platform
@@ -38,7 +39,7 @@ class Report:
     scale: Scale
     summary: Summary
     verdicts: Sequence[Verdict]
-    begun_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    ended_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
 
     def show(self, console: Console) -> None:
         console.print(self._figures_table())
@@ -71,14 +72,16 @@ class Report:
         return [ends[0], f"[bold]{number(spread.median)}[/]", ends[1], column.unit, *medians]
 
     def troubles(self) -> list[str]:
-        """A line for each scenario and system that has no figures, with the reason."""
-        lines = []
+        """A line for each reason why a system has no figures, with the scenarios it concerns."""
+        concerned: dict[tuple[str, str, str], list[str]] = {}
         for scenario in self.scenarios:
             for system in (name for name in self.systems if name in scenario.systems):
                 if trouble := self.summary.trouble(scenario.name, system):
                     kind = "FAILED" if isinstance(trouble, Failed) else "SKIPPED"
-                    lines.append(f"{kind} {scenario.name} on {system}: {trouble.reason}")
-        return lines
+                    concerned.setdefault((kind, system, trouble.reason), []).append(scenario.name)
+        return [
+            f"{kind} {system}: {reason} ({', '.join(names)})" for (kind, system, reason), names in concerned.items()
+        ]
 
     def _goals_table(self) -> Table:
         titles = {scenario.name: scenario.title for scenario in self.scenarios}
@@ -94,8 +97,9 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "begun_at": self.begun_at.isoformat(timespec="seconds"),
+            "ended_at": self.ended_at.isoformat(timespec="seconds"),
             "machine": {
+                "gnomon": importlib.metadata.version("gnomon"),
                 "processors": os.cpu_count(),
                 "system": platform.system(),
                 "python": platform.python_version(),
@@ -131,6 +135,6 @@ class Report:
 
     def write_json(self, folder: Path) -> Path:
         """Writes into `folder`, named by the time the run ended."""
-        path = folder / f"{self.begun_at:%Y%m%dT%H%M%SZ}.json"
+        path = folder / f"{self.ended_at:%Y%m%dT%H%M%SZ}.json"
         path.write_text(json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n")
         return path

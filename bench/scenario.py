@@ -184,8 +184,8 @@ def memory(stage: Stage) -> Figures:
         stage.await_leaders("first", first_produce=stage.frame("first", 1, 100))
         time.sleep(IDLE_SECONDS)
         idle = server.process.memory()
-        for scenario in (produce(KIB, 64 * KIB), produce(KIB, MIB), consume(KIB), unbatched(50, 1)):
-            scenario(stage)
+        for load in (consume(KIB), produce(KIB, MIB), unbatched(50, 1)):
+            load(stage)
         loaded = server.process.memory()
     return {
         "resident_idle_mb": idle.resident / 1e6,

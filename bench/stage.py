@@ -27,7 +27,7 @@ ADMIN_SECONDS = 180
 class Scale:
     """How much of everything a run does."""
 
-    seconds: float = 3.0
+    seconds: float = 2.5
     partitions: int = 5_000
 
     @property
