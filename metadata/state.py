@@ -47,8 +47,8 @@ HISTORY_REVISIONS = 10_000
 _NO_REVISION = Revision(0)
 _FIRST_LEASE = LeaseId(1)
 
-# From here on one pass over the key list is cheaper than an insertion or removal per key.
-_INSERTS_MAX = 64
+# From here on one pass over the list of keys is cheaper than moving its tail for each (measured at 100,000 keys).
+_KEY_MOVES_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class State:
                 self._lease_keys[after.lease][key] = None
             if before is None:
                 appeared.append(key)
-        if len(appeared) + len(vanished) > _INSERTS_MAX:
+        if len(appeared) + len(vanished) > _KEY_MOVES_MAX:
             self._keys = [key for key in self._keys if key in values]
             self._keys += appeared
             self._keys.sort()

@@ -349,7 +349,9 @@ def test_a_lease_that_is_kept_alive_does_not_run_out(metadata_backend: Backend) 
 
 def test_a_short_lease_granted_after_a_long_one_runs_out_first(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
-        long, short = await metadata.lease(100), await metadata.lease(5)
+        long = await metadata.lease(100)
+        await trio.sleep(1)  # the store waits for the long one now
+        short = await metadata.lease(5)
         await metadata.txn([], [Put("long", b"", long), Put("short", b"", short)])
         await trio.sleep(20)
         assert [item.key for item in (await metadata.range("")).items] == ["long"]

@@ -163,22 +163,39 @@ def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
     assert state.get("a") is not None
 
 
+def test_a_key_detached_and_one_attached_in_the_draft_that_ends_the_lease_are_told_apart() -> None:  # invariant 7
+    state = State()
+    lease, _ = state.apply(Grant(10.0), 0.0)
+    assert isinstance(lease, int)
+    done(state, Put("before", b"", lease=lease), Put("detached", b"", lease=lease), Put("deleted", b"", lease=lease))
+    draft = Draft(state)
+    draft.apply(Txn((), (Put("detached", b""), Put("attached", b"", lease=lease), Delete("deleted"))), 0.0)
+    draft.apply(Revoke(lease), 0.0)
+    state.adopt(draft)
+    assert [item.key for item in state.range("").items] == ["detached"]
+    assert watched(state, from_revision=3) == [
+        WatchBatch(Revision(3), (Event("attached", None), Event("before", None)))
+    ]
+
+
 def test_a_lease_id_is_not_granted_again_after_its_end() -> None:  # invariant 7
     state = State()
-    first, _ = state.apply(Grant(1.0), 0.0)
-    second, _ = state.apply(Grant(1.0), 5.0)
-    assert isinstance(first, int)
-    assert second == first + 1
+    granted = [state.apply(Grant(1.0), now)[0] for now in (0.0, 0.0, 5.0, 10.0, 10.0)]
+    assert len(set(granted)) == 5
+    assert state.next_lease == 6
 
 
 def test_many_keys_written_or_deleted_at_once_stay_in_order() -> None:
     state = State()
-    names = [f"k/{number * 7919 % 500:03}" for number in range(500)]
+    names = [f"k/{number * 7919 % 1500:04}" for number in range(1500)]
     done(state, *[Put(name, b"") for name in names])
-    done(state, Put("k/250x", b""), Put("a", b""))
-    assert [item.key for item in state.range("").items] == ["a", *sorted([*names, "k/250x"])]
-    done(state, DeletePrefix("k/2"))
-    assert [item.key for item in state.range("k/").items] == sorted(name for name in names if name[2] != "2")
+    done(state, Put("k/0250x", b""), Put("a", b""))
+    assert [item.key for item in state.range("").items] == ["a", *sorted([*names, "k/0250x"])]
+    for prefix, left in [("k/010", 1491), ("k/0", 500), ("", 0)]:
+        done(state, DeletePrefix(prefix))
+        keys = [item.key for item in state.range("k/").items]
+        assert keys == sorted(name for name in [*names, "k/0250x"] if not name.startswith(prefix))
+        assert len(keys) == left
 
 
 class Store:
