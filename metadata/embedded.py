@@ -94,28 +94,32 @@ class EmbeddedMetadata:
         return cls(world, environment, state)
 
     async def run(self) -> None:
-        """Ends leases that are due, until it is cancelled; then the store is closed. Run it beside the store's users.
+        """Ends leases that are due, until it is cancelled or the store closed. Run it beside the store's users.
+
+        Cancelling it closes the store: end its users first.
 
         Raises:
             DiskFailed: the device failed a write: the node must stop.
         """
         try:
-            while self._failure is None:
+            while not self._closed and self._failure is None:
                 self._stirred = trio.Event()
                 left = self._state.next_deadline - self._clock.monotonic()
                 with trio.move_on_after(max(left, _EXPIRY_GRAIN_SECONDS)):
                     await self._stirred.wait()
                 if self._state.next_deadline <= self._clock.monotonic():
                     await self._end_due_leases()
-            raise self._failure
         finally:
             self.close()
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         """Answers what waits with MetadataUnavailable; a commit under way is still finished by its environment."""
         self._closed = True
         self._refuse_waiting()
         self._publish()
+        self._stirred.set()
 
     async def get(self, key: str) -> KeyValue | None:
         """See `Metadata.get`."""

@@ -244,6 +244,35 @@ def test_a_closed_store_answers_whoever_waits(machine: Any) -> None:
     machine.run(main)
 
 
+def test_closing_the_store_ends_its_run_even_while_a_lease_is_due(machine: Any) -> None:
+    async def main() -> None:
+        with machine.environment() as environment:
+            metadata = await machine.open(environment)
+            await metadata.lease(10)
+            environment.failing = FULL
+            async with calls() as start:
+                running = await start(metadata.run())
+                await trio.sleep(10.5)
+                metadata.close()
+                await trio.sleep(2)
+                assert running.answered
+                assert running.error is None
+
+    machine.run(main)
+
+
+def test_cancelling_the_run_closes_the_store(machine: Any) -> None:
+    async def main() -> None:
+        with machine.environment() as environment:
+            metadata = await machine.open(environment)
+            with trio.move_on_after(1):
+                await metadata.run()
+            with pytest.raises(MetadataUnavailable, match="closed"):
+                await metadata.txn([], [Put("a", b"")])
+
+    machine.run(main)
+
+
 def test_a_caller_that_is_cancelled_may_have_written(machine: Any) -> None:
     async def main() -> None:
         with machine.environment() as environment:
