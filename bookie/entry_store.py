@@ -318,14 +318,14 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit; what is left is removed by a later call, also after a restart.
         """
-        entries, states = self._entries, self._states
+        databases = (self._entries, self._states, ledger)
         removed = 0
         while True:
-            count = await self._environment.commit(
-                lambda transaction: removal.remove_chunk(transaction, entries, states, ledger)
-            )
+            count = await self._environment.commit(lambda transaction: removal.remove_chunk(transaction, *databases))
             removed += count
-            if count < removal.CHUNK_ENTRIES:
+            if count < removal.CHUNK_ENTRIES and await self._environment.commit(
+                lambda transaction: removal.remove_mark(transaction, *databases)
+            ):
                 break
         state = self._ledgers.get(ledger)
         if state is not None and state.kept_from == ENTRY_MAX:

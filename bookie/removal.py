@@ -3,7 +3,8 @@
 1. What is to go is written down before the first entry goes: a mark `g<ledger> -> end` says that entries below `end`
    are to be removed, so that a crash half-way is carried on from.
 2. One call removes at most CHUNK_ENTRIES entries: more in one transaction would hold up the adds behind it.
-3. The mark goes, in the transaction that finds nothing left; with a deleted ledger go its other keys too.
+3. The mark, and a deleted ledger's other keys, go in a transaction of their own after the last entry: LMDB gives freed
+   pages out again only two commits later, so without it the room freed last could not be used by a full store.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
     """Removes up to CHUNK_ENTRIES of a ledger's marked entries, lowest first.
 
     Returns:
-        How many went; below CHUNK_ENTRIES nothing marked is left and the mark is gone.
+        How many went; below CHUNK_ENTRIES nothing marked is left, and `remove_mark` is due.
     """
     end = read_number(transaction, states, GOING, ledger)
     if end == 0:
@@ -68,11 +69,19 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
         while found and removed < CHUNK_ENTRIES and bytes(cursor.key()) < stop:
             found = cursor.delete()
             removed += 1
-    if removed < CHUNK_ENTRIES:
-        transaction.delete(state_key(GOING, ledger), db=states)
-        if end == ENTRY_MAX:
-            transaction.delete(state_key(PROMISED, ledger), db=states)
     return removed
+
+
+def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId) -> bool:
+    """Takes a mark away if nothing is left of its range, which may have grown since the last chunk; says whether."""
+    end = read_number(transaction, states, GOING, ledger)
+    with transaction.cursor(db=entries) as cursor:
+        if cursor.set_range(ENTRY_KEY.pack(ledger, 0)) and bytes(cursor.key()) < ENTRY_KEY.pack(ledger, end):
+            return False
+    transaction.delete(state_key(GOING, ledger), db=states)
+    if end == ENTRY_MAX:
+        transaction.delete(state_key(PROMISED, ledger), db=states)
+    return True
 
 
 def save_promise(transaction: Any, states: Any, ledger: LedgerId, session: Session) -> None:

@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
+from gnomon.bookie.errors import DigestMismatch, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.runtime.world import DiskFailed, DiskFull
+
+LEDGER = LedgerId(5)
+Answers = list[tuple[int, Exception | None]]
+
+
+def add(store: EntryStore, entry: int, session: int = 1, payload: bytes = b"x", ledger: LedgerId = LEDGER) -> Answers:
+    """Queues an add; its answer appears in the list returned."""
+    answers: Answers = []
+    at, by, confirmed = EntryId(entry), Session(session), EntryId(entry - 1)
+    value = encode_entry(ledger, at, by, confirmed, 0, [payload])
+    store.add(ledger, at, by, confirmed, value, lambda answered, error: answers.append((answered, error)))
+    return answers
+
+
+def fence(store: EntryStore, session: int, ledger: LedgerId = LEDGER) -> list[tuple[FenceResult | None, Any]]:
+    answers: list[tuple[FenceResult | None, Any]] = []
+    store.fence(ledger, Session(session), lambda result, error: answers.append((result, error)))
+    return answers
+
+
+def read(store: EntryStore, entry: int, minimum: int = 0, ledger: LedgerId = LEDGER) -> bytes:
+    with store.view() as view:
+        return bytes(view.get(ledger, EntryId(entry), Session(minimum)))
+
+
+@pytest.fixture
+def manual(environment: Any) -> Any:
+    """An environment that commits when the test says so."""
+    environment.automatic = False
+    return environment
+
+
+def test_an_add_is_answered_after_the_commit_and_not_before(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    answers = [add(store, entry, payload=b"%d" % entry) for entry in range(3)]
+    assert answers == [[], [], []]
+    assert len(manual.queue) == 1, "adds that wait together must be one operation"
+    manual.flush()
+    assert answers == [[(0, None)], [(1, None)], [(2, None)]]
+    assert read(store, 2) == b"2"
+
+
+def test_a_fence_answers_after_earlier_adds_and_refuses_later_ones(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    before = add(store, 0)
+    fenced = fence(store, 2)
+    after = add(store, 1)
+    assert after == [], "a refusal keeps its place behind earlier answers"
+    manual.flush()
+    assert before == [(0, None)]
+    assert fenced == [(FenceResult(EntryId(0), NO_ENTRY), None)]
+    assert isinstance(after[0][1], Fenced)
+    with pytest.raises(NoSuchEntry):
+        read(store, 1)
+
+
+def test_a_promise_survives_a_crash(manual: Any, clock: Any, make_environment: Any) -> None:
+    store = EntryStore(manual, clock)
+    fence(store, 4)
+    manual.flush()
+    manual.crash()
+    reopened = make_environment(manual.path, automatic=False)
+    store = EntryStore(reopened, clock)
+    late = add(store, 0, session=3)
+    lower = fence(store, 3)
+    same = fence(store, 4)
+    reopened.flush()
+    assert isinstance(late[0][1], Fenced)
+    assert isinstance(lower[0][1], Fenced)
+    assert same == [(FenceResult(NO_ENTRY, NO_ENTRY), None)]
+    reopened.environment.close()
+
+
+def test_an_add_implies_a_promise_in_the_same_commit(manual: Any, clock: Any, make_environment: Any) -> None:
+    store = EntryStore(manual, clock)
+    first, second = add(store, 0, session=1), add(store, 0, session=7, payload=b"new")
+    manual.flush()
+    assert first == second == [(0, None)]
+    manual.crash()
+    reopened = make_environment(manual.path, automatic=False)
+    store = EntryStore(reopened, clock)
+    late = add(store, 0, session=6)
+    reopened.flush()
+    assert isinstance(late[0][1], Fenced)
+    assert read(store, 0) == b"new"
+    reopened.environment.close()
+
+
+def test_a_promise_of_a_failed_commit_goes_with_the_next_add(manual: Any, clock: Any, make_environment: Any) -> None:
+    store = EntryStore(manual, clock)
+    manual.fault = DiskFull("no room")
+    fenced = fence(store, 4)
+    manual.flush()
+    assert isinstance(fenced[0][1], DiskFull)
+    manual.fault = None
+    clock.now += 10
+    add(store, 0, session=4)
+    manual.flush()
+    manual.crash()
+    reopened = make_environment(manual.path, automatic=False)
+    late = add(EntryStore(reopened, clock), 0, session=3)
+    reopened.flush()
+    assert isinstance(late[0][1], Fenced)
+    reopened.environment.close()
+
+
+def test_a_copy_from_a_dead_session_reads_as_absent(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    add(store, 0, session=2)
+    manual.flush()
+    assert read(store, 0, minimum=2) == b"x"
+    with pytest.raises(NoSuchEntry):
+        read(store, 0, minimum=3)
+
+
+def test_a_store_that_may_have_lost_entries_never_says_that_there_is_none(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock, may_have_lost="the disk is new")
+    with pytest.raises(EntryUnknown, match="the disk is new"):
+        read(store, 0)
+
+
+def test_a_flipped_bit_on_disk_is_an_error_and_never_data(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    add(store, 3, payload=b"payload")
+    manual.flush()
+    with manual.environment.begin(write=True, db=manual.databases[ENTRIES]) as transaction:
+        value = bytearray(transaction.get(ENTRY_KEY.pack(LEDGER, 3)))
+        value[-1] ^= 1
+        transaction.put(ENTRY_KEY.pack(LEDGER, 3), bytes(value))
+    with pytest.raises(DigestMismatch, match="entry 3 of ledger 5"):
+        read(store, 3)
+
+
+def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    add(store, 0)
+    manual.flush()
+    manual.fault = DiskFull("no room on the device")
+    refused = add(store, 1)
+    manual.flush()
+    assert isinstance(refused[0][1], DiskFull)
+    assert store.read_only == "no room on the device"
+    assert read(store, 0) == b"x"
+    manual.fault = None
+    early = add(store, 1)
+    manual.flush()
+    assert isinstance(early[0][1], DiskFull), "it tries again once a second, not with each add"
+    clock.now += 1.0
+    tried = add(store, 1)
+    second = add(store, 2)
+    manual.flush()
+    assert tried == [(1, None)]
+    assert isinstance(second[0][1], DiskFull)
+    assert store.read_only is None
+
+
+def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> None:
+    told: list[DiskFailed] = []
+    store = EntryStore(manual, clock, on_failed=told.append)
+    manual.fault = DiskFailed("EIO")
+    first = add(store, 0)
+    manual.flush()
+    manual.fault = None
+    second = add(store, 1)
+    manual.flush()
+    assert isinstance(first[0][1], DiskFailed)
+    assert isinstance(second[0][1], DiskFailed)
+    assert len(told) == 1
+
+
+def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_after_a_removal(
+    tmp_path: Path, clock: Any, make_environment: Any
+) -> None:
+    environment = make_environment(tmp_path / "small", map_bytes=4 << 20)
+    store = EntryStore(environment, clock)
+
+    async def main() -> None:
+        stored = 0
+        while store.read_only is None:
+            answers = add(store, stored, payload=bytes([stored % 256]) * 65_536)
+            await trio.testing.wait_all_tasks_blocked()
+            stored += answers[0][1] is None
+        assert stored > 40
+        assert read(store, stored - 1) == bytes([(stored - 1) % 256]) * 65_536
+        await store.shrink(LEDGER, EntryId(stored // 2))
+        assert await store.remove(LEDGER) == stored // 2
+        clock.now += 1
+        answers = add(store, stored, payload=b"again" * 10_000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == [(stored, None)]
+
+    trio.run(main)
+    environment.environment.close()
+
+
+def test_a_removal_stops_after_a_chunk_and_goes_on_after_a_crash(
+    manual: Any, clock: Any, make_environment: Any
+) -> None:
+    store = EntryStore(manual, clock)
+    for entry in range(2_500):
+        add(store, entry)
+    manual.flush()
+
+    async def give_up_and_crash() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.shrink, LEDGER, EntryId(2_200))
+            await trio.testing.wait_all_tasks_blocked()
+            manual.flush()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(store.remove, LEDGER)
+            await trio.testing.wait_all_tasks_blocked()
+            between = add(store, 2_500)
+            manual.flush()  # one chunk, and the add that came between
+            assert between == [(2_500, None)]
+            nursery.cancel_scope.cancel()
+
+    trio.run(give_up_and_crash)
+    manual.crash()
+    reopened = make_environment(manual.path)
+    store = EntryStore(reopened, clock)
+    with reopened.environment.begin(db=reopened.databases[ENTRIES]) as transaction:
+        assert transaction.stat()["entries"] == 1_501
+    assert store.given_up() == [LEDGER]
+    with pytest.raises(EntryShrunk, match="first entry is now 2200"):
+        read(store, 0)
+    assert trio.run(store.remove, LEDGER) == 1_200
+    assert store.given_up() == []
+    assert read(store, 2_200) == b"x"
+    reopened.environment.close()
+
+
+def test_a_deleted_ledger_takes_no_adds_and_leaves_nothing(environment: Any, clock: Any) -> None:
+    store = EntryStore(environment, clock)
+
+    async def main() -> None:
+        add(store, 0)
+        add(store, 0, ledger=LedgerId(6))
+        await store.delete(LEDGER)
+        late = add(store, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(late[0][1], Fenced)
+        await store.remove(LEDGER)
+        assert store.ledgers() == [6]
+        assert store.given_up() == []
+
+    trio.run(main)
+
+
+def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_it(environment: Any, clock: Any) -> None:
+    store = EntryStore(environment, clock)
+    heard: list[int] = []
+
+    async def wait(entry: int) -> None:
+        heard.append(await store.wait_for_lac(LEDGER, EntryId(entry)))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, 0)
+            nursery.start_soon(wait, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            add(store, 0)
+            await trio.testing.wait_all_tasks_blocked()
+            assert heard == []
+            add(store, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert heard == [0]
+            store.confirm(LEDGER, EntryId(1))
+        assert heard == [0, 1]
+
+    trio.run(main)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store against two dictionaries: what is committed, and what a crash may not take away."""
+
+    @initialize()
+    def open(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="gnomon-store-"))
+        self.model: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.promised: dict[int, int] = {}
+        self.pending: list[tuple[int, int, int, bytes, Answers, bool]] = []
+        self.environment: Any = None
+        self.number = 0
+        self._open()
+
+    def _open(self) -> None:
+        clock = _Clock()
+        self.environment = _Environment(self.directory / "bookie", automatic=False)
+        self.store = EntryStore(self.environment, clock)
+
+    @rule(ledger=st.integers(1, 3), entry=st.integers(0, 5), session=st.integers(1, 4))
+    def add(self, ledger: int, entry: int, session: int) -> None:
+        self.number += 1
+        payload = b"%d" % self.number
+        accepted = session >= self.promised.get(ledger, 0)
+        if accepted:
+            self.promised[ledger] = session
+        answers = add(self.store, entry, session, payload, LedgerId(ledger))
+        self.pending.append((ledger, entry, session, payload, answers, accepted))
+
+    @rule(ledger=st.integers(1, 3), session=st.integers(1, 4))
+    def fence(self, ledger: int, session: int) -> None:
+        accepted = session >= self.promised.get(ledger, 0)
+        if accepted:
+            self.promised[ledger] = session
+        answers = fence(self.store, session, LedgerId(ledger))
+        self.commit()
+        result, error = answers[0]
+        assert (error is None) == accepted
+        if accepted:
+            entries = [entry for at, entry in self.model if at == ledger]
+            assert result is not None
+            assert result.last_entry == max(entries, default=NO_ENTRY)
+
+    @rule()
+    def commit(self) -> None:
+        self.environment.flush()
+        for ledger, entry, session, payload, answers, accepted in self.pending:
+            assert len(answers) == 1
+            assert isinstance(answers[0][1], Fenced) != accepted
+            if accepted:
+                self.model[ledger, entry] = (session, payload)
+        self.pending.clear()
+
+    @rule()
+    def crash(self) -> None:
+        self.environment.crash()
+        durable: dict[int, int] = {}
+        self._open()
+        for ledger in self.promised:
+            sessions = [self._promised_on_disk(ledger)]
+            durable[ledger] = max(sessions)
+            assert durable[ledger] >= max((s for (at, _), (s, _) in self.model.items() if at == ledger), default=0)
+            assert durable[ledger] <= self.promised[ledger]
+        self.promised = durable
+        for _, _, _, _, answers, _ in self.pending:
+            assert answers == []
+        self.pending.clear()
+
+    def _promised_on_disk(self, ledger: int) -> int:
+        return self.store._load(LedgerId(ledger)).promised
+
+    @rule(minimum=st.integers(0, 4))
+    def read_everything(self, minimum: int) -> None:
+        for ledger in range(1, 4):
+            for entry in range(6):
+                session, payload = self.model.get((ledger, entry), (-1, b""))
+                if session >= minimum:
+                    assert read(self.store, entry, minimum, LedgerId(ledger)) == payload
+                else:
+                    with pytest.raises(NoSuchEntry):
+                        read(self.store, entry, minimum, LedgerId(ledger))
+
+    def teardown(self) -> None:
+        if getattr(self, "environment", None) is not None:
+            self.commit()
+            self.read_everything(0)
+            self.environment.environment.close()
+            shutil.rmtree(self.directory)
+
+
+_Clock: Any = None
+_Environment: Any = None
+
+
+@pytest.fixture(autouse=True)
+def _tools_for_the_machine(clock: Any, make_environment: Any) -> None:
+    global _Clock, _Environment
+    _Clock, _Environment = type(clock), make_environment
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

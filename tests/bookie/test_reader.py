@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.reader import EntryRead, Verdict
+from gnomon.bookie.record import Quorum
+
+
+def test_copies_are_asked_for_in_write_set_order_each_once() -> None:
+    search = EntryRead(Quorum(4, 3, 2), EntryId(3))
+    assert [search.next_bookie() for _ in range(4)] == [3, 0, 1, None]
+
+
+def test_an_entry_is_absent_only_on_enough_explicit_answers() -> None:
+    search = EntryRead(Quorum(3, 3, 2), EntryId(0))
+    assert search.next_bookie() == 0
+    search.negative()
+    assert search.next_bookie() == 1  # and its answer is an error
+    assert search.next_bookie() == 2
+    search.negative()
+    assert search.next_bookie() is None
+    assert search.verdict is Verdict.ABSENT
+
+
+def test_errors_are_no_answers() -> None:
+    search = EntryRead(Quorum(3, 3, 2), EntryId(0))
+    while search.next_bookie() is not None:
+        pass
+    assert search.verdict is Verdict.UNREACHABLE
+
+
+def test_only_usable_bookies_are_asked() -> None:
+    search = EntryRead(Quorum(3, 3, 2), EntryId(1), (0, 1))
+    assert [search.next_bookie() for _ in range(3)] == [1, 0, None]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from gnomon.bookie.errors import UnsupportedDigest
+from gnomon.bookie.ids import BookieId, EntryId, Session
+from gnomon.bookie.record import (
+    Fragment,
+    LedgerRecord,
+    Quorum,
+    check_digest_type,
+    claim,
+    decode_record,
+    password_digest,
+    password_fits,
+    seal,
+    shrink,
+)
+
+SINGLE = Quorum()
+
+
+def record_of(quorum: Quorum = SINGLE) -> LedgerRecord:
+    names = tuple(BookieId(f"b{index}") for index in range(quorum.ensemble_size))
+    return LedgerRecord(quorum, (Fragment(EntryId(0), Session(1), names),))
+
+
+def bounds(record: LedgerRecord) -> list[tuple[int, int]]:
+    return [(fragment.first_entry, fragment.session) for fragment in record.fragments]
+
+
+def test_a_record_decodes_to_what_was_encoded() -> None:
+    record = seal(claim(record_of(Quorum(3, 3, 2)), Session(4), EntryId(10)), EntryId(20), 999)
+    assert decode_record(record.encode()) == record
+
+
+def test_a_record_of_a_newer_format_is_refused() -> None:
+    fields = msgpack.unpackb(record_of().encode())
+    with pytest.raises(ValueError, match="upgrade"):
+        decode_record(msgpack.packb([99, *fields[1:]]))
+
+
+def test_a_claim_bounds_what_lies_after_the_recovered_tail() -> None:
+    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    assert bounds(record) == [(0, 1), (10, 2)]
+    assert record.fragment_of(EntryId(9)).session == 1
+    assert record.fragment_of(EntryId(10)).session == 2
+
+
+def test_a_claim_that_recovers_less_takes_back_the_bound_of_the_one_before() -> None:
+    record = claim(claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9)), Session(3), EntryId(7))
+    assert bounds(record) == [(0, 1), (8, 3)]
+
+
+def test_bounds_older_than_the_last_writers_are_dropped_where_every_copy_is_awaited() -> None:
+    record = record_of()
+    for number in range(2, 1000):
+        record = claim(record, Session(number), EntryId(10 * number))
+        assert len(record.fragments) <= 3
+    assert bounds(record) == [(0, 1), (9981, 998), (9991, 999)]
+
+
+def test_a_thousand_claims_without_an_append_leave_the_record_no_larger() -> None:
+    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    size = len(record.encode())
+    for number in range(3, 1003):
+        record = claim(record, Session(number), EntryId(9))
+    assert len(record.encode()) <= size + 4
+
+
+def test_a_shrink_never_moves_back_and_drops_fragments_below_it() -> None:
+    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    shrunk = shrink(record, EntryId(15), 500)
+    assert (shrunk.start_entry, bounds(shrunk)) == (15, [(10, 2)])
+    assert shrink(shrunk, EntryId(3), 500).start_entry == 15
+
+
+def test_a_password_is_kept_as_a_digest_that_fits_no_other() -> None:
+    record = LedgerRecord(Quorum(), record_of().fragments, password_digest=password_digest("a", b"secret"))
+    assert b"secret" not in record.encode()
+    assert password_fits(record, "a", b"secret")
+    assert not password_fits(record, "a", b"")
+    assert not password_fits(record, "a", b"Secret")
+    assert password_fits(record_of(), "a", b"")
+    assert not password_fits(record_of(), "a", b"secret")
+
+
+def test_a_quorum_that_makes_no_sense_is_refused() -> None:
+    for quorum in (Quorum(1, 2, 1), Quorum(3, 2, 3), Quorum(1, 1, 0)):
+        with pytest.raises(ValueError, match="write quorum"):
+            quorum.check()
+
+
+def test_a_digest_that_is_not_stored_is_refused() -> None:
+    with pytest.raises(UnsupportedDigest):
+        check_digest_type("mac")  # type: ignore[arg-type]
