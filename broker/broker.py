@@ -20,6 +20,9 @@ from gnomon.bookie.ledger import Bookies
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.config_key import ConfigSource
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.offsets_log import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition
@@ -79,8 +82,7 @@ class Broker:
         self.timers = Timers(world.clock)
         self.topic_admin = TopicAdmin(self)
         self.producer_ids = ProducerIds(metadata)
-        self.topic_ended: list[Callable[[Topic], None]] = []
-        """Told when a topic's life has ended."""
+        self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
@@ -95,9 +97,20 @@ class Broker:
         self.cluster_id = await self._cluster_id()
         await self._load_configs()
         await self._load_image()
+        self.coordinator = GroupCoordinator(
+            self.world,
+            self.timers,
+            BrokerOffsetsLogs(self, nursery),
+            self.configs.number("offsets.topic.num.partitions"),
+            self._group_settings,
+        )
+        await nursery.start(self.coordinator.run)
         nursery.start_soon(self._follow)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self._keep_retention)
+
+    def _group_settings(self) -> GroupSettings:
+        return GroupSettings.read(lambda name: str(self.configs.number(name)))
 
     async def _cluster_id(self) -> str:
         found = await self.metadata.get(CLUSTER_KEY)
@@ -239,7 +252,12 @@ class Broker:
         topic = self.image.get(OFFSETS_TOPIC)
         if topic is not None:
             return topic
-        configs = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(100 << 20)}
+        configs = {
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "segment.bytes": str(100 << 20),
+            "max.message.bytes": str(100 << 20),
+        }
         return await self._create(OFFSETS_TOPIC, self.configs.number("offsets.topic.num.partitions"), configs)
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
@@ -256,8 +274,15 @@ class Broker:
         self._settings_cache.pop(topic.id, None)
         for key in [key for key in self._partitions if key[0] == topic.id]:
             self._partitions.pop(key).end()
-        for told in self.topic_ended:
-            told(topic)
+        assert self._nursery is not None, "the broker was not started"
+        self._nursery.start_soon(self._forget_offsets, topic.name)
+
+    async def _forget_offsets(self, name: str) -> None:
+        """A deleted topic's committed offsets would mean something else in its next life."""
+        try:
+            await self.coordinator.delete_topic_offsets([name])
+        except KafkaError as error:
+            self.log.warning("offsets_not_deleted", topic=name, reason=error.text)
 
     def _configure(self, topic: Topic) -> None:
         for index in range(topic.partitions):

@@ -9,14 +9,24 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection
 from gnomon.broker.partition.entry import NO_OFFSET
 from gnomon.broker.partition.partition import Produced
+from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.produce import PartitionProduced, encode_produce_response, parse_produce
+from gnomon.wire.kafka.produce import (
+    PartitionProduced,
+    encode_produce_response,
+    parse_produce,
+)
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 OLDEST_SERVED = 3
 """Versions below are advertised, so that librdkafka <= 2.0 keeps compressing (KIP-896), and refused."""
+ZSTD_SINCE = 7
+ATTRIBUTES_AT = 22
+"""Where the low byte of a batch's attributes stands."""
+CODEC_MASK = 0x07
+TRANSACTIONAL = 0x10
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
 
 
@@ -52,13 +62,17 @@ class ProduceHandler:
                 if refusal is not None:
                     place.refuse(*refusal)
                 else:
-                    self._append(place, topic, index, records)
+                    self._append(place, topic, index, records, version)
         if count == 0:
             answer.finish()
 
-    def _append(self, place: _Place, topic: str | bytes, index: int, records: memoryview | None) -> None:
+    def _append(self, place: _Place, topic: str | bytes, index: int, records: memoryview | None, version: int) -> None:
         if records is None:
             place.refuse(ErrorCode.INVALID_RECORD, "no record batch was sent for the partition")
+            return
+        refusal = _refusal_by_attributes(records, version)
+        if refusal is not None:
+            place.refuse(*refusal)
             return
         try:
             partition = self._broker.partition_of(topic, index, producing=True)
@@ -68,6 +82,18 @@ class ProduceHandler:
         self._broker.metrics.produce_bytes += len(records)
         self._broker.metrics.produce_batches += 1
         partition.append(records, place.done)
+
+
+def _refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
+    """Why a batch is refused for what its attributes say, before anything else of it is looked at."""
+    if len(records) <= ATTRIBUTES_AT:
+        return None
+    attributes = records[ATTRIBUTES_AT]
+    if attributes & TRANSACTIONAL:
+        return ErrorCode.INVALID_TXN_STATE, "transactions are not built yet: unset transactional.id"
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE} or later (KIP-110)"
+    return None
 
 
 class _Place:

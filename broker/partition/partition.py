@@ -26,7 +26,8 @@ from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.world import Clock, DiskFull, WorldError
-from gnomon.wire.kafka.batch import BatchRejected
+from gnomon.wire.kafka.batch import BatchRejected, MalformedBatch, parse_batch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import find_by_timestamp
 
@@ -431,7 +432,7 @@ class Partition:
                 payload = view.payload(entry)
                 header = unpack_header(payload)
                 if header.kind == EntryKind.BATCH and header.next_offset > log.start_offset:
-                    found = find_by_timestamp(payload[HEADER_BYTES:], timestamp, RECORDS_BYTES_MAX)
+                    found = _find_in_batch(payload[HEADER_BYTES:], timestamp)
                     if found is not None and found[0] < log.high_watermark:
                         return Offset(max(found[0], log.start_offset)), found[1], header.leader_epoch
                 entry = EntryId(entry + 1)
@@ -449,3 +450,15 @@ class Partition:
             if found is not None:
                 return found[0], Offset(min(found[1], log.high_watermark))
         return LeaderEpoch(-1), NO_OFFSET
+
+
+def _find_in_batch(batch: memoryview, timestamp: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record that is as young; its first offset where it cannot be read.
+
+    What a producer compressed is stored unread, so it may not decompress: then its consumers decide.
+    """
+    try:
+        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX)
+    except (MalformedBatch, TooLarge, CorruptData):
+        header = parse_batch(batch)
+        return (header.base_offset, header.max_timestamp) if header.max_timestamp >= timestamp else None

@@ -30,12 +30,15 @@ _TOPIC_ID_FROM: Final = 13
 _CURRENT_LEADER_FROM: Final = 10
 _ERROR_MESSAGE_FROM: Final = 8
 _LOG_START_FROM: Final = 5
+_APPEND_TIME_FROM: Final = 2
+_THROTTLE_FROM: Final = 1
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _TWO_INT32: Final = Struct(">ii")
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _ACKS_TIMEOUT_COUNT: Final = Struct(">hii")
+_PRODUCED_OLDEST: Final = Struct(">ihq")
 _PRODUCED: Final = Struct(">ihqq")
 _PRODUCED_START: Final = Struct(">ihqqq")
 _PRODUCED_NO_ERRORS: Final = Struct(">ihqqqi")
@@ -215,11 +218,11 @@ def encode_produce_response(
 
     Args:
         correlation_id: the request's.
-        version: the request's.
+        version: the request's; 0 to 2 only ever carry a refusal.
         results: per topic, named as the request named it, the answers of its partitions.
         throttle_ms: how long the client is asked to wait; 0 for no quota.
     """
-    assert VERSION_MIN <= version <= VERSION_MAX, f"Produce v{version} is not served"
+    assert 0 <= version <= VERSION_MAX, f"Produce v{version} is not known"
     flexible = version >= _FLEXIBLE_FROM
     parts = [encode_unsigned_varint(len(results) + 1) if flexible else _INT32.pack(len(results))]
     for topic, partitions in results:
@@ -236,13 +239,16 @@ def encode_produce_response(
         parts.append(encode_unsigned_varint(len(partitions) + 1))
         parts += [_flexible_partition(partition, version) for partition in partitions]
         parts.append(b"\0")
-    parts.append(_THROTTLE_TAGS.pack(throttle_ms, 0) if flexible else _INT32.pack(throttle_ms))
+    if version >= _THROTTLE_FROM:
+        parts.append(_THROTTLE_TAGS.pack(throttle_ms, 0) if flexible else _INT32.pack(throttle_ms))
     body = b"".join(parts)
     return response_prefix(len(body), correlation_id, flexible) + body
 
 
 def _plain_partition(produced: PartitionProduced, version: int) -> bytes:
     partition, error_code, base_offset, append_time_ms, log_start_offset, message, _ = produced
+    if version < _APPEND_TIME_FROM:
+        return _PRODUCED_OLDEST.pack(partition, error_code, base_offset)
     if version < _LOG_START_FROM:
         return _PRODUCED.pack(partition, error_code, base_offset, append_time_ms)
     if version < _ERROR_MESSAGE_FROM:

@@ -1,0 +1,111 @@
+"""The partitions of `__consumer_offsets` as the group coordinator uses them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import trio
+
+from gnomon.bookie.record import LEDGERS, ledger_key
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups.offsets_log import AppendDone
+from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.topics import OFFSETS_TOPIC
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+READ_BYTES = 1 << 20
+RECORDS_BYTES_MAX = 256 << 20
+
+
+class PartitionOffsetsLog:
+    """`groups.offsets_log.OffsetsLog` over a partition of the broker."""
+
+    def __init__(self, broker: Broker, partition: Partition, nursery: trio.Nursery) -> None:
+        self._broker = broker
+        self._partition = partition
+        self._nursery = nursery
+
+    async def read_all(self) -> AsyncGenerator[tuple[int, bytes, bytes | None], None]:
+        """See `OffsetsLog.read_all`."""
+        log = await self._partition.opened()
+        if log is None:
+            raise KafkaError(self._partition.failure or ErrorCode.NOT_COORDINATOR, "the partition could not be opened")
+        position, end = log.start_offset, log.high_watermark
+        while position < end:
+            with ExitStack() as views:
+                chunks, _, code = self._partition.read(position, READ_BYTES, True, views)
+                batches = [bytes(chunk) for chunk in chunks]
+            if code != ErrorCode.NONE or not batches:
+                raise KafkaError(code, f"the partition could not be read at offset {position}")
+            for batch in batches:
+                header = parse_batch(memoryview(batch))
+                for record in iterate_records(memoryview(batch), RECORDS_BYTES_MAX):
+                    yield header.base_offset + record.offset_delta, record.key or b"", record.value
+                position = Offset(header.next_offset)
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]], done: AppendDone) -> None:
+        """See `OffsetsLog.append`."""
+        clock, timers = self._broker.world.clock, self._broker.timers
+        batch = build_batch(
+            [Record(offset_delta=index, key=key, value=value) for index, (key, value) in enumerate(records)],
+            base_timestamp=clock.wall_ms(),
+        )
+        within = True
+
+        def report(outcome: Produced) -> None:
+            if outcome.error == ErrorCode.NONE:
+                done(outcome.base_offset, None)
+            else:
+                done(None, KafkaError(outcome.error, outcome.text or outcome.error.name))
+
+        def produced(outcome: Produced) -> None:
+            if within:
+                timers.call_at(clock.monotonic(), lambda: report(outcome))
+            else:
+                report(outcome)
+
+        self._partition.append(memoryview(batch), produced)
+        within = False
+
+    def trim(self, before_offset: int) -> None:
+        """See `OffsetsLog.trim`."""
+        self._nursery.start_soon(self._trim, Offset(before_offset))
+
+    async def _trim(self, before_offset: Offset) -> None:
+        try:
+            if await self._partition.opened() is not None:
+                await self._partition.delete_before(before_offset)
+        except KafkaError as error:
+            self._broker.log.warning("offsets_not_trimmed", reason=error.text)
+
+
+class BrokerOffsetsLogs:
+    """`groups.offsets_log.OffsetsLogs` of one broker."""
+
+    def __init__(self, broker: Broker, nursery: trio.Nursery) -> None:
+        self._broker = broker
+        self._nursery = nursery
+
+    async def open(self, partition: int) -> PartitionOffsetsLog:
+        """See `OffsetsLogs.open`."""
+        await self._broker.offsets_topic()
+        return PartitionOffsetsLog(self._broker, self._broker.partition_of(OFFSETS_TOPIC, partition), self._nursery)
+
+    async def used(self) -> Sequence[int]:
+        """See `OffsetsLogs.used`: the partitions that have a ledger, by one metadata read."""
+        topic = self._broker.image.get(OFFSETS_TOPIC)
+        if topic is None:
+            return []
+        prefix = ledgers_prefix(topic.id)
+        found = await self._broker.metadata.range(ledger_key(prefix))
+        names = (item.key.removeprefix(LEDGERS).removeprefix(prefix) for item in found.items)
+        return sorted({int(name.partition("/")[0]) for name in names})
