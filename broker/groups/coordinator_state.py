@@ -47,8 +47,6 @@ from gnomon.wire.kafka.messages.group_admin import (
 from gnomon.wire.kafka.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 
-NO_OFFSETS = GroupOffsets()
-
 
 class GroupShard:
     """The groups of one partition.
@@ -69,6 +67,7 @@ class GroupShard:
         self._offsets: dict[str, GroupOffsets] = {}
         self._appends: deque[Append] = deque()
         self._wakes: list[tuple[float, str]] = []
+        self._wake_of: dict[str, float] = {}
         self._next_expiry = math.inf
 
     # Loading
@@ -152,12 +151,14 @@ class GroupShard:
         """Does what is due."""
         turn = self._turn(now, wall_ms)
         while self._wakes and self._wakes[0][0] <= now:
-            _, group_id = heapq.heappop(self._wakes)
+            wake, group_id = heapq.heappop(self._wakes)
+            if self._wake_of.get(group_id) != wake:
+                continue  # an earlier one was noted since, and has run
+            del self._wake_of[group_id]
             group = self._groups.get(group_id)
-            if group is not None and group.wake <= now:
-                rebalance.tick(group, turn)
-                self._settle(group)
-            elif group is not None:
+            if group is not None:
+                if group.wake <= now:
+                    rebalance.tick(group, turn)
                 self._settle(group)
         if self._next_expiry <= now:
             self._expire(turn)
@@ -218,6 +219,9 @@ class GroupShard:
     def _join(self, call: Call, turn: Turn) -> None:
         request: JoinGroupRequest = call.request
         settings = turn.settings
+        if not request.group_id:
+            turn.refuse(call, ErrorCode.INVALID_GROUP_ID)
+            return
         if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
             turn.refuse(call, ErrorCode.INVALID_SESSION_TIMEOUT)
             return
@@ -233,7 +237,7 @@ class GroupShard:
     def _ask_group(self, call: Call, rule: Callable[[Group, Call, Turn], None], turn: Turn) -> None:
         group = self._groups.get(call.request.group_id)
         if group is None:
-            turn.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID)
+            turn.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID if call.request.group_id else ErrorCode.INVALID_GROUP_ID)
             return
         rule(group, call, turn)
         self._settle(group)
@@ -284,7 +288,7 @@ class GroupShard:
     # Offsets
 
     def _offsets_of(self, group_id: str) -> GroupOffsets:
-        return self._offsets.get(group_id, NO_OFFSETS)
+        return self._offsets.get(group_id) or GroupOffsets()
 
     def _forget_offsets_if_none(self, group_id: str) -> None:
         if self._offsets[group_id].empty():
@@ -335,8 +339,9 @@ class GroupShard:
 
     def _settle(self, group: Group) -> None:
         """After a group changed: its wake-up is noted, or it is forgotten if nothing of it is left."""
-        if group.vacant() and group.generation == 0:
-            self._groups.pop(group.group_id, None)
-        elif group.wake < math.inf and group.wake < group.scheduled_wake:
-            heapq.heappush(self._wakes, (group.wake, group.group_id))
-            group.scheduled_wake = group.wake
+        group_id = group.group_id
+        if group.vacant() and group.generation == 0 and group_id not in self._recorded:
+            self._groups.pop(group_id, None)
+        elif group.wake < self._wake_of.get(group_id, math.inf):
+            heapq.heappush(self._wakes, (group.wake, group_id))
+            self._wake_of[group_id] = group.wake

@@ -7,7 +7,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DescribedGroup, ListedGroup, ListGroupsRequest
 
 FIRST_VERSION_THAT_REPORTS_UNKNOWN_GROUPS = 6
-CLASSIC = "Classic"
+CLASSIC = "classic"
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Read, delete and describe, by Kafka's numbers: without access control everyone may do them."""
 NOT_ASKED = -(2**31)
@@ -44,7 +44,7 @@ def listed(group_id: str, group: Group | None, request: ListGroupsRequest) -> Li
         group_id=group_id,
         protocol_type="" if group is None else group.protocol_type,
         group_state=state.value,
-        group_type=CLASSIC.lower(),
+        group_type=CLASSIC,
     )
 
 

@@ -1,0 +1,232 @@
+"""The group coordinator of a broker: takes each request to the partition of `__consumer_offsets` its group lives in.
+
+Group ids are hashed as Kafka does it, so that the group's records lie where Kafka's tools look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import trio
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, refusal
+from gnomon.broker.groups.coordinator_state import GroupShard
+from gnomon.broker.groups.hosted_shard import HostedShard, wire_error
+from gnomon.broker.groups.offsets import FIRST_FETCH_VERSION_WITH_GROUPS
+from gnomon.broker.groups.offsets_log import OffsetsLogs
+from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.groups.turn import Effects
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import World
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from gnomon.wire.kafka.schema import Message
+
+Answer: TypeAlias = Callable[[Any], None]
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that holds a group: Java's hash of its id, without sign."""
+    hashed = 0
+    units = memoryview(group_id.encode("utf-16-le")).cast("H")
+    for unit in units:
+        hashed = (hashed * 31 + unit) & 0xFFFF_FFFF
+    if hashed >= 1 << 31:
+        hashed = 0 if hashed == 1 << 31 else (1 << 32) - hashed
+    return hashed % partition_count
+
+
+class GroupCoordinator:
+    """All groups of a broker.
+
+    Args:
+        world: gives the clock, and the randomness of member ids.
+        timers: of the node, running.
+        logs: the partitions of `__consumer_offsets`.
+        partition_count: how many the topic has.
+        settings: gives the settings as they are now.
+        logger: of the node.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        timers: Timers,
+        logs: OffsetsLogs,
+        partition_count: int,
+        settings: Callable[[], GroupSettings],
+        logger: Logger,
+    ) -> None:
+        self._clock = world.clock
+        self._random = world.random("groups")
+        self._timers = timers
+        self._logs = logs
+        self._partition_count = partition_count
+        self._settings = settings
+        self._logger = logger
+        self._shards: dict[int, HostedShard] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until it is cancelled; start it (`nursery.start`) before the first request."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def handle(
+        self, request: Message, version: int, client_id: str, client_host: str, reply: Callable[[Message], None]
+    ) -> None:
+        """Handles one request of a client.
+
+        OffsetCommit and OffsetFetch go by topic names: in versions that send topic ids the caller fills the names in,
+        and the ids of an answer about all topics.
+
+        Args:
+            request: decoded; any message of `messages.group` (but FindCoordinator), `group_admin` or `offsets`.
+            version: its API version.
+            client_id: how the client calls itself.
+            client_host: its address as Kafka's tools show it.
+            reply: gets the answer, once: now or later, perhaps after the client is gone.
+        """
+        call = Call(request, version, client_id, client_host, reply)
+        match request:
+            case ListGroupsRequest():
+                self._start_soon(lambda: self._list(call))
+            case DescribeGroupsRequest() | DeleteGroupsRequest():
+                self._ask_each(call, *_split(call))
+            case OffsetFetchRequest() if version >= FIRST_FETCH_VERSION_WITH_GROUPS:
+                self._ask_each(call, *_split(call))
+            case _:
+                self._ask(partition_for(call.request.group_id, self._partition_count), call)
+
+    async def delete_topic_offsets(self, topics: Sequence[str]) -> None:
+        """Deletes every group's offsets of topics that were deleted.
+
+        Raises:
+            KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
+        """
+        finished = trio.Event()
+        answers: list[Any] = []
+
+        def answered(all_answers: list[Any]) -> None:
+            answers.extend(all_answers)
+            finished.set()
+
+        request = DeleteTopicOffsetsRequest(topics=list(topics))
+        self._gather([(partition, request) for partition in await self._used()], _internal_call(request), answered)
+        await finished.wait()
+        for answer in answers:
+            if answer.error_code:
+                code = ErrorCode(answer.error_code)
+                raise KafkaError(code, f"offsets of deleted topics could not be deleted: {code.text}; try again")
+
+    # Asking shards
+
+    def _start_soon(self, call: Callable[[], Any]) -> None:
+        assert self._nursery is not None, "the coordinator is asked before it runs"
+        self._nursery.start_soon(call)
+
+    def _shard(self, partition: int) -> HostedShard:
+        shard = self._shards.get(partition)
+        if shard is None:
+            shard = self._shards[partition] = HostedShard(
+                partition, self._logs, self._new_shard, self._clock, self._timers, self._start_soon, self._logger
+            )
+        return shard
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self._settings, lambda: str(UUID(int=self._random.getrandbits(128), version=4)))
+
+    def _ask(self, partition: int, call: Call) -> None:
+        def run(shard: GroupShard, now: float, wall_ms: int) -> Effects:
+            return shard.handle(call, now, wall_ms)
+
+        self._shard(partition).submit(run, lambda error: call.token(refusal(call, error)))
+
+    def _ask_each(
+        self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
+    ) -> None:
+        placed = [(partition_for(group_id, self._partition_count), request) for group_id, request in parts]
+        self._gather(placed, call, lambda answers: call.token(merge(answers)))
+
+    def _gather(self, parts: Collection[tuple[int, Message]], call: Call, done: Callable[[list[Any]], None]) -> None:
+        """Asks shards for parts of a call; `done` gets their answers, in order, when the last one is there."""
+        answers: list[Any] = [None] * len(parts)
+        missing = len(parts)
+
+        def answer_to(index: int) -> Answer:
+            def answered(response: Any) -> None:
+                nonlocal missing
+                answers[index] = response
+                missing -= 1
+                if not missing:
+                    done(answers)
+
+            return answered
+
+        for index, (partition, request) in enumerate(parts):
+            self._ask(partition, Call(request, call.version, call.client_id, call.client_host, answer_to(index)))
+        if not parts:
+            done([])
+
+    async def _used(self) -> list[int]:
+        return sorted({*await self._logs.used(), *self._shards})
+
+    async def _list(self, call: Call) -> None:
+        try:
+            partitions = await self._used()
+        except KafkaError as error:
+            call.token(refusal(call, wire_error(error)))
+            return
+
+        def listed(answers: list[Any]) -> None:
+            errors = [answer.error_code for answer in answers if answer.error_code]
+            groups = [group for answer in answers for group in answer.groups]
+            call.token(ListGroupsResponse(error_code=errors[0] if errors else ErrorCode.NONE, groups=groups))
+
+        self._gather([(partition, call.request) for partition in partitions], call, listed)
+
+
+def _internal_call(request: Message) -> Call:
+    return Call(request, 0, "", "", None)
+
+
+def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]], Message]]:
+    """The parts of a request about several groups, each with its group id, and how to join their answers."""
+    request = call.request
+    match request:
+        case DescribeGroupsRequest():
+            asked = request.include_authorized_operations
+            return (
+                [
+                    (name, DescribeGroupsRequest(groups=[name], include_authorized_operations=asked))
+                    for name in request.groups
+                ],
+                lambda answers: DescribeGroupsResponse(groups=[answer.groups[0] for answer in answers]),
+            )
+        case DeleteGroupsRequest():
+            return (
+                [(name, DeleteGroupsRequest(groups_names=[name])) for name in request.groups_names],
+                lambda answers: DeleteGroupsResponse(results=[answer.results[0] for answer in answers]),
+            )
+        case _:
+            return (
+                [
+                    (group.group_id, OffsetFetchRequest(groups=[group], require_stable=request.require_stable))
+                    for group in request.groups
+                ],
+                lambda answers: OffsetFetchResponse(groups=[answer.groups[0] for answer in answers]),
+            )

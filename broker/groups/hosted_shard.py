@@ -1,0 +1,229 @@
+"""A shard on its log: loads it at first use, appends its records, keeps its deadlines, bounds its log.
+
+1. Records are appended in the order in which the shard handed them out.
+2. After a failed append the shard is thrown away; it is loaded again once every append under way has been reported,
+   so that what is read then is all there will ever be of it.
+3. Everything submitted is run or refused, once.
+4. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups.coordinator_state import GroupShard
+from gnomon.broker.groups.offsets_log import AppendDone, OffsetsLog, OffsetsLogs
+from gnomon.broker.groups.records import Encoded
+from gnomon.broker.groups.turn import Append, Effects
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.timers import Timer, Timers
+from gnomon.runtime.world import Clock
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.schema import MalformedMessage
+
+WAITING_MAX = 10_000
+"""Requests that may wait for one shard to load; further ones are told to come back."""
+SNAPSHOT_BYTES_MIN = 4 << 20
+"""Growth of a log that is never worth a snapshot."""
+SNAPSHOT_BATCH_BYTES = 256 << 10
+
+Run: TypeAlias = Callable[[GroupShard, float, int], Effects]
+"""Gets the shard, monotonic seconds and wall-clock milliseconds."""
+Refuse: TypeAlias = Callable[[ErrorCode], None]
+
+
+class HostedShard:
+    """One partition's groups, live.
+
+    Args:
+        partition: of `__consumer_offsets`.
+        logs: where its log comes from.
+        new_shard: makes an empty shard.
+        clock: of the world.
+        timers: of the node, running.
+        start_soon: starts a task that may outlive the call.
+        logger: of the node.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        logs: OffsetsLogs,
+        new_shard: Callable[[], GroupShard],
+        clock: Clock,
+        timers: Timers,
+        start_soon: Callable[[Callable[[], Awaitable[None]]], None],
+        logger: Logger,
+    ) -> None:
+        self._partition = partition
+        self._logs = logs
+        self._new_shard = new_shard
+        self._clock = clock
+        self._timers = timers
+        self._start_soon = start_soon
+        self._shard: GroupShard | None = None
+        self._log: OffsetsLog | None = None
+        self._loading = False
+        self._waiting: deque[tuple[Run, Refuse]] = deque()
+        self._under_way = 0
+        self._timer: Timer | None = None
+        self._grown_bytes = 0
+        self._snapshot_bytes = 0
+        self._snapshotting = False
+        self._logger = logger.bind(offsets_partition=partition)
+
+    def submit(self, run: Run, refuse: Refuse) -> None:
+        """Runs an event on the shard, now or when it has been loaded; or refuses it with the error why not."""
+        if self._shard is not None and not self._waiting:
+            self._run(self._shard, run)
+        elif len(self._waiting) >= WAITING_MAX:
+            refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        else:
+            self._waiting.append((run, refuse))
+            self._load_if_wanted()
+
+    # Loading
+
+    def _load_if_wanted(self) -> None:
+        if self._waiting and not self._loading and self._shard is None and not self._under_way:
+            self._loading = True
+            self._start_soon(self._load)
+
+    async def _load(self) -> None:
+        shard, grown_bytes = self._new_shard(), 0
+        try:
+            log = await self._logs.open(self._partition)
+            async with aclosing(log.read_all()) as records:
+                async for _, key, value in records:
+                    shard.replay(key, value)
+                    grown_bytes += len(key) + len(value or b"")
+        except (KafkaError, MalformedMessage) as error:
+            self._logger.warning("groups could not be loaded", error=str(error))
+            self._loading = False
+            waiting, self._waiting = self._waiting, deque()
+            for _, refuse in waiting:
+                refuse(wire_error(error))
+            return
+        self._loading = False
+        self._shard, self._log = shard, log
+        self._grown_bytes, self._snapshot_bytes, self._snapshotting = grown_bytes, 0, False
+        self._run(shard, GroupShard.loaded)
+        # What is submitted meanwhile goes behind those who wait: a client's commits keep their order.
+        while self._waiting and self._shard is shard:
+            run, _ = self._waiting.popleft()
+            self._run(shard, run)
+        self._load_if_wanted()
+
+    # Running
+
+    def _run(self, shard: GroupShard, run: Run) -> None:
+        effects = run(shard, self._clock.monotonic(), self._clock.wall_ms())
+        # All appends first: an answer may bring the next request, whose records come after these.
+        for append in effects.appends:
+            self._append(shard, append)
+        if self._grown_bytes > max(SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes) and not self._snapshotting:
+            self._snapshot(shard)
+        self._arm(shard)
+        for reply in effects.replies:
+            reply.call.token(reply.response)
+
+    def _append(self, shard: GroupShard, append: Append) -> None:
+        def done(base_offset: int | None, error: KafkaError | None) -> None:
+            if self._reported(shard, error):
+                self._run(shard, GroupShard.appended)
+
+        self._write([record.encoded() for record in append.records], done)
+
+    def _write(self, records: list[Encoded], done: AppendDone) -> None:
+        assert self._log is not None
+        self._under_way += 1
+        self._grown_bytes += _size(records)
+        self._log.append(records, done)
+
+    def _reported(self, shard: GroupShard, error: KafkaError | None) -> bool:
+        """Takes note of an append's end; whether it is durable and its shard still lives."""
+        self._under_way -= 1
+        if self._shard is not shard:
+            self._load_if_wanted()
+            return False
+        if error is not None:
+            self._give_up(shard, error)
+            return False
+        return True
+
+    def _give_up(self, shard: GroupShard, error: KafkaError) -> None:
+        self._logger.warning("groups could not be stored; they are read again from the log", error=str(error))
+        self._shard = self._log = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for reply in shard.failed(wire_error(error)):
+            reply.call.token(reply.response)
+        self._load_if_wanted()
+
+    # Deadlines
+
+    def _arm(self, shard: GroupShard) -> None:
+        deadline = shard.next_deadline()
+        if self._timer is not None:
+            if self._timer.deadline <= deadline:
+                return  # it fires early and is set again then: cheaper than moving it with every heartbeat
+            self._timer.cancel()
+        self._timer = self._timers.call_at(deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        assert self._shard is not None
+        self._run(self._shard, GroupShard.tick)
+
+    # Snapshots
+
+    def _snapshot(self, shard: GroupShard) -> None:
+        """Appends all that is live and then trims what came before; all batches at once, so nothing comes between."""
+        batches = _batches(shard.snapshot_records())
+        if not batches:
+            return
+        self._snapshotting = True
+        self._grown_bytes = 0
+        first_offset: list[int] = []
+
+        def done(base_offset: int | None, error: KafkaError | None) -> None:
+            if not self._reported(shard, error):
+                return
+            assert base_offset is not None
+            first_offset.append(base_offset)
+            if len(first_offset) == len(batches):
+                assert self._log is not None
+                self._snapshotting = False
+                self._log.trim(first_offset[0])
+
+        for batch in batches:
+            self._write(batch, done)
+        self._snapshot_bytes, self._grown_bytes = self._grown_bytes, 0
+
+
+def _size(records: list[Encoded]) -> int:
+    return sum(len(key) + len(value or b"") for key, value in records)
+
+
+def _batches(records: list[Encoded]) -> list[list[Encoded]]:
+    batches: list[list[Encoded]] = []
+    room = 0
+    for record in records:
+        if room <= 0:
+            batches.append([])
+            room = SNAPSHOT_BATCH_BYTES
+        batches[-1].append(record)
+        room -= _size([record])
+    return batches
+
+
+def wire_error(error: Exception) -> ErrorCode:
+    """What clients are told when the log fails: to look for the coordinator elsewhere, or to try again."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
