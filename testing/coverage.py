@@ -1,0 +1,79 @@
+"""Counts of what a sweep reached: faults injected, events that nodes logged, branches that a scenario names.
+
+Nodes know nothing of it: their recovery branches are counted by the events that they log, as `log/<event>`.
+A sweep that leaves a counter at zero has tested less than it says, so it fails:
+
+    coverage.assert_all_counted(["fault/kill", "fault/power loss", "log/ledger recovered"])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gnomon.testing.trace import Trace
+
+
+class Coverage:
+    """Counters by name."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def count(self, name: str, times: int = 1) -> None:
+        """Something was reached."""
+        self.counts[name] += times
+
+    def add(self, other: Coverage) -> None:
+        """Takes in the counts of another simulation."""
+        self.counts.update(other.counts)
+
+    def assert_all_counted(self, names: Iterable[str], at_least: int = 1) -> None:
+        """Fails with the names that were reached less often than `at_least` times.
+
+        Raises:
+            AssertionError: names the counters and what they stand at.
+        """
+        low = [f"{name}: {self.counts[name]}" for name in names if self.counts[name] < at_least]
+        assert not low, (
+            f"reached less than {at_least} times: {'; '.join(low)}. "
+            "Run more seeds, raise the rates, or find out why the branch is never taken"
+        )
+
+
+class SimulatedLogger:
+    """A `runtime.logs.Logger` whose events go into the trace and the counters, fields left out.
+
+    Fields may hold what differs between two runs of one seed, such as a traceback.
+    """
+
+    def __init__(self, node: str, trace: Trace, coverage: Coverage) -> None:
+        self._node = node
+        self._trace = trace
+        self._coverage = coverage
+
+    def bind(self, **fields: object) -> SimulatedLogger:
+        """See `Logger.bind`."""
+        return self
+
+    def debug(self, event: str, **fields: object) -> None:
+        """See `Logger.debug`."""
+        self._add("debug", event)
+
+    def info(self, event: str, **fields: object) -> None:
+        """See `Logger.info`."""
+        self._add("info", event)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """See `Logger.warning`."""
+        self._add("warning", event)
+
+    def error(self, event: str, **fields: object) -> None:
+        """See `Logger.error`."""
+        self._add("error", event)
+
+    exception = error
+
+    def _add(self, level: str, event: str) -> None:
+        self._trace.add(f"{self._node}  {level}: {event}")
+        self._coverage.count(f"log/{event}")

@@ -1,0 +1,133 @@
+"""A simulated machine: hardware that outlives the node running on it.
+
+machine = simulation.machine("broker-1")
+machine.start(node)       # node(world) runs as a process of its own
+machine.kill()            # as kill -9: the disk keeps what LMDB wrote, peers see the streams end
+machine.start()           # the same node again, with a new world on the same disk
+machine.power_off()       # the disk falls back to its last sync, peers are told nothing
+await machine.stop()      # cancels the node and lets it clean up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from gnomon.testing.coverage import SimulatedLogger
+from gnomon.testing.process import Process
+from gnomon.testing.simulated_clock import MachineClock, SimulatedClock
+from gnomon.testing.simulated_disk import MachineDisk, SimulatedDisk
+from gnomon.testing.simulated_network import SimulatedNetwork
+from gnomon.testing.simulated_world import SimulatedWorld
+
+if TYPE_CHECKING:
+    from gnomon.testing.simulation import Simulation
+
+Node: TypeAlias = Callable[[SimulatedWorld], Awaitable[object]]
+
+
+class Machine:
+    """Made by `Simulation.machine`; runs one process at a time."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        self.name = name
+        self.clock = MachineClock()
+        self.disk = MachineDisk(
+            name, simulation.folder / name, simulation.timers, simulation.random(f"disk/{name}"), simulation.trace
+        )
+        self.process: Process | None = None
+        self._simulation = simulation
+        self._node: Node | None = None
+        self._starts = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether its node is running."""
+        return self.process is not None
+
+    def start(self, node: Node | None = None) -> None:
+        """Powers the machine on where needed and runs a node.
+
+        Args:
+            node: called with the world of the new process; None runs the last one again.
+        """
+        assert self.process is None, f"{self.name} runs already: stop, kill or power_off it first"
+        self._node = node or self._node
+        assert self._node is not None, f"{self.name} has no node yet: give start() one"
+        self._starts += 1
+        process = self.process = Process(self.name, self._starts, self._crashed)
+        simulation = self._simulation
+        simulation.trace.add(f"{process.name}  starts")
+        simulation.network.power_on(self.name)
+        world = SimulatedWorld(
+            process,
+            SimulatedClock(process, self.clock),
+            SimulatedNetwork(process, simulation.network),
+            SimulatedDisk(process, self.disk),
+            SimulatedLogger(process.name, simulation.trace, simulation.coverage),
+            str(simulation.seed),
+        )
+        simulation.start_soon(self._run, process, self._node, world)
+
+    def kill(self) -> None:
+        """Ends the process as SIGKILL does; nothing when it does not run."""
+        self._die("is killed", power_lost=False)
+
+    def power_off(self) -> None:
+        """Takes the machine's power; nothing when it does not run."""
+        self._die("loses power", power_lost=True)
+
+    async def stop(self) -> None:
+        """Cancels the node and waits until it has ended."""
+        process = self.process
+        if process is not None:
+            self._simulation.trace.add(f"{process.name}  is stopped")
+            process.scope.cancel()
+            await process.ended.wait()
+
+    def _die(self, how: str, power_lost: bool) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        self._simulation.trace.add(f"{process.name}  {how}")
+        process.killed = True
+        self._simulation.network.kill(process, silent=power_lost)
+        self.disk.stop(power_lost)
+        process.scope.cancel()
+
+    async def _run(self, process: Process, node: Node, world: SimulatedWorld) -> None:
+        try:
+            with process.scope:
+                await node(world)
+        except BaseException as error:
+            if _is_interrupt(error):
+                raise
+            # A dead node's errors are those of a program whose world ended; nobody is left to hear them.
+            if not process.killed:
+                process.crash(error)
+        if not process.killed:
+            self._die("ends", power_lost=False)
+        process.ended.set()
+
+    def _crashed(self, process: Process, error: BaseException) -> None:
+        if process.may_stop and not _holds(error, AssertionError):
+            self._simulation.trace.add(f"{process.name}  stops itself: {_kinds(error)}")
+            self._die("ends", power_lost=False)
+        else:
+            self._simulation.fail(f"{process.name} failed", error)
+
+
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_holds(inner, kind) for inner in error.exceptions)
+    return isinstance(error, kind)
+
+
+def _kinds(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return ", ".join(_kinds(inner) for inner in error.exceptions)
+    return type(error).__name__
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    return _holds(error, KeyboardInterrupt) or _holds(error, SystemExit)

@@ -1,0 +1,193 @@
+"""A whole cluster in one process on virtual time: the same seed gives the same trace, byte for byte.
+
+    async def scenario(simulation):
+        server = simulation.machine("server")
+        server.start(node)                        # async def node(world): ...
+        await simulation.sleep(5)                 # virtual seconds
+        server.power_off()
+        server.start()
+        ...
+
+    outcome = simulate(17, scenario)              # outcome.digest, outcome.trace, outcome.coverage
+
+Nodes get everything from their world (`runtime.world.World`); what goes around it raises (`guard`). An error out of a
+node, or out of the scenario, ends the simulation and comes with the seed and the last lines of the trace.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import trio
+import trio.testing
+
+from gnomon.runtime.timers import Timers
+from gnomon.testing.coverage import Coverage
+from gnomon.testing.guard import guard
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulated_clock import VirtualClock
+from gnomon.testing.simulated_network import Fabric
+from gnomon.testing.trace import Trace
+
+T = TypeVar("T")
+
+TAIL_LINES = 40
+_MEMORY_FOLDER = Path("/dev/shm")
+
+
+class SimulationFailed(AssertionError):
+    """A node ended with an error, or the simulation did not end; its text holds the seed and the trace's tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a simulation leaves behind."""
+
+    result: T
+    digest: str
+    """Equal for equal runs."""
+    trace: list[str]
+    coverage: Coverage
+    virtual_seconds: float
+
+
+class Simulation:
+    """The machines, the network between them, and the faults' handles on both; made by `simulate`."""
+
+    def __init__(self, seed: int | str, folder: Path) -> None:
+        self.seed = seed
+        self.folder = folder
+        self.clock = VirtualClock()
+        self.timers = Timers(self.clock)
+        self.trace = Trace(self.clock.monotonic)
+        self.coverage = Coverage()
+        self.network = Fabric(self.timers, self.random("network"), self.trace)
+        self.machines: dict[str, Machine] = {}
+        self.failure: tuple[str, BaseException] | None = None
+        self._nursery: trio.Nursery | None = None
+
+    def random(self, name: str) -> random.Random:
+        """The random stream of one concern: a draw from it does not shift any other."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def machine(self, name: str) -> Machine:
+        """The machine of this name, new on first use."""
+        if name not in self.machines:
+            self.machines[name] = Machine(self, name)
+        return self.machines[name]
+
+    async def sleep(self, seconds: float) -> None:
+        """Lets virtual time pass."""
+        await trio.sleep(seconds)
+
+    def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Runs a task of the scenario beside it; its error ends the simulation."""
+        assert self._nursery is not None, "the simulation is not running"
+        self._nursery.start_soon(run, *args)
+
+    def heal(self) -> None:
+        """Undoes every fault: links whole, disks healthy, clocks right; machines that are off stay off."""
+        self.trace.add("network and disks heal")
+        self.network.heal()
+        for machine in self.machines.values():
+            machine.clock.skew_ms = 0
+            conditions = machine.disk.conditions
+            conditions.slowness, conditions.full, conditions.fail_next = 1.0, False, False
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Ends the simulation with a failure; the first one counts."""
+        if self.failure is None:
+            self.trace.add(f"FAILED: {what}")
+            self.failure = (what, error)
+            assert self._nursery is not None
+            self._nursery.cancel_scope.cancel()
+
+    async def run(self, scenario: Callable[[Simulation], Awaitable[T]], virtual_seconds_max: float) -> list[T]:
+        """Runs the scenario; an empty list when it failed, see `failure`."""
+        results: list[T] = []
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.timers.run)
+            try:
+                with trio.fail_after(virtual_seconds_max):
+                    results.append(await scenario(self))
+            except trio.TooSlowError as error:
+                self.fail(f"not over after {virtual_seconds_max} virtual seconds", error)
+            except Exception as error:
+                self.fail("the scenario failed", error)
+            finally:
+                for machine in self.machines.values():
+                    machine.kill()
+                nursery.cancel_scope.cancel()
+        return results
+
+
+@contextmanager
+def deterministic_scheduling(seed: int | str) -> Iterator[None]:
+    """Trio runs its tasks in an order drawn from `seed`; its own random state comes back afterwards.
+
+    These are private names of Trio: `tests/testing/test_simulation.py` says what to do when they go.
+    """
+    core = trio._core._run
+    allowed, state = core._ALLOW_DETERMINISTIC_SCHEDULING, core._r.getstate()
+    core._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    core._r.seed(f"{seed}/scheduler")
+    try:
+        yield
+    finally:
+        core._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
+        core._r.setstate(state)
+
+
+def simulate(
+    seed: int | str,
+    scenario: Callable[[Simulation], Awaitable[T]],
+    *,
+    virtual_seconds_max: float = 3600.0,
+    node_packages: tuple[str, ...] = ("gnomon",),
+) -> Outcome[T]:
+    """Runs a scenario on virtual time.
+
+    Args:
+        seed: everything random follows from it.
+        scenario: starts machines and says what happens; when it returns, what still runs is killed.
+        virtual_seconds_max: a simulation that takes longer has failed.
+        node_packages: whose code may not go around its world.
+
+    Raises:
+        SimulationFailed: a node failed, or the time was over.
+        Exception: what the scenario raised, with seed and trace noted on it.
+    """
+    parent = _MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="gnomon-simulation-", dir=parent))
+    try:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        simulation = Simulation(seed, folder)
+        with deterministic_scheduling(seed), guard(node_packages):
+            results = trio.run(simulation.run, scenario, virtual_seconds_max, clock=clock)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if simulation.failure is not None:
+        _raise(simulation, *simulation.failure)
+    return Outcome(
+        results[0],
+        simulation.trace.digest(),
+        list(simulation.trace.lines),
+        simulation.coverage,
+        clock.current_time(),
+    )
+
+
+def _raise(simulation: Simulation, what: str, error: BaseException) -> None:
+    story = f"seed {simulation.seed}, the last lines of its trace:\n{simulation.trace.tail(TAIL_LINES)}"
+    if what == "the scenario failed":
+        error.add_note(story)
+        raise error
+    raise SimulationFailed(f"{what}: {error!r}\n{story}") from error
