@@ -17,6 +17,7 @@ from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.runtime.commit import commit_group, open_lmdb
 from gnomon.runtime.trio_world import TrioClock
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
+from gnomon.testing.simulation import Simulation, simulate
 
 Scenario = Callable[[Metadata], Awaitable[None]]
 
@@ -132,11 +133,35 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "metadata")
 
 
-@pytest.fixture(params=["embedded"])
+def run_simulated(scenario: Scenario) -> None:
+    """Runs what is written against the interface alone on the simulated world, whose commits take time."""
+    finished: list[bool] = []
+
+    async def node(world: Any) -> None:
+        environment = world.disk.open_environment(
+            Path("/data/metadata"), databases=DATABASES, map_bytes=1 << 26, durability=Durability.SYNCED
+        )
+        metadata = await EmbeddedMetadata.open(world, environment)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(metadata.run)
+            await scenario(metadata)
+            finished.append(True)
+            nursery.cancel_scope.cancel()
+
+    async def cluster(simulation: Simulation) -> None:
+        machine = simulation.machine("store")
+        machine.start(node)
+        assert machine.process is not None
+        await machine.process.ended.wait()
+
+    simulate(0, cluster)
+    assert finished
+
+
+@pytest.fixture(params=["embedded", "embedded, simulated"])
 def metadata_backend(request: pytest.FixtureRequest, machine: Machine) -> Callable[[Scenario], None]:
     """Runs a scenario on a fresh, empty store of each backend; `trio.sleep` passes the store's time."""
-    assert request.param == "embedded"
-    return machine.run_scenario
+    return {"embedded": machine.run_scenario, "embedded, simulated": run_simulated}[request.param]
 
 
 @pytest.fixture(scope="session")
