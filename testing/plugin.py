@@ -1,0 +1,34 @@
+"""The pytest plugin: a broker for whoever asks for one. It imports next to nothing until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gnomon.testing.kafka_broker import KafkaBroker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One broker for the whole session: give each test topics and groups of its own names, and do not stop it."""
+    from gnomon.testing.kafka_broker import KafkaBroker
+
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_broker_factory() -> Iterator[Callable[..., KafkaBroker]]:
+    """Starts brokers that end with the test: a function with the arguments of `KafkaBroker`."""
+    from gnomon.testing.kafka_broker import KafkaBroker
+
+    with ExitStack() as stack:
+
+        def start(**arguments: Any) -> KafkaBroker:
+            return stack.enter_context(KafkaBroker(**arguments))
+
+        yield start
