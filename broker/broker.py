@@ -103,6 +103,7 @@ class Broker:
             BrokerOffsetsLogs(self, nursery),
             self.configs.number("offsets.topic.num.partitions"),
             self._group_settings,
+            self.log,
         )
         await nursery.start(self.coordinator.run)
         nursery.start_soon(self._follow)

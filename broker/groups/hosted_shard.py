@@ -102,7 +102,7 @@ class HostedShard:
                     shard.replay(key, value)
                     grown_bytes += len(key) + len(value or b"")
         except (KafkaError, MalformedMessage) as error:
-            self._logger.warning("groups could not be loaded", error=str(error))
+            self._logger.warning("groups_not_loaded", reason=str(error))
             self._loading = False
             waiting, self._waiting = self._waiting, deque()
             for _, refuse in waiting:
@@ -156,7 +156,7 @@ class HostedShard:
         return True
 
     def _give_up(self, shard: GroupShard, error: KafkaError) -> None:
-        self._logger.warning("groups could not be stored; they are read again from the log", error=str(error))
+        self._logger.warning("groups_not_stored", reason=str(error), next="they are read again from their log")
         self._shard = self._log = None
         if self._timer is not None:
             self._timer.cancel()
