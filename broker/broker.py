@@ -11,7 +11,6 @@ import base64
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 import trio
@@ -31,6 +30,7 @@ from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
 from gnomon.broker.topics import OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
 from gnomon.metadata.client import Compacted, Compare, Metadata, Put, Revision
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World, WorldError
@@ -61,7 +61,7 @@ class Broker:
         configs: BrokerConfigs,
         settings: BrokerLimits,
         metrics: Metrics,
-        log: Any,
+        log: Logger,
         collect_garbage: Callable[[], None],
     ) -> None:
         self.world = world
