@@ -22,6 +22,8 @@ from bench.workspace import Workspace
 
 NAMES = ("gnomon", "floor", "kafka", "kafka-synced")
 ROUNDS, QUICK_ROUNDS = 3, 1
+REASON_CHARACTERS = 120
+"""In the line of a measurement; the whole reason stands at the end."""
 TABLE_WIDTH = 160
 """Columns the table needs; a narrower window or a pipe gets long lines rather than broken words."""
 QUICK = Scale(seconds=0.5, partitions=200)
@@ -91,7 +93,7 @@ def words(scenario: Scenario, outcome: Outcome) -> str:
         figures = ((column, outcome.figures[column.figure]) for column in scenario.columns)
         return ", ".join(f"{column.label} {number(value)} {column.unit}" for column, value in figures)
     kind = "FAILED" if isinstance(outcome, Failed) else "SKIPPED"
-    return f"{kind}: {outcome.reason}"
+    return f"{kind}: {outcome.reason[:REASON_CHARACTERS]}"
 
 
 def finish(report: Report, workspace: Workspace, progress: Console) -> None:
@@ -106,7 +108,13 @@ def finish(report: Report, workspace: Workspace, progress: Console) -> None:
         progress.print(f"SKIPPED picture: {reason}")
     troubles = report.troubles()
     for line in troubles:
-        progress.print(line, style="bold red" if line.startswith("FAILED") else "yellow", markup=False, highlight=False)
+        progress.print(
+            line,
+            style="bold red" if line.startswith("FAILED") else "yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     progress.print("written: " + ", ".join(f"bench/results/{path.name}" for path in written), highlight=False)
     if any(line.startswith("FAILED") for line in troubles):
         sys.exit(1)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-LOG_TAIL_BYTES = 600
+LOG_TAIL_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,9 @@ class Process:
         return Memory(kilobytes["Rss:"] << 10, kilobytes["Anonymous:"] << 10)
 
     def log_tail(self) -> str:
-        """The last words of the process, on one line."""
-        return " / ".join(self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").split("\n")).strip(" /")
+        """The last words of the process, on one line, without the rules and boxes around them."""
+        lines = (line.strip(" |+-") for line in self.log.read_text(errors="replace").splitlines())
+        return " / ".join([line for line in lines if any(map(str.isalpha, line))][-LOG_TAIL_LINES:])
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone; does nothing to one that ended by itself."""

@@ -54,7 +54,6 @@ class Rounds:
         self, stage: Stage, waiting: list[Scenario], note: Callable[[Scenario, Outcome], None]
     ) -> list[Scenario]:
         """Runs scenarios on one server until it dies or nothing is left; what is left then needs another server."""
-
         try:
             installation = stage.system.install(stage.workspace)
         except Unavailable as reason:
