@@ -1,0 +1,107 @@
+"""The last screen: rates when every flight came back exactly once, a table of the differences when not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bench.flights.group import Consumed
+from bench.flights.producing import Produced
+from bench.flights.tally import Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a run found.
+
+    Args:
+        server_starts_seconds: the first start and the one after SIGKILL.
+        server_cpu_seconds: processor time of the broker over both lives.
+    """
+
+    flights: int
+    carriers: int
+    produced: Produced
+    consumed: Consumed
+    differences: Sequence[Difference]
+    server_starts_seconds: Sequence[float]
+    server_cpu_seconds: float
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong besides the carriers that differ."""
+        found = []
+        if self.produced.failed:
+            found.append(f"{self.produced.failed:,} flights were not delivered: {self.produced.failure}")
+        for number, tally in enumerate(self.consumed.tallies, 1):
+            if not tally.records:
+                found.append(f"member {number} of the group read nothing")
+        return found
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.differences or self.troubles else 0
+
+    def show(self, console: Console) -> None:
+        console.print(self.rates())
+        if self.differences:
+            console.print(difference_table(self.differences))
+        for trouble in self.troubles:
+            console.print(Text(trouble, style="bold red"))
+        console.print(self.verdict())
+
+    def verdict(self) -> RenderableType:
+        if self.exit_code:
+            return Text(f"FAILED: {len(self.differences)} of {self.carriers} carriers differ", style="bold red")
+        counted = f"{self.flights:,} flights of {self.carriers} carriers"
+        return Text(f"{counted}: none lost, none twice, all in order", style="bold green")
+
+    def rates(self) -> Table:
+        produced, consumed = self.produced, self.consumed
+        megabytes = produced.value_bytes / 1e6
+        read = sum(tally.records for tally in consumed.tallies)
+        shares = " + ".join(f"{tally.records:,}" for tally in consumed.tallies)
+        table = Table(title="\na broker killed half-way, and what its clients saw", title_justify="left")
+        table.add_column("step")
+        for heading in ("seconds", "msg/s", "MB/s"):
+            table.add_column(heading, justify="right")
+        table.add_row("broker: start", f"{self.server_starts_seconds[0]:.2f}")
+        table.add_row("produce, the outage included", *rates(self.flights, megabytes, produced.seconds))
+        table.add_row(f"  outage, after {produced.killed_after:,} deliveries", f"{produced.outage_seconds:.2f}")
+        table.add_row("  broker: restart after SIGKILL", f"{self.server_starts_seconds[-1]:.2f}")
+        table.add_row("group of two: until both have partitions", f"{consumed.forming_seconds:.2f}")
+        table.add_row("consume: " + shares, *rates(read, megabytes * read / self.flights, consumed.seconds))
+        table.add_row("broker: processor time in all", f"{self.server_cpu_seconds:.2f}")
+        return table
+
+
+def rates(records: int, megabytes: float, seconds: float) -> tuple[str, str, str]:
+    return f"{seconds:.2f}", f"{records / seconds:,.0f}", f"{megabytes / seconds:,.1f}"
+
+
+def difference_table(found: Sequence[Difference]) -> Table:
+    table = Table(title="carriers that differ", title_justify="left")
+    for column in fields(Difference):
+        table.add_column(column.name, justify="left" if column.name == "carrier" else "right")
+    for difference in found:
+        name, *counts = (getattr(difference, column.name) for column in fields(Difference))
+        table.add_row(name or "(no key)", *(f"{count:,}" for count in counts))
+    return table
+
+
+def next_steps(program: Path, kept_bootstrap: str) -> Group:
+    """Three commands a newcomer may try; against the broker of this run if it is still there."""
+    if kept_bootstrap:
+        commands = [
+            f"{program} topic describe flights --bootstrap {kept_bootstrap}",
+            f"{program} group describe flights --bootstrap {kept_bootstrap}",
+            f"{program} consume flights --bootstrap {kept_bootstrap}",
+        ]
+    else:
+        commands = [f"{program} standalone", f"{program} topic create orders", f"{program} topic list"]
+    return Group(Text("\nTry next:"), *(Text(f"  {command}", style="bold", no_wrap=True) for command in commands))
