@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
+
+
+def describe(bench, version=6, **more):
+    (described,) = bench.call("tool", "describes", DescribeGroupsRequest(groups=["g"], **more), version).response.groups
+    return described
+
+
+def listed(bench, **filters):
+    response = bench.call("tool", "lists", ListGroupsRequest(**filters), 5).response
+    return [(group.group_id, group.protocol_type, group.group_state, group.group_type) for group in response.groups]
+
+
+def test_a_stable_group_is_described_with_subscriptions_and_assignments(bench, stable):
+    a, _ = stable("a", bench.client("b", instance="two"))
+    described = describe(bench)
+    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
+    assert [(m.client_id, m.client_host, m.group_instance_id, m.member_assignment) for m in described.members] == [
+        ("a", "/127.0.0.1", None, b"a's share"),
+        ("b", "/127.0.0.1", "two", b"b's share"),
+    ]
+    assert described.members[0].member_metadata == a.metadata()
+
+
+def test_a_group_in_a_rebalance_is_described_without_them(bench, stable):
+    a, _ = stable("a", "b")
+    a.join()
+    described = describe(bench)
+    assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
+    assert [(m.member_metadata, m.member_assignment) for m in described.members] == [(b"", b"")] * 2
+
+
+def test_an_unknown_group_is_dead_and_from_version_6_an_error(bench):
+    assert (describe(bench, 5).group_state, describe(bench, 5).error_code) == ("Dead", ErrorCode.NONE)
+    described = describe(bench, 6)
+    assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "'g'" in described.error_message
+
+
+def test_a_group_of_offsets_alone_is_empty(bench):
+    bench.commit("g", 1)
+    assert describe(bench).group_state == "Empty"
+    assert listed(bench) == [("g", "", "Empty", "classic")]
+
+
+def test_operations_are_told_when_asked_for(bench, stable):
+    stable("a")
+    assert describe(bench, include_authorized_operations=True).authorized_operations == 0b1_0100_1000
+    assert describe(bench).authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({}, ["g", "h"]),
+        ({"states_filter": ["stable"]}, ["g"]),
+        ({"states_filter": ["Empty", "Stable"]}, ["g", "h"]),
+        ({"states_filter": ["Dead"]}, []),
+        ({"types_filter": ["Classic"]}, ["g", "h"]),
+        ({"types_filter": ["consumer"]}, []),
+    ],
+)
+def test_groups_are_listed_by_state_and_type(bench, stable, filters, names):
+    stable("a")
+    bench.commit("h", 1)
+    assert [row[0] for row in listed(bench, **filters)] == names
+
+
+def test_a_group_that_was_only_asked_for_an_id_is_forgotten(bench):
+    bench.client("a").join()
+    assert listed(bench) == [("g", "", "Empty", "classic")]
+    bench.advance(11)
+    assert listed(bench) == []
