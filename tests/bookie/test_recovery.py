@@ -15,7 +15,7 @@ from gnomon.bookie.record import Fragment, LedgerRecord, Quorum, claim
 from gnomon.bookie.recovery import Recovery
 from gnomon.bookie.writer import LedgerWriter
 
-SEEDS = 2_500
+SEEDS = 2_000
 STEPS = 150
 QUORUMS = [Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(3, 3, 1), Quorum(1, 1, 1), Quorum(2, 2, 2)]
 

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from gnomon.bookie.client import LocalBookie
+from gnomon.bookie.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.errors import NoSuchEntry
+from gnomon.bookie.garbage import GarbageCollector
+from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ledger import create_ledger, delete_ledgers
+from gnomon.bookie.record import ledger_key
+from gnomon.metadata.client import MetadataUnavailable
+
+
+def stored_entries(environment: Any) -> int:
+    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
+        entries: int = transaction.stat()["entries"]
+        return entries
+
+
+def test_what_no_ledger_owns_is_dropped_and_what_was_shrunk_away_is_removed(
+    environment: Any, clock: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        bookies = {BookieId("b0"): LocalBookie(store)}
+        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        ledgers = [await create_ledger(metadata, bookies, name) for name in "abc"]
+        for ledger in ledgers:
+            for _ in range(4):
+                await ledger.add([b"payload"])
+        await ledgers[1].shrink(EntryId(3))
+        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
+        assert await collector.collect() == (1, 7)
+        assert store.ledgers() == [ledgers[1].id, ledgers[2].id]
+        assert await ledgers[1].read(EntryId(3), EntryId(3)) == [b"payload"]
+        assert await collector.collect() == (0, 0)
+        assert collector.total == (1, 7)
+
+    trio.run(main)
+
+
+def test_a_ledger_created_while_a_collection_runs_is_kept(environment: Any, clock: Any, make_metadata: Any) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        bookies = {BookieId("b0"): LocalBookie(store)}
+        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        read = metadata.range
+
+        async def range_with_a_creation_around_it(prefix: str) -> Any:
+            before = await create_ledger(metadata, bookies, "before")
+            await before.add([b"kept"])
+            found = await read(prefix)
+            after = await create_ledger(metadata, bookies, "after")
+            await after.add([b"kept"])
+            return found
+
+        metadata.range = range_with_a_creation_around_it
+        assert await collector.collect() == (0, 0)
+        assert stored_entries(environment) == 2
+
+    trio.run(main)
+
+
+def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
+    environment: Any, clock: Any, make_metadata: Any, make_environment: Any
+) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        await ledger.add([b"payload"])
+        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
+        await store.delete(ledger.id)  # marked, and then the process dies
+        environment.crash()
+        reopened = make_environment(environment.path)
+        store = EntryStore(reopened, clock)
+        with pytest.raises(Exception, match="shrunk away"), store.view() as view:
+            view.get(ledger.id, EntryId(1))
+        await GarbageCollector(store, metadata, clock, interval_seconds=60).collect()
+        assert (store.ledgers(), store.given_up()) == ([], [])
+        with pytest.raises(NoSuchEntry), store.view() as view:
+            view.get(ledger.id, EntryId(0))
+        reopened.environment.close()
+
+    trio.run(main)
+
+
+def test_without_metadata_nothing_is_dropped_and_the_collector_goes_on(
+    environment: Any, clock: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        await ledger.add([b"payload"])
+        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        turns: list[str | None] = []
+        answer = metadata.range
+
+        async def range_that_fails_once(prefix: str) -> Any:
+            turns.append(collector.problem)
+            if len(turns) == 1:
+                raise MetadataUnavailable("nobody answers")
+            if len(turns) == 3:
+                nursery.cancel_scope.cancel()
+            return await answer(prefix)
+
+        metadata.range = range_that_fails_once
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collector.run)
+        assert turns == [None, "nobody answers", None]
+        assert clock.now >= 180
+        assert stored_entries(environment) == 1
+
+    trio.run(main)
+
+
+def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
+    tmp_path: Path, clock: Any, make_metadata: Any, make_environment: Any
+) -> None:
+    """2 MiB are kept while 40 times as much is written, in entries of mixed sizes."""
+    environment = make_environment(tmp_path / "bookie")
+    sizes = (100, 1_000, 5_000, 30_000, 65_000)
+    kept_bytes, rounds = 2 << 20, 40
+
+    async def main() -> list[int]:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        appended: list[int] = []
+        files = []
+        for _ in range(rounds):
+            before = ledger.length_bytes
+            while ledger.length_bytes - before < kept_bytes:
+                appended.append(sizes[len(appended) % len(sizes)])
+                ledger.append([bytes(appended[-1])], lambda _entry, error: None)
+                if len(appended) % 20 == 0:
+                    await ledger.drained()
+            await ledger.drained()
+            last = ledger.next_entry - 1
+            in_round = int((ledger.length_bytes - before) / sum(sizes) * len(sizes))
+            await ledger.shrink(EntryId(last - in_round))
+            collected = trio.Event()
+
+            async def collect(collected: trio.Event = collected) -> None:
+                await collector.collect()
+                collected.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(collect)
+                added = 0
+                while not collected.is_set():
+                    await ledger.add([bytes(100)])
+                    added += 1
+            assert added >= 1, "an add waited for the whole collection"
+            files.append(store.file_bytes())
+        return files
+
+    files = trio.run(main)
+    environment.environment.close()
+    print(f"file in MiB after 5, 10, 20, 40 rounds: {[round(files[at - 1] / 2**20, 1) for at in (5, 10, 20, 40)]}")
+    assert files[-1] <= 1.25 * files[9], "the file grows on although what is kept does not"
+    assert files[-1] <= 6 * kept_bytes
+
+
+def test_removing_a_large_ledger_lets_adds_in_between(environment: Any, clock: Any, make_metadata: Any) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        bookies = {BookieId("b0"): LocalBookie(store)}
+        large, live = [await create_ledger(metadata, bookies, name) for name in ("large", "live")]
+        for _ in range(20_000):
+            large.append([b"x" * 100], lambda _entry, _error: None)
+        await large.drained()
+        await delete_ledgers(metadata, [metadata.keys[ledger_key("large")]])
+        added = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(GarbageCollector(store, metadata, clock, interval_seconds=60).collect)
+            while large.id in store.ledgers():
+                await live.add([b"y"])
+                added += 1
+        assert added >= 10, f"only {added} adds got in between 20 chunks"
+
+    trio.run(main)

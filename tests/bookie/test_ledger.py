@@ -1,0 +1,506 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from gnomon.bookie.client import LocalBookie
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.errors import (
+    DigestMismatch,
+    EntryNotConfirmed,
+    EntryShrunk,
+    LedgerClosed,
+    LedgerError,
+    LedgerExists,
+    LedgerFailed,
+    LedgerFenced,
+    LedgerSealed,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId
+from gnomon.bookie.ledger import (
+    Ledger,
+    OpenMode,
+    Quorum,
+    adopt_ledger,
+    claim_ledger,
+    create_ledger,
+    delete_ledger,
+    delete_ledgers,
+    list_ledgers,
+    open_ledger,
+)
+from gnomon.bookie.record import ledger_key
+from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.metadata.client import Compare, Put
+from gnomon.runtime.world import DiskFailed, DiskFull
+
+
+class House:
+    """One bookie and its metadata."""
+
+    def __init__(self, environment: Any, clock: Any, metadata: Any) -> None:
+        self.environment, self.clock, self.metadata = environment, clock, metadata
+        self.store = EntryStore(environment, clock)
+        self.bookies = {BookieId("b0"): LocalBookie(self.store)}
+
+    async def open(self, name: str, mode: OpenMode = OpenMode.O_APPEND, **options: Any) -> Ledger:
+        return await open_ledger(self.metadata, self.bookies, name, mode=mode, **options)
+
+    async def create(self, name: str = "ledger", **options: Any) -> Ledger:
+        return await self.open(name, OpenMode.O_CREATE | OpenMode.O_APPEND, **options)
+
+
+Run = Callable[[Callable[[House], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(environment: Any, clock: Any, make_metadata: Any) -> Run:
+    def in_house(scenario: Callable[[House], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await scenario(House(environment, clock, make_metadata()))
+
+        trio.run(main)
+
+    return in_house
+
+
+async def fill(ledger: Ledger, count: int) -> None:
+    for _ in range(count):
+        await ledger.add([b"entry ", b"%d" % ledger.next_entry])
+
+
+async def contents(ledger: Ledger) -> list[bytes]:
+    return await ledger.read(ledger.start_entry, ledger.last_add_confirmed)
+
+
+def test_appends_are_pipelined_and_answered_in_order(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        answers: list[tuple[int, LedgerError | None]] = []
+        chunk = bytearray(b"0")
+        for number in range(5):
+            chunk[0] = ord("0") + number
+            assert ledger.append([b"n", chunk], lambda entry, error: answers.append((entry, error))) == number
+        assert (answers, ledger.last_add_confirmed, ledger.next_entry) == ([], NO_ENTRY, 5)
+        await ledger.drained()
+        assert answers == [(number, None) for number in range(5)]
+        assert await contents(ledger) == [b"n%d" % number for number in range(5)]
+        assert ledger.length_bytes == 10
+        with ledger.view() as view:
+            assert view is not None
+            assert bytes(view.payload(EntryId(3))) == b"n3"
+
+    run(scenario)
+
+
+def test_opening_costs_what_is_promised(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        def costs() -> tuple[int, int]:
+            counts = house.metadata.reads, house.metadata.writes
+            house.metadata.reads = house.metadata.writes = 0
+            return counts
+
+        ledger = await house.create()
+        assert costs() == (0, 1)
+        await fill(ledger, 3)
+        reader = await house.open("ledger", OpenMode.O_RDONLY)
+        assert costs() == (1, 0)
+        assert await contents(reader) == await contents(ledger)
+        assert (await house.open("ledger")).next_entry == 3
+        assert costs() == (1, 1)
+
+    run(scenario)
+
+
+def test_a_second_writer_goes_on_in_the_same_ledger_and_fences_the_first(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        first = await house.create(properties={"epoch": 1})
+        await fill(first, 3)
+        second = await house.open("ledger", properties={"epoch": 2})
+        assert (second.id, second.next_entry, second.length_bytes) == (first.id, 3, first.length_bytes)
+        assert second.session > first.session
+        assert second.properties == {"epoch": 2}
+        answers: list[LedgerError | None] = []
+        for _ in range(2):
+            first.append([b"late"], lambda _entry, error: answers.append(error))
+        await trio.testing.wait_all_tasks_blocked()
+        assert all(isinstance(error, LedgerFenced) and error.outcome_unknown for error in answers)
+        assert len(answers) == 2
+        with pytest.raises(LedgerFenced):
+            first.append([b"later"], lambda _entry, _error: None)
+        await fill(second, 2)
+        assert await contents(second) == [b"entry %d" % number for number in range(5)]
+
+    run(scenario)
+
+
+def test_what_was_stored_but_not_answered_is_recovered(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        first = await house.create()
+        await fill(first, 2)
+        house.environment.automatic = False
+        for number in range(3):
+            first.append([b"pending %d" % number], lambda _entry, _error: None)
+        house.environment.automatic = True
+        trio.lowlevel.current_trio_token().run_sync_soon(house.environment.flush)
+        second = await claim_ledger(house.metadata, house.bookies, house.metadata.keys[ledger_key("ledger")])
+        assert (await contents(second))[2:] == [b"pending 0", b"pending 1", b"pending 2"]
+        assert second.length_bytes == 2 * 7 + 3 * 9
+
+    run(scenario)
+
+
+def test_of_two_writers_that_claim_at_once_one_wins_and_goes_on(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        await fill(await house.create(), 2)
+        stored = house.metadata.keys[ledger_key("ledger")]
+        winner = await claim_ledger(house.metadata, house.bookies, stored)
+        await winner.add([b"entry 2"])
+        with pytest.raises(LedgerFenced, match="try again"):
+            await claim_ledger(house.metadata, house.bookies, stored)
+        await winner.add([b"entry 3"])
+        assert await contents(winner) == [b"entry %d" % number for number in range(4)]
+
+    run(scenario)
+
+
+def test_orphans_of_a_dead_session_never_come_back(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        first = await house.create()
+        await fill(first, 2)
+        house.environment.fault = DiskFull("no room")
+        first.append([b"lost"], lambda _entry, _error: None)
+        await trio.testing.wait_all_tasks_blocked()
+        house.environment.fault = None
+        house.clock.now += 5
+        # What the old writer had sent behind the lost one is stored after all, behind a gap.
+        session, confirmed, value = first.session, EntryId(1), b"orphan"
+        encoded = encode_entry(first.id, EntryId(3), session, confirmed, 0, [value])
+        house.store.add(first.id, EntryId(3), session, confirmed, encoded, lambda _entry, _error: None)
+        second = await house.open("ledger")
+        assert second.next_entry == 2
+        await second.add([b"new"])
+        third = await house.open("ledger")
+        assert third.next_entry == 3, "the orphan at 3 belongs to a session that ended before entry 2"
+        assert await contents(third) == [b"entry 0", b"entry 1", b"new"]
+
+    run(scenario)
+
+
+def test_names_are_unique_and_modes_are_checked(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        with pytest.raises(NoSuchLedger):
+            await house.open("ledger")
+        await house.create()
+        with pytest.raises(LedgerExists):
+            await house.create()
+        with pytest.raises(ValueError, match="alone"):
+            await house.open("ledger", OpenMode.O_APPEND | OpenMode.O_RDONLY)
+        with pytest.raises(NotEnoughBookies):
+            await house.create("wide", quorum=Quorum(3, 3, 2))
+        reader = await house.open("ledger", OpenMode.O_RDONLY)
+        with pytest.raises(LedgerClosed):
+            await reader.add([b"x"])
+        assert [name for name, _ in await list_ledgers(house.metadata, "led")] == ["ledger"]
+
+    run(scenario)
+
+
+def test_a_wrong_password_reads_writes_and_fences_nothing(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create(password=b"secret")
+        await fill(ledger, 1)
+        before = dict(house.metadata.keys)
+        for mode in (OpenMode.O_APPEND, OpenMode.O_RDONLY):
+            with pytest.raises(UnauthorizedAccess):
+                await house.open("ledger", mode, password=b"guess")
+        with pytest.raises(UnauthorizedAccess):
+            await delete_ledger(house.metadata, house.bookies, "ledger", b"guess")
+        assert house.metadata.keys == before
+        await fill(ledger, 1)
+        assert len(await contents(await house.open("ledger", password=b"secret"))) == 2
+
+    run(scenario)
+
+
+def test_a_reader_follows_the_tail_over_a_change_of_writer_until_the_seal(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        writer = await house.create()
+        reader = await house.open("ledger", OpenMode.O_RDONLY)
+        seen: list[bytes] = []
+
+        async def follow() -> None:
+            following = EntryId(0)
+            while (last := await reader.wait_for_lac(following)) >= following:
+                seen.extend(await reader.read(following, last))
+                following = EntryId(last + 1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            await trio.testing.wait_all_tasks_blocked()
+            await fill(writer, 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert seen == [b"entry 0", b"entry 1"]
+            with pytest.raises(EntryNotConfirmed):
+                await reader.read(EntryId(2), EntryId(2))
+            second = await house.open("ledger")
+            await fill(second, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(seen) == 3
+            await second.seal()
+        assert reader.record.sealed
+
+    run(scenario)
+
+
+def test_a_reader_that_waits_learns_of_the_deletion(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        await house.create()
+        reader = await house.open("ledger", OpenMode.O_RDONLY)
+
+        async def wait() -> None:
+            with pytest.raises(NoSuchLedger):
+                await reader.wait_for_lac(EntryId(0))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await delete_ledger(house.metadata, house.bookies, "ledger")
+
+    run(scenario)
+
+
+def test_a_shrunk_ledger_keeps_its_next_entry_and_forgets_the_rest(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 5)
+        length = ledger.length_bytes
+        with pytest.raises(EntryNotConfirmed):
+            await ledger.shrink(EntryId(6))
+        await ledger.shrink(EntryId(3), force=True)
+        await ledger.shrink(EntryId(1))
+        assert ledger.start_entry == 3
+        with pytest.raises(EntryShrunk, match="now 3"):
+            await ledger.read(EntryId(2), EntryId(3))
+        assert await contents(ledger) == [b"entry 3", b"entry 4"]
+        await ledger.shrink(EntryId(5), force=True)
+        reopened = await house.open("ledger")
+        assert (reopened.next_entry, reopened.start_entry, reopened.length_bytes) == (5, 5, length)
+        await fill(reopened, 1)
+        assert await contents(reopened) == [b"entry 5"]
+
+    run(scenario)
+
+
+def test_rolling_seals_the_old_ledger_and_creates_the_next_in_one_transaction(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        first = await house.create("chain/1")
+        first.append([b"pending"], lambda _entry, _error: None)
+        writes = house.metadata.writes
+        second = await first.roll(
+            "chain/2", properties={"epoch": 1}, sealed_properties={"end": 1}, also=[Put("k", b"v")]
+        )
+        assert house.metadata.writes == writes + 1
+        assert house.metadata.keys["k"].value == b"v"
+        assert (first.record.sealed, first.record.last_entry, first.properties) == (True, 0, {"end": 1})
+        with pytest.raises(LedgerSealed):
+            first.append([b"x"], lambda _entry, _error: None)
+        with pytest.raises(LedgerSealed):
+            await house.open("chain/1")
+        await fill(second, 1)
+        chain = (await house.metadata.range(ledger_key("chain/"))).items
+        handles = [adopt_ledger(house.metadata, house.bookies, item) for item in chain]
+        assert await contents(handles[0]) == [b"pending"]
+        assert handles[0].record.length_bytes == 7
+        assert await handles[1].refresh_lac() == 0
+        assert await delete_ledgers(house.metadata, chain[:1], compare=[Compare.absent("k")]) is False
+        assert await delete_ledgers(house.metadata, chain[:1])
+        assert [name for name, _ in await list_ledgers(house.metadata)] == ["chain/2"]
+
+    run(scenario)
+
+
+def test_a_writer_that_was_claimed_away_from_can_change_no_record(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        first = await house.create()
+        await fill(first, 2)
+        await house.open("ledger")
+        before = dict(house.metadata.keys)
+        for change in (first.shrink(EntryId(1)), first.update({"a": 1}), first.roll("next", properties={})):
+            with pytest.raises(LedgerFenced):
+                await change
+        assert house.metadata.keys == before
+
+    run(scenario)
+
+
+def test_a_name_created_anew_never_shows_old_data(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        old = await house.create()
+        await fill(old, 3)
+        stored = house.metadata.keys[ledger_key("ledger")]
+        await delete_ledgers(house.metadata, [stored])  # the entries are still on the disk
+        new = await house.create()
+        assert (new.next_entry, await contents(new)) == (0, [])
+        old.append([b"late"], lambda _entry, _error: None)
+        await fill(new, 1)
+        assert await contents(await house.open("ledger")) == [b"entry 0"]
+
+    run(scenario)
+
+
+def test_a_full_disk_fails_what_is_pending_and_reopening_goes_on(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 2)
+        house.environment.fault = DiskFull("no room")
+        with pytest.raises(LedgerFailed, match="no room") as caught:
+            await ledger.add([b"x"])
+        assert not caught.value.outcome_unknown
+        with pytest.raises(LedgerFailed):
+            await ledger.add([b"y"])
+        assert await contents(ledger) == [b"entry 0", b"entry 1"]
+        house.environment.fault = None
+        house.clock.now += 1
+        again = await house.open("ledger")
+        await fill(again, 1)
+        assert len(await contents(again)) == 3
+
+    run(scenario)
+
+
+def test_after_a_failed_write_the_outcome_is_unknown(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        house.environment.fault = DiskFailed("EIO")
+        with pytest.raises(LedgerFailed, match="EIO") as caught:
+            await ledger.add([b"x"])
+        assert caught.value.outcome_unknown
+
+    run(scenario)
+
+
+def test_a_flipped_bit_is_reported_and_not_read(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 2)
+        key = ENTRY_KEY.pack(ledger.id, 0)
+        with house.environment.environment.begin(write=True, db=house.environment.databases[ENTRIES]) as transaction:
+            value = bytearray(transaction.get(key))
+            value[-2] ^= 4
+            transaction.put(key, bytes(value))
+        with pytest.raises(DigestMismatch):
+            await ledger.read(EntryId(0), EntryId(0))
+        with ledger.view() as view:
+            assert view is not None
+            with pytest.raises(DigestMismatch):
+                view.payload(EntryId(0))
+        assert await ledger.read(EntryId(1), EntryId(1)) == [b"entry 1"]
+
+    run(scenario)
+
+
+def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        answers: list[LedgerError | None] = []
+        ledger.append([b"x"], lambda _entry, error: answers.append(error))
+        await ledger.close()
+        assert answers == [None]
+        with pytest.raises(LedgerClosed):
+            ledger.append([b"y"], lambda _entry, _error: None)
+
+    run(scenario)
+
+
+def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
+    tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata = make_metadata()
+        environments = [make_environment(tmp_path / str(index)) for index in range(3)]
+        bookies = {
+            BookieId(f"b{index}"): LocalBookie(EntryStore(environment, clock))
+            for index, environment in enumerate(environments)
+        }
+        ledger = await create_ledger(metadata, bookies, "wide", quorum=Quorum(3, 3, 2))
+        await fill(ledger, 3)
+        environments[1].fault = DiskFull("no room")
+        await fill(ledger, 3)
+        second = await claim_ledger(metadata, bookies, metadata.keys[ledger_key("wide")])
+        with pytest.raises(LedgerFenced):
+            await ledger.add([b"late"])
+        await fill(second, 1)
+        assert await contents(second) == [b"entry %d" % number for number in range(7)]
+        environments[2].fault = DiskFull("no room")
+        with pytest.raises(LedgerFailed) as caught:
+            await second.add([b"on one bookie alone"])
+        assert caught.value.outcome_unknown
+        with pytest.raises(NotEnoughBookies, match="only 1 of 2"):
+            await claim_ledger(metadata, bookies, metadata.keys[ledger_key("wide")])
+        for environment in environments:
+            environment.environment.close()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
+    seed: int, tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
+) -> None:
+    stream = random.Random(seed)
+
+    async def main() -> None:
+        metadata = make_metadata()
+        house = House(make_environment(tmp_path / "bookie"), clock, metadata)
+        ledger = await house.create()
+        sure: list[bytes] = []  # acknowledged, from entry 0 on
+        maybe: list[bytes] = []  # sent after those, in order, not acknowledged
+        start = 0
+        for step in range(40):
+            action = stream.choice(("append", "append", "burst", "claim", "crash", "shrink", "read"))
+            if action == "append":
+                await ledger.add([b"%d" % step])
+                sure.append(b"%d" % step)
+            elif action == "burst":
+                maybe = [b"%d/%d" % (step, number) for number in range(stream.randint(1, 5))]
+                for payload in maybe:
+                    ledger.append([payload], lambda _entry, _error: None)
+                if stream.random() < 0.5:
+                    await ledger.drained()
+                else:
+                    house.environment.crash()
+                    house = House(make_environment(tmp_path / "bookie"), clock, metadata)
+                    ledger = await house.open("ledger")
+                count = ledger.next_entry - len(sure)
+                assert 0 <= count <= len(maybe)
+                sure.extend(maybe[:count])
+            elif action == "claim":
+                old, ledger = ledger, await house.open("ledger")
+                with pytest.raises(LedgerFenced):
+                    await old.add([b"late"])
+            elif action == "crash":
+                house.environment.crash()
+                house = House(make_environment(tmp_path / "bookie"), clock, metadata)
+                ledger = await house.open("ledger")
+            elif action == "shrink":
+                start = max(start, stream.randint(0, len(sure)))
+                await ledger.shrink(EntryId(start), force=stream.random() < 0.5)
+            assert ledger.next_entry == len(sure)
+            assert ledger.start_entry == start
+            assert ledger.length_bytes == sum(map(len, sure))
+            assert await contents(ledger) == sure[start:]
+            assert len(ledger.record.fragments) <= 3
+        house.environment.environment.close()
+
+    trio.run(main)
