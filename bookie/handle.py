@@ -195,9 +195,7 @@ class Ledger:
         pending = self._pending
         for entry in range(before + 1, confirmed + 1):
             pending.popleft()(EntryId(entry), None)
-        if self._confirmed_more is not None:
-            self._confirmed_more.set()
-            self._confirmed_more = None
+        self._wake_waiters()
         if not pending:
             for bookie in self._ensemble:
                 bookie.confirm(self.id, confirmed)
@@ -221,6 +219,9 @@ class Ledger:
             self._pending.popleft()(entry, error)
         if self._idle is not None:
             self._idle.set()
+        self._wake_waiters()
+
+    def _wake_waiters(self) -> None:
         if self._confirmed_more is not None:
             self._confirmed_more.set()
             self._confirmed_more = None
@@ -292,12 +293,12 @@ class Ledger:
 
         Raises:
             NoSuchLedger: the ledger was deleted meanwhile.
-            LedgerError: the handle writes, and failed.
+            LedgerError: the handle writes, and failed or was closed.
         """
         if self._writer is None and not isinstance(self._failure, LedgerFenced | LedgerFailed):
             return await self._follow(entry)
         while self._confirmed < entry:
-            if isinstance(self._failure, LedgerFenced | LedgerFailed):
+            if isinstance(self._failure, LedgerFenced | LedgerFailed | LedgerClosed):
                 raise self._failure
             if self.record.sealed:
                 break
@@ -352,6 +353,7 @@ class Ledger:
         self._version, self._revision = stored.version, stored.mod_revision
         if self.record.sealed:
             self._confirmed = self.record.last_entry
+            self._wake_waiters()
 
     # --- changing the record ---
 
@@ -486,6 +488,7 @@ class Ledger:
             self._failure = LedgerClosed(f"ledger {self.name!r} was closed by its user")
         with suppress(LedgerFenced, LedgerFailed):
             await self.drained()
+        self._wake_waiters()
 
 
 class LocalView:

@@ -423,6 +423,33 @@ def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> 
     run(scenario)
 
 
+def test_waiting_on_the_writing_handle_ends_with_the_append_the_seal_or_the_close(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        sealed, closed = await house.create("sealed"), await house.create("closed")
+        heard: list[int] = []
+
+        async def wait(ledger: Ledger, entry: int) -> None:
+            heard.append(await ledger.wait_for_lac(EntryId(entry)))
+
+        async def wait_in_vain() -> None:
+            with pytest.raises(LedgerClosed):
+                await closed.wait_for_lac(EntryId(0))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, sealed, 0)
+            nursery.start_soon(wait, sealed, 9)
+            nursery.start_soon(wait_in_vain)
+            await trio.testing.wait_all_tasks_blocked()
+            await fill(sealed, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert heard == [0]
+            await sealed.seal()
+            await closed.close()
+        assert heard == [0, 0]
+
+    run(scenario)
+
+
 def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
     tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
 ) -> None:
