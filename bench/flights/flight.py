@@ -6,9 +6,10 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from operator import getitem
 from pathlib import Path
 from typing import IO
 
@@ -53,12 +54,19 @@ def parse_flights(content: IO[bytes]) -> Iterator[Flight]:
     rows = csv.reader(io.TextIOWrapper(content, encoding="utf-8", newline=""))
     names = next(rows)
     carrier = names.index("carrier")
-    encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-    numeric = [name not in TEXTS for name in names]
+    columns = [Column(name) for name in names]
+    template = "{" + ",".join(f"{json.dumps(name)}:%s" for name in names) + "}"
     for row in rows:
-        yield Flight(row[carrier], encode(dict(zip(names, _values(row, numeric), strict=True))).encode())
+        yield Flight(row[carrier], (template % tuple(map(getitem, columns, row))).encode())
 
 
-def _values(row: Iterable[str], numeric: list[bool]) -> Iterator[str | int | None]:
-    for text, is_number in zip(row, numeric, strict=True):
-        yield None if text in MISSING else int(text) if is_number else text
+class Column(dict[str, str]):
+    """The JSON of each text found in a column so far: few differ, and encoding every row anew takes twice as long."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._is_text = name in TEXTS
+
+    def __missing__(self, text: str) -> str:
+        value = None if text in MISSING else text if self._is_text else int(text)
+        return self.setdefault(text, json.dumps(value))

@@ -34,7 +34,10 @@ class Produced:
 
 
 class Deliveries:
-    """Counts delivery reports and finds the longest time without one; `half` is set when half have come."""
+    """Counts delivery reports and finds the longest time without one.
+
+    `half` is set when half of them have come, or when they no longer will because producing was cut short.
+    """
 
     def __init__(self, total: int) -> None:
         self.count = 0
@@ -42,7 +45,7 @@ class Deliveries:
         self.failure = ""
         self.longest_gap_seconds = 0.0
         self.half = threading.Event()
-        self._half_count = total // 2
+        self.half_count = total // 2
         self._last_at = time.monotonic()
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
@@ -54,7 +57,7 @@ class Deliveries:
             self.failure = self.failure or error.str()
             return
         self.count += 1
-        if self.count == self._half_count:
+        if self.count == self.half_count:
             self.half.set()
 
     def quiet_seconds(self) -> float:
@@ -108,8 +111,10 @@ def produce(
 def _kill_and_restart(server: Server, deliveries: Deliveries, say: Callable[[str], None]) -> int:
     """Waits for the half, kills and restarts; returns the deliveries the producer knew of at the kill."""
     deliveries.half.wait()
-    server.kill()
     count = deliveries.count
+    if count < deliveries.half_count:
+        return count
+    server.kill()
     say(f"broker killed with SIGKILL after {count:,} deliveries; the producer goes on")
     server.start()
     say(f"broker ready again after {server.start_seconds[-1]:.2f} s")

@@ -66,7 +66,7 @@ class Report:
         megabytes = produced.value_bytes / 1e6
         read = sum(tally.records for tally in consumed.tallies)
         shares = " + ".join(f"{tally.records:,}" for tally in consumed.tallies)
-        table = Table(title="\na broker killed half-way, and what its clients saw", title_justify="left")
+        table = Table(title="a broker killed half-way, and what its clients saw", title_justify="left")
         table.add_column("step")
         for heading in ("seconds", "msg/s", "MB/s"):
             table.add_column(heading, justify="right")
