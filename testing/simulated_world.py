@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import trio
 
+from gnomon.runtime.world import Clock, Disk, Network
 from gnomon.testing.coverage import SimulatedLogger
 from gnomon.testing.process import Process
 from gnomon.testing.simulated_clock import SimulatedClock
@@ -40,9 +41,9 @@ class SimulatedWorld:
         logger: SimulatedLogger,
         seed: str,
     ) -> None:
-        self.clock = clock
-        self.network = network
-        self.disk = disk
+        self.clock: Clock = clock
+        self.network: Network = network
+        self.disk: Disk = disk
         self.logger = logger
         self._process = process
         self._seed = seed

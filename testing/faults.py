@@ -1,0 +1,213 @@
+"""Faults, drawn per seed, and the nemesis that injects them.
+
+    storm = Storm(simulation, [broker_1, broker_2])      # machines whose nodes are running
+    await storm.rage(seconds=60)                         # safety phase: faults at random virtual times
+    storm.calm()                                         # all healed and started: the liveness phase begins
+
+1. Every seed draws its own mix (swarm testing): some kinds of fault are absent, the others have rates of their own;
+   so do the network's latencies and the disk's. Narrow mixes reach what an even mix of everything hides.
+2. Every fault injected is counted as `fault/<kind>`; see `coverage`.
+3. A node that ends, however it does, is started again after a drawn while, until `calm` starts what is left.
+4. A node may stop itself with an error only where a fault excuses it: a failed disk, or a start on a full one.
+
+Bit flips are no part of a storm, as one copy cannot survive them: `MachineDisk.flip_bit`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulated_disk import DiskConditions
+from gnomon.testing.simulated_network import NetworkConditions
+from gnomon.testing.simulation import Simulation
+
+
+class Fault(Enum):
+    """The kinds of fault of a storm."""
+
+    KILL = "kill"
+    POWER_LOSS = "power loss"
+    POWER_LOSS_OF_ALL = "power loss of all"
+    RESET = "reset"
+    CLOG = "clog"
+    PARTITION = "partition"
+    ONE_WAY_PARTITION = "one-way partition"
+    SLOW_DISK = "slow disk"
+    FULL_DISK = "full disk"
+    FAILED_DISK = "failed disk"
+    CLOCK_JUMP = "clock jump"
+
+    @property
+    def counter(self) -> str:
+        """Its name among the counters."""
+        return f"fault/{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMix:
+    """What one seed injects: mean virtual seconds between faults of each kind, and everyday conditions."""
+
+    seconds_between: dict[Fault, float]
+    network: NetworkConditions
+    disk: DiskConditions
+
+    @staticmethod
+    def draw(stream: random.Random, kinds: Iterable[Fault] = Fault) -> FaultMix:
+        """Draws a mix; each kind is in it with an even chance, at least one is."""
+        offered = list(kinds)
+        chosen = [kind for kind in offered if stream.random() < 0.5] or [stream.choice(offered)]
+        return FaultMix(
+            {kind: 0.5 * 60 ** stream.random() for kind in chosen},
+            NetworkConditions(
+                latency_seconds_mean=stream.choice([0.0002, 0.001, 0.01, 0.1]),
+                split_rate=stream.choice([0.0, 0.1, 0.6]),
+                window_bytes=stream.choice([4096, 65_536, 1_048_576]),
+            ),
+            DiskConditions(
+                sync_seconds_mean=stream.choice([0.0002, 0.002, 0.02]),
+                visible_early_rate=stream.choice([0.0, 0.5, 1.0]),
+            ),
+        )
+
+
+class Storm:
+    """The nemesis of a simulation.
+
+    Args:
+        victims: machines that are running; links are cut between all machines of the simulation.
+        kinds: what may be in the mix.
+        mix: instead of one drawn from the seed.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        victims: Sequence[Machine],
+        *,
+        kinds: Iterable[Fault] = Fault,
+        mix: FaultMix | None = None,
+    ) -> None:
+        self.random = simulation.random("faults")
+        self.mix = mix or FaultMix.draw(self.random, kinds)
+        self._simulation = simulation
+        self._victims = list(victims)
+        self._raging = False
+        self._inject: dict[Fault, Callable[[Machine], None]] = {
+            Fault.KILL: Machine.kill,
+            Fault.POWER_LOSS: Machine.power_off,
+            Fault.POWER_LOSS_OF_ALL: self._power_off_all,
+            Fault.RESET: self._reset,
+            Fault.CLOG: lambda machine: self._cut(machine, 0.5, both_ways=self.random.random() < 0.5),
+            Fault.PARTITION: lambda machine: self._cut(machine, 10.0, both_ways=True),
+            Fault.ONE_WAY_PARTITION: lambda machine: self._cut(machine, 10.0, both_ways=False),
+            Fault.SLOW_DISK: self._slow_disk,
+            Fault.FULL_DISK: self._fill_disk,
+            Fault.FAILED_DISK: self._fail_disk,
+            Fault.CLOCK_JUMP: self._jump_clock,
+        }
+        simulation.network.conditions = self.mix.network
+        for victim in self._victims:
+            everyday = self.mix.disk
+            victim.disk.conditions.sync_seconds_mean = everyday.sync_seconds_mean
+            victim.disk.conditions.visible_early_rate = everyday.visible_early_rate
+        simulation.trace.add("faults: " + ", ".join(f"{k.value} per {s:.1f} s" for k, s in self._rates()))
+
+    async def rage(self, seconds: float) -> None:
+        """Injects faults for a while; see `calm` for the end of it."""
+        self._raging = True
+        for victim in self._victims:
+            self._simulation.start_soon(self._keep_running, victim)
+        kinds, between = zip(*self._rates(), strict=True)
+        rates = [1 / seconds for seconds in between]
+        end = self._simulation.clock.monotonic() + seconds
+        while True:
+            pause = self.random.expovariate(sum(rates))
+            left = end - self._simulation.clock.monotonic()
+            await self._simulation.sleep(min(pause, left))
+            if pause >= left:
+                return
+            self.inject(self.random.choices(kinds, rates)[0], self.random.choice(self._victims))
+
+    def inject(self, fault: Fault, machine: Machine) -> None:
+        """Injects one fault now."""
+        self._simulation.trace.add(f"fault: {fault.value} at {machine.name}")
+        self._simulation.coverage.count(fault.counter)
+        self._inject[fault](machine)
+
+    def calm(self) -> None:
+        """No more faults: links and disks heal, clocks are right, every victim runs."""
+        self._raging = False
+        for victim in self._victims:
+            if victim.process is not None and victim.disk.conditions.fail_next:
+                victim.process.may_stop = False
+        self._simulation.heal()
+        for victim in self._victims:
+            if not victim.running:
+                victim.start()
+
+    def _rates(self) -> list[tuple[Fault, float]]:
+        return list(self.mix.seconds_between.items())
+
+    async def _keep_running(self, machine: Machine) -> None:
+        while self._raging:
+            if machine.process is not None:
+                await machine.process.ended.wait()
+            await self._simulation.sleep(self.random.choice([0.01, 0.5, 8.0]) * self.random.random())
+            if self._raging and not machine.running:
+                machine.start()
+                if machine.process is not None:
+                    machine.process.may_stop = machine.disk.conditions.full
+
+    def _later(self, seconds: float, undo: Callable[[], None]) -> None:
+        self._simulation.timers.call_at(self._simulation.clock.monotonic() + seconds, undo)
+
+    def _power_off_all(self, machine: Machine) -> None:
+        for victim in self._victims:
+            victim.power_off()
+
+    def _reset(self, machine: Machine) -> None:
+        name = machine.name
+        streams = [s for s in self._simulation.network.streams() if name in (s[0].machine_name, s[1].machine_name)]
+        if streams:
+            self._simulation.network.reset(self.random.choice(streams))
+
+    def _cut(self, machine: Machine, seconds_max: float, *, both_ways: bool) -> None:
+        others = [name for name in self._simulation.machines if name != machine.name]
+        if not others:
+            return
+        ends = [machine.name, self.random.choice(others)]
+        self.random.shuffle(ends)
+        seconds = seconds_max * self.random.random()
+        self._simulation.network.clog(ends[0], ends[1], seconds)
+        if both_ways:
+            self._simulation.network.clog(ends[1], ends[0], seconds)
+
+    def _slow_disk(self, machine: Machine) -> None:
+        conditions = machine.disk.conditions
+        conditions.slowness = self.random.choice([10.0, 100.0, 1000.0])
+
+        def undo() -> None:
+            conditions.slowness = 1.0
+
+        self._later(5 * self.random.random(), undo)
+
+    def _fill_disk(self, machine: Machine) -> None:
+        conditions = machine.disk.conditions
+        conditions.full = True
+
+        def undo() -> None:
+            conditions.full = False
+
+        self._later(5 * self.random.random(), undo)
+
+    def _fail_disk(self, machine: Machine) -> None:
+        if machine.process is not None:
+            machine.disk.conditions.fail_next = True
+            machine.process.may_stop = True
+
+    def _jump_clock(self, machine: Machine) -> None:
+        machine.clock.skew_ms += round(self.random.choice([-1, 1]) * 100 * 36_000 ** self.random.random())

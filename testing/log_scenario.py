@@ -1,0 +1,131 @@
+"""The scenario of most sweeps: producers and consumers of a topic while a storm rages over its brokers.
+
+    scenario = LogScenario({"broker": run_broker}, [("broker", 9092)], kinds=set(Fault) - {Fault.CLOCK_JUMP})
+    result = sweep(scenario, range(200))
+
+1. Safety: while the storm rages and after it, the log checker finds nothing.
+2. Liveness: once all is calm, every send is acknowledged and the whole log is read within `liveness_seconds`.
+3. Clients run on machines of their own and never fail; `Storm` says what happens to the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from gnomon.testing.faults import Fault, FaultMix, Storm
+from gnomon.testing.log_checker import LogHistory, check_log
+from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
+from gnomon.testing.machine import Machine, Node
+from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation import Simulation
+from gnomon.testing.wire_client import KafkaCluster
+
+
+@dataclass(frozen=True, slots=True)
+class LogScenario:
+    """A scenario for `simulate` and `sweep`; returns the number of records in the log.
+
+    Attributes:
+        nodes: the brokers, by machine name.
+        bootstrap: host (a machine name) and port of brokers.
+        topic: is created by the first client that asks for it.
+        partitions: how many of the topic's partitions are used; each gets its producers and its consumer.
+        sends: records of each producer, spread over `storm_seconds`.
+        kinds: faults that the storm may bring.
+        mix: instead of one drawn from each seed.
+    """
+
+    nodes: Mapping[str, Node]
+    bootstrap: Sequence[tuple[str, int]]
+    topic: str = "orders"
+    partitions: int = 1
+    producers: int = 2
+    sends: int = 150
+    storm_seconds: float = 20.0
+    liveness_seconds: float = 60.0
+    kinds: Iterable[Fault] = tuple(Fault)
+    mix: FaultMix | None = None
+
+    async def __call__(self, simulation: Simulation) -> int:
+        """Runs it once.
+
+        Raises:
+            AssertionError: what the log checker found, or a liveness phase that took too long.
+        """
+        brokers = [simulation.machine(name) for name in self.nodes]
+        for broker in brokers:
+            broker.start(self.nodes[broker.name])
+        histories = [LogHistory() for _ in range(self.partitions)]
+        writers: list[Machine] = []
+        for partition, history in enumerate(histories):
+            for number in range(self.producers):
+                writers.append(simulation.machine(f"producer-{partition}-{number}"))
+                writers[-1].start(self._producer(partition, history, writers[-1].name))
+            reader = simulation.machine(f"consumer-{partition}")
+            reader.start(self._consumer(partition, history, reader.name))
+        storm = Storm(simulation, brokers, kinds=self.kinds, mix=self.mix)
+        await storm.rage(self.storm_seconds)
+        storm.calm()
+        with trio.move_on_after(self.liveness_seconds) as liveness:
+            for machine in writers:
+                await _end_of(machine)
+            for partition, history in enumerate(histories):
+                machine = simulation.machine(f"final-{partition}")
+                machine.start(self._final_reader(partition, history))
+                await _end_of(machine)
+        missing = sum(send.offset < 0 for history in histories for send in history.sends)
+        assert not liveness.cancelled_caught, (
+            f"{self.liveness_seconds} virtual seconds after the storm {missing} sends are open or the log is unreadable"
+        )
+        for partition, history in enumerate(histories):
+            findings = check_log(history)
+            assert not findings, f"{self.topic}-{partition}: " + "; ".join(
+                f"{finding.anomaly.value}: {finding.text}" for finding in findings
+            )
+        return sum(len(history.final) for history in histories)
+
+    def _producer(self, partition: int, history: LogHistory, name: str) -> Node:
+        async def node(world: SimulatedWorld) -> None:
+            cluster = KafkaCluster(world, self.bootstrap, name)
+            stream = world.random("pace")
+            producer = SimulatedProducer(
+                cluster,
+                self.topic,
+                partition,
+                history,
+                name=name,
+                in_flight_max=stream.choice([1, 2, 5]),
+                batch_records_max=stream.choice([1, 5, 50]),
+            )
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(producer.run)
+                for number in range(self.sends):
+                    producer.send(f"{name}/{number}".encode())
+                    await world.clock.sleep(stream.expovariate(self.sends / self.storm_seconds))
+                await producer.flush()
+                nursery.cancel_scope.cancel()
+
+        return node
+
+    def _consumer(self, partition: int, history: LogHistory, name: str) -> Node:
+        async def node(world: SimulatedWorld) -> None:
+            cluster = KafkaCluster(world, self.bootstrap, name)
+            await SimulatedConsumer(cluster, self.topic, partition, history, name=name).run()
+
+        return node
+
+    def _final_reader(self, partition: int, history: LogHistory) -> Node:
+        async def node(world: SimulatedWorld) -> None:
+            cluster = KafkaCluster(world, self.bootstrap, "final")
+            reader = SimulatedConsumer(cluster, self.topic, partition, history, name="final")
+            history.final = await reader.read_all()
+
+        return node
+
+
+async def _end_of(machine: Machine) -> None:
+    if machine.process is not None:
+        await machine.process.ended.wait()

@@ -1,0 +1,185 @@
+"""A small Kafka client over a world's network, for simulations: connections, and who leads a partition.
+
+    cluster = KafkaCluster(world, [("broker-1", 9092)])
+    connection = await cluster.leader("orders", 0)
+    response = await connection.request(FetchRequest(...), version=12)
+
+It speaks the broker's own codec, which is tested against another implementation elsewhere; see `log_clients` for the
+producer and consumer built on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import TypeVar, cast
+
+import trio
+
+from gnomon.runtime.world import Connection, Unreachable, World
+from gnomon.wire.kafka.api import APIS, ApiKey, request_header_version, response_header_version
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.frame import FrameReader, skip_tagged_fields
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from gnomon.wire.kafka.schema import Message, decode, encode
+
+R = TypeVar("R", bound=Message)
+
+REQUEST_SECONDS_MAX = 10.0
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+METADATA_VERSION = 9
+_HEADER = Struct(">ihhih")
+
+
+class Answer:
+    """A response on its way."""
+
+    def __init__(self, key: ApiKey, version: int) -> None:
+        self.key = key
+        self.version = version
+        self.settled = trio.Event()
+        self.message: Message | None = None
+        """Once settled: the response, or None when the connection ended before it."""
+
+
+class KafkaConnection:
+    """One connection with its requests in flight; made by `KafkaConnection.open`."""
+
+    def __init__(self, connection: Connection, client_id: str) -> None:
+        self.connection = connection
+        self.closed_by_peer = False
+        self._client_id = client_id.encode()
+        self._frames = FrameReader(FRAME_BYTES_MAX)
+        self._answers: dict[int, Answer] = {}
+        self._correlation_id = 0
+
+    @staticmethod
+    async def open(world: World, host: str, port: int, client_id: str = "simulated") -> KafkaConnection:
+        """Connects.
+
+        Raises:
+            Unreachable: nobody there, or no answer within 10 s.
+        """
+        made: list[KafkaConnection] = []
+
+        def accept(connection: Connection) -> KafkaConnection:
+            made.append(KafkaConnection(connection, client_id))
+            return made[0]
+
+        with trio.move_on_after(REQUEST_SECONDS_MAX):
+            await world.network.connect(host, port, accept)
+            return made[0]
+        raise Unreachable(f"no connection to {host}:{port} within {REQUEST_SECONDS_MAX} s")
+
+    def send(self, message: Message, version: int) -> Answer:
+        """Sends a request; requests are answered in order."""
+        number = type(message).KEY
+        assert number is not None, f"{type(message).__name__} is no request"
+        key = ApiKey(number)
+        answer = Answer(key, version)
+        if self.closed_by_peer:
+            answer.settled.set()
+            return answer
+        self._correlation_id += 1
+        self._answers[self._correlation_id] = answer
+        tags = b"\0" if request_header_version(key, version) == 2 else b""
+        body = encode(message, version)
+        size = _HEADER.size - 4 + len(self._client_id) + len(tags) + len(body)
+        head = _HEADER.pack(size, key, version, self._correlation_id, len(self._client_id))
+        self.connection.write([head, self._client_id, tags, body])
+        return answer
+
+    async def request(self, message: Message, version: int, response: type[R]) -> R:
+        """Sends a request and waits for its response, which is of the class `response`.
+
+        Raises:
+            Unreachable: no answer within 10 s, or the connection ended; whether it took effect is unknown.
+        """
+        return cast(R, await self.wait(self.send(message, version)))
+
+    async def wait(self, answer: Answer) -> Message:
+        """Waits for the response to a request sent before; raises as `request`."""
+        with trio.move_on_after(REQUEST_SECONDS_MAX):
+            await answer.settled.wait()
+        if answer.message is None:
+            self.close()
+            raise Unreachable(f"no answer to {answer.key.name} from {self.connection.peer}")
+        return answer.message
+
+    def close(self) -> None:
+        """Ends the connection; what is in flight stays without an answer."""
+        self.connection.abort()
+
+    def receive_buffer(self) -> memoryview:
+        """See `StreamHandler.receive_buffer`."""
+        return self._frames.receive_buffer()
+
+    def received(self, count: int) -> None:
+        """See `StreamHandler.received`."""
+        self._frames.received(count)
+        while (frame := self._frames.next_frame()) is not None:
+            self._take(memoryview(bytes(frame)))
+
+    def drained(self) -> None:
+        """See `StreamHandler.drained`."""
+
+    def closed(self) -> None:
+        """See `StreamHandler.closed`."""
+        self.closed_by_peer = True
+        for answer in self._answers.values():
+            answer.settled.set()
+        self._answers.clear()
+
+    def _take(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big")
+        first = next(iter(self._answers), None)
+        assert correlation_id == first, f"the broker answered request {correlation_id}, {first} is the oldest one"
+        answer = self._answers.pop(correlation_id)
+        start = skip_tagged_fields(frame, 4) if response_header_version(answer.key, answer.version) == 1 else 4
+        message, end = decode(APIS[answer.key].response, answer.version, frame, start)
+        assert end == len(frame), f"{len(frame) - end} bytes follow the response to {answer.key.name}"
+        answer.message = message
+        answer.settled.set()
+
+
+class KafkaCluster:
+    """Finds the leaders of partitions.
+
+    Args:
+        bootstrap: host and port of brokers; one after the other is asked.
+    """
+
+    def __init__(self, world: World, bootstrap: Sequence[tuple[str, int]], client_id: str = "simulated") -> None:
+        self.world = world
+        self.client_id = client_id
+        self._bootstrap = list(bootstrap)
+        self._next = 0
+
+    async def connect(self) -> KafkaConnection:
+        """A connection to the next broker of the list.
+
+        Raises:
+            Unreachable: it does not answer.
+        """
+        host, port = self._bootstrap[self._next % len(self._bootstrap)]
+        self._next += 1
+        return await KafkaConnection.open(self.world, host, port, self.client_id)
+
+    async def leader(self, topic: str, partition: int) -> KafkaConnection:
+        """A connection to the broker that leads the partition; asks for the topic to be created where it is missing.
+
+        Raises:
+            Unreachable: no broker answers, or there is no leader yet.
+        """
+        connection = await self.connect()
+        try:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+            metadata = await connection.request(request, METADATA_VERSION, MetadataResponse)
+        finally:
+            connection.close()
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+        for found in metadata.topics[0].partitions:
+            if found.partition_index == partition and found.leader_id in brokers:
+                return await KafkaConnection.open(self.world, *brokers[found.leader_id], self.client_id)
+        error = ErrorCode(metadata.topics[0].error_code)
+        raise Unreachable(f"{topic}-{partition} has no leader ({error.name})")
