@@ -225,6 +225,19 @@ class GroupMachine(RuleBasedStateMachine):
         assert sorted(replayed.snapshot_records()) == sorted(self.bench.shard.snapshot_records())
 
     @invariant()
+    def a_stable_group_is_as_its_record_says(self):
+        group = self.bench.state()
+        if group is None or group.state is not GroupState.STABLE or self.bench.under_way:
+            return
+        recorded, live = self.bench.shard._recorded["g"], group.record().value
+        assert (recorded.generation, recorded.protocol, recorded.leader) == (
+            live.generation,
+            live.protocol,
+            live.leader,
+        )
+        assert recorded.members == live.members
+
+    @invariant()
     def keep_the_transcript_short(self):
         del self.bench.transcript[:-50]
 

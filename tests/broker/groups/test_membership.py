@@ -419,6 +419,8 @@ def test_nobody_hears_of_an_assignment_before_it_is_durable(bench):
     assert second.response is None
     bench.release()
     assert second.response.assignment == b"first"
+    bench.crash()
+    assert a.sync().response.assignment == b"first"
 
 
 def test_members_leave_together_by_id_or_by_instance_alone(bench, stable):
