@@ -84,6 +84,7 @@ class Broker:
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
         self._image_moved = trio.Event()
@@ -183,22 +184,35 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {ref.hex()}")
         return topic
 
-    def partition_of(self, ref: str | bytes, index: int, *, producing: bool = False) -> Partition:
+    def partition_of(self, ref: str | bytes, index: int) -> Partition:
         """A partition that this broker leads; it is opened when it is first used.
 
         Raises:
-            KafkaError: topic or partition do not exist, or clients must not produce to it.
+            KafkaError: topic or partition do not exist.
         """
         topic = self.find_topic(ref)
         if not 0 <= index < topic.partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has {topic.partitions} partitions"
             )
-        if producing and topic.internal:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' holds the broker's own state: read it only"
-            )
         return self._partition(topic, index)
+
+    def partition_to_produce(self, ref: str | bytes, index: int) -> Partition:
+        """A partition for a client to produce to; found without a search when it was found before.
+
+        Raises:
+            KafkaError: topic or partition do not exist, or clients must not produce to it.
+        """
+        partition = self._produced_to.get((ref, index))
+        if partition is None:
+            topic = self.find_topic(ref)
+            if topic.internal:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"topic '{topic.name}' holds the broker's own state: only read it",
+                )
+            partition = self._produced_to[ref, index] = self.partition_of(ref, index)
+        return partition
 
     def _partition(self, topic: Topic, index: int) -> Partition:
         partition = self._partitions.get((topic.id, index))
@@ -275,6 +289,7 @@ class Broker:
         self._settings_cache.pop(topic.id, None)
         for key in [key for key in self._partitions if key[0] == topic.id]:
             self._partitions.pop(key).end()
+        self._produced_to.clear()
         assert self._nursery is not None, "the broker was not started"
         self._nursery.start_soon(self._forget_offsets, topic.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -59,22 +59,9 @@ class PartitionOffsetsLog:
             [Record(offset_delta=index, key=key, value=value) for index, (key, value) in enumerate(records)],
             base_timestamp=clock.wall_ms(),
         )
-        within = True
-
-        def report(outcome: Produced) -> None:
-            if outcome.error == ErrorCode.NONE:
-                done(outcome.base_offset, None)
-            else:
-                done(None, KafkaError(outcome.error, outcome.text or outcome.error.name))
-
-        def produced(outcome: Produced) -> None:
-            if within:
-                timers.call_at(clock.monotonic(), lambda: report(outcome))
-            else:
-                report(outcome)
-
-        self._partition.append(memoryview(batch), produced)
-        within = False
+        answer = _Answer(done, lambda report: timers.call_at(clock.monotonic(), report))
+        self._partition.append(memoryview(batch), answer, 0)
+        answer.within_append = False
 
     def trim(self, before_offset: int) -> None:
         """See `OffsetsLog.trim`."""
@@ -86,6 +73,28 @@ class PartitionOffsetsLog:
                 await self._partition.delete_before(before_offset)
         except KafkaError as error:
             self._broker.log.warning("offsets_not_trimmed", reason=error.text)
+
+
+class _Answer:
+    """Turns the outcome of an append into `AppendDone`, later where it comes while the append is being asked for."""
+
+    def __init__(self, done: AppendDone, later: Callable[[Callable[[], None]], object]) -> None:
+        self.within_append = True
+        self._done = done
+        self._later = later
+
+    def appended(self, slot: int, outcome: Produced) -> None:
+        """See `Appender.appended`."""
+        if self.within_append:
+            self._later(lambda: self._report(outcome))
+        else:
+            self._report(outcome)
+
+    def _report(self, outcome: Produced) -> None:
+        if outcome.error == ErrorCode.NONE:
+            self._done(outcome.base_offset, None)
+        else:
+            self._done(None, KafkaError(outcome.error, outcome.text or outcome.error.name))
 
 
 class BrokerOffsetsLogs:

@@ -13,6 +13,7 @@ from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.produce import (
     PartitionProduced,
+    ProduceRequest,
     encode_produce_response,
     parse_produce,
 )
@@ -54,34 +55,35 @@ class ProduceHandler:
             )
         elif request.acks not in (-1, 0, 1):
             refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: only -1 (all), 0 and 1 exist"
-        count = sum(len(partitions) for _, partitions in request.topics)
-        answer = _Answer(exchange, count, request.acks == 0, self._flush_later)
+        answer = _Answer(exchange, request, self._flush_later)
+        slot = 0
         for topic, partitions in request.topics:
             for index, records in partitions:
-                place = answer.place(topic, index)
                 if refusal is not None:
-                    place.refuse(*refusal)
+                    answer.refuse(slot, *refusal)
                 else:
-                    self._append(place, topic, index, records, version)
-        if count == 0:
+                    self._append(answer, slot, topic, index, records)
+                slot += 1
+        if slot == 0:
             answer.finish()
 
-    def _append(self, place: _Place, topic: str | bytes, index: int, records: memoryview | None, version: int) -> None:
+    def _append(self, answer: _Answer, slot: int, topic: str | bytes, index: int, records: memoryview | None) -> None:
         if records is None:
-            place.refuse(ErrorCode.INVALID_RECORD, "no record batch was sent for the partition")
+            answer.refuse(slot, ErrorCode.INVALID_RECORD, "no record batch was sent for the partition")
             return
-        refusal = _refusal_by_attributes(records, version)
+        refusal = _refusal_by_attributes(records, answer.version)
         if refusal is not None:
-            place.refuse(*refusal)
+            answer.refuse(slot, *refusal)
             return
         try:
-            partition = self._broker.partition_of(topic, index, producing=True)
+            partition = self._broker.partition_to_produce(topic, index)
         except KafkaError as error:
-            place.refuse(error.code, error.text)
+            answer.refuse(slot, error.code, error.text)
             return
-        self._broker.metrics.produce_bytes += len(records)
-        self._broker.metrics.produce_batches += 1
-        partition.append(records, place.done)
+        metrics = self._broker.metrics
+        metrics.produce_bytes += len(records)
+        metrics.produce_batches += 1
+        partition.append(records, answer, slot)
 
 
 def _refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
@@ -96,84 +98,56 @@ def _refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode
     return None
 
 
-class _Place:
-    """One partition's place in an answer."""
-
-    __slots__ = ("_answer", "index", "outcome", "topic")
-
-    def __init__(self, answer: _Answer, topic: str | bytes, index: int) -> None:
-        self._answer = answer
-        self.topic = topic
-        self.index = index
-        self.outcome: Produced | None = None
-
-    def refuse(self, code: ErrorCode, text: str) -> None:
-        self.done(Produced(code, NO_OFFSET, -1, text))
-
-    def done(self, outcome: Produced) -> None:
-        """The batch is durable or refused."""
-        assert self.outcome is None, f"two outcomes for one batch of partition {self.index}"
-        self.outcome = outcome
-        self._answer.one_done()
-
-
 class _Answer:
-    """One request until all its batches have an outcome."""
+    """One request until all its batches have an outcome; its slots are its partitions in the order it names them."""
 
-    __slots__ = ("_exchange", "_flush_later", "_left", "_places", "_silent")
+    __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "version")
 
     def __init__(
-        self, exchange: Exchange, count: int, silent: bool, flush_later: Callable[[KafkaConnection], None]
+        self, exchange: Exchange, request: ProduceRequest, flush_later: Callable[[KafkaConnection], None]
     ) -> None:
         self._exchange = exchange
-        self._left = count
-        self._silent = silent
-        self._places: list[_Place] = []
+        self.version = exchange.api_version
+        # Indexes only: the records are views of a receive buffer that will be used again.
+        self._places = [(topic, [index for index, _ in partitions]) for topic, partitions in request.topics]
+        self._left = len(self._places[0][1]) if len(self._places) == 1 else sum(len(some) for _, some in self._places)
+        self._outcomes: list[Produced | None] = [None] * self._left
+        self._silent = request.acks == 0
         self._flush_later = flush_later
 
-    def place(self, topic: str | bytes, index: int) -> _Place:
-        place = _Place(self, topic, index)
-        self._places.append(place)
-        return place
+    def refuse(self, slot: int, code: ErrorCode, text: str) -> None:
+        """The batch is not appended."""
+        self.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
 
-    def one_done(self) -> None:
+    def appended(self, slot: int, outcome: Produced) -> None:
+        """See `Appender.appended`."""
+        assert self._outcomes[slot] is None, f"two outcomes for batch {slot} of one request"
+        self._outcomes[slot] = outcome
         self._left -= 1
         if self._left == 0:
             self.finish()
 
     def finish(self) -> None:
+        """All batches are durable or refused: answers."""
         exchange = self._exchange
         if self._silent:
             self._finish_silent()
             return
-        exchange.reply(
-            (encode_produce_response(exchange.correlation_id, exchange.api_version, self._results()),), flush=False
-        )
+        frame = encode_produce_response(exchange.correlation_id, self.version, self._results())
+        exchange.reply((frame,), flush=False)
         self._flush_later(exchange.connection)
 
     def _finish_silent(self) -> None:
         """acks=0: an error is told by closing, so that the client refreshes its metadata, as Kafka does."""
-        for place in self._places:
-            outcome = place.outcome
+        self._exchange.no_reply()
+        for outcome in self._outcomes:
             if outcome is not None and outcome.error != ErrorCode.NONE:
-                self._exchange.no_reply()
                 self._exchange.connection.refuse(f"produce with acks=0 failed: {outcome.error.name}: {outcome.text}")
                 return
-        self._exchange.no_reply()
 
     def _results(self) -> list[tuple[str | bytes, list[PartitionProduced]]]:
-        topics: dict[str | bytes, list[PartitionProduced]] = {}
-        for place in self._places:
-            outcome = place.outcome
-            assert outcome is not None
-            topics.setdefault(place.topic, []).append(
-                PartitionProduced(
-                    place.index,
-                    outcome.error,
-                    outcome.base_offset,
-                    outcome.log_append_time_ms,
-                    -1 if outcome.error else 0,
-                    outcome.text,
-                )
-            )
-        return list(topics.items())
+        outcomes = iter(self._outcomes)
+        return [
+            (topic, [PartitionProduced(index, *(next(outcomes) or ())) for index in indexes])
+            for topic, indexes in self._places
+        ]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gnomon.broker.partition.entry import (
     NO_TIMESTAMP,
@@ -56,14 +55,9 @@ class LogSettings:
     producer_expiry_ms: int = 86_400_000
 
 
-class Append(NamedTuple):
-    """A batch that is to be written: the entry's payload, and the offsets it takes."""
-
-    payload: Sequence[bytes | memoryview]
-    base_offset: Offset
-    next_offset: Offset
-    log_append_time_ms: int
-    """-1 where the records keep the producer's own timestamps."""
+Append = tuple[Sequence[bytes | memoryview], Offset, int]
+"""A batch that is to be written: the entry's payload, its base offset, and its log append time in milliseconds (-1
+where the records keep the producer's timestamps). A plain tuple, since one is made per batch."""
 
 
 class PartitionLog:
@@ -110,8 +104,8 @@ class PartitionLog:
 
     def snapshot_due(self) -> bool:
         """Whether the next entry should be a producer snapshot, so that replaying stays short."""
-        count = len(self.producers)
-        return self._entries_since_snapshot >= max(SNAPSHOT_ENTRIES_MIN, SNAPSHOT_ENTRIES_PER_PRODUCER * count)
+        entries = self._entries_since_snapshot
+        return entries >= SNAPSHOT_ENTRIES_MIN and entries >= SNAPSHOT_ENTRIES_PER_PRODUCER * len(self.producers)
 
     def snapshot(self, entry: int) -> Sequence[bytes | memoryview]:
         """The payload of a snapshot entry that is about to be written as `entry`."""
@@ -157,7 +151,7 @@ class PartitionLog:
         self._entries_since_snapshot += 1
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
-        return Append((header, prefix, view[PATCHED_BYTES:]), base_offset, self.next_offset, append_time_ms)
+        return (header, prefix, view[PATCHED_BYTES:]), base_offset, append_time_ms
 
     @property
     def replay_from(self) -> int:

@@ -38,12 +38,20 @@ REOPEN_SECONDS = 0.5
 
 
 class Produced(NamedTuple):
-    """The outcome of one append."""
+    """The outcome of one append, in the order of a Produce answer; -1 stands for what there is not."""
 
     error: ErrorCode
     base_offset: Offset
     log_append_time_ms: int
-    text: str | None
+    log_start_offset: int
+    text: str | None = None
+
+
+class Appender(Protocol):
+    """Who appends: is told the outcome of each batch, by the slot number it gave."""
+
+    def appended(self, slot: int, outcome: Produced) -> None:
+        """The batch is durable or refused; called once, perhaps before `append` returns."""
 
 
 class Waiter(Protocol):
@@ -53,16 +61,12 @@ class Waiter(Protocol):
         """The high watermark moved, the partition opened, or it failed."""
 
 
-AppendDone = Callable[[Produced], None]
+_Pending = tuple[Offset, Offset, int, Appender | None, int]
+"""An entry on its way to the disk: base offset, next offset, log append time, and whose slot it is; a snapshot is
+nobody's. A plain tuple, since one is made per batch."""
 
 
-class _Pending(NamedTuple):
-    """An entry on its way to the disk; a snapshot has no `done`."""
-
-    base_offset: Offset
-    next_offset: Offset
-    log_append_time_ms: int
-    done: AppendDone | None
+_DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
 
 
 class Partition:
@@ -90,7 +94,7 @@ class Partition:
         self._busy = False
         self._deleted = False
         self._failed_at = float("-inf")
-        self._stalled: deque[tuple[bytes, AppendDone]] = deque()
+        self._stalled: deque[tuple[bytes, Appender, int]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
         self._waiters: dict[Waiter, None] = {}
@@ -143,8 +147,8 @@ class Partition:
             self.failure = code
         self._opened.set()
         stalled, self._stalled = self._stalled, deque()
-        for _, done in stalled:
-            done(Produced(code, NO_OFFSET, -1, str(error)))
+        for _, appender, slot in stalled:
+            appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
         self.wake_waiters()
 
     def configure(self, settings: LogSettings) -> None:
@@ -161,75 +165,73 @@ class Partition:
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._fail_pending(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         stalled, self._stalled = self._stalled, deque()
-        for _, done in stalled:
-            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, "the topic was deleted"))
+        for _, appender, slot in stalled:
+            appender.appended(slot, _DELETED)
         self.wake_waiters()
 
     # --- appending ----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, done: AppendDone) -> None:
-        """Appends one produced batch; `done` is called once it is durable or refused.
+    def append(self, records: memoryview, appender: Appender, slot: int) -> None:
+        """Appends one produced batch; `appender.appended(slot, …)` follows once it is durable or refused.
 
         `records` need not outlive the call.
         """
-        if self._busy or not self._writable:
-            self._stall(records, done)
-            return
         log = self.log
-        assert log is not None
+        if self._busy or not self._writable or log is None:
+            self._stall(records, appender, slot)
+            return
         now_ms = self._clock.wall_ms()
         if log.roll_due(now_ms, len(records)):
-            self._stall(records, done)
+            self._stall(records, appender, slot)
             self._busy = True
             self._nursery.start_soon(self._roll_then_go_on)
             return
-        self._append(log, records, now_ms, done)
+        if log.snapshot_due():
+            self._append_snapshot(log)
+        try:
+            verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry)
+        except BatchRejected as error:
+            appender.appended(slot, Produced(error.error_code, NO_OFFSET, -1, -1, error.text))
+            return
+        if isinstance(verdict, Duplicate):
+            self._repeat(log, verdict, appender, slot)
+            return
+        payload, base_offset, append_time_ms = verdict
+        self._write((base_offset, log.next_offset, append_time_ms, appender, slot), payload)
 
-    def _stall(self, records: memoryview, done: AppendDone) -> None:
+    def _stall(self, records: memoryview, appender: Appender, slot: int) -> None:
         if self._deleted:
-            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, "the topic was deleted"))
+            appender.appended(slot, _DELETED)
             return
         if not self._busy:
             self._open_soon()
             if not self._busy:
                 code = self.failure or ErrorCode.KAFKA_STORAGE_ERROR
-                done(Produced(code, NO_OFFSET, -1, "the partition could not be opened for writing; trying again soon"))
+                text = "the partition could not be opened for writing; it is tried again soon"
+                appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
                 return
-        self._stalled.append((bytes(records), done))
+        self._stalled.append((bytes(records), appender, slot))
 
     def _release_stalled(self) -> None:
         """Appends what has waited, until something makes it wait again."""
         waiting, self._stalled = self._stalled, deque()
         while waiting:
-            records, done = waiting.popleft()
-            self.append(memoryview(records), done)
+            records, appender, slot = waiting.popleft()
+            self.append(memoryview(records), appender, slot)
             if self._stalled:
                 self._stalled.extend(waiting)
                 return
 
-    def _append(self, log: PartitionLog, records: memoryview, now_ms: int, done: AppendDone) -> None:
-        ledger = self.segments[-1].ledger
-        if log.snapshot_due():
-            self._append_snapshot(log)
-        try:
-            verdict = log.append(records, now_ms, ledger.next_entry)
-        except BatchRejected as error:
-            done(Produced(ErrorCode(error.error_code), NO_OFFSET, -1, error.text))
-            return
-        if isinstance(verdict, Duplicate):
-            repeat = _Pending(verdict.base_offset, verdict.next_offset, -1, done)
-            if repeat.next_offset <= log.high_watermark:
-                done(Produced(ErrorCode.NONE, repeat.base_offset, -1, None))
-            else:
-                self._duplicates.append(repeat)
-            return
-        self._write(
-            _Pending(verdict.base_offset, verdict.next_offset, verdict.log_append_time_ms, done), verdict.payload
-        )
+    def _repeat(self, log: PartitionLog, first: Duplicate, appender: Appender, slot: int) -> None:
+        """A batch that is in the log already: answered like the first one, and not before it."""
+        if first.next_offset <= log.high_watermark:
+            appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
+        else:
+            self._duplicates.append((first.base_offset, first.next_offset, -1, appender, slot))
 
     def _append_snapshot(self, log: PartitionLog) -> None:
         entry = self.segments[-1].ledger.next_entry
-        self._write(_Pending(NO_OFFSET, log.next_offset, -1, None), log.snapshot(entry))
+        self._write((NO_OFFSET, log.next_offset, -1, None, 0), log.snapshot(entry))
 
     def _write(self, pending: _Pending, payload: Sequence[bytes | memoryview]) -> None:
         self._pending.append(pending)
@@ -246,14 +248,14 @@ class Partition:
         log = self.log
         if not self._pending or log is None:
             return
-        pending = self._pending.popleft()
-        log.durable(pending.next_offset)
-        if pending.done is not None:
-            pending.done(Produced(ErrorCode.NONE, pending.base_offset, pending.log_append_time_ms, None))
-        while self._duplicates and self._duplicates[0].next_offset <= log.high_watermark:
-            repeat = self._duplicates.popleft()
-            assert repeat.done is not None
-            repeat.done(Produced(ErrorCode.NONE, repeat.base_offset, -1, None))
+        base_offset, next_offset, append_time_ms, appender, slot = self._pending.popleft()
+        log.durable(next_offset)
+        if appender is not None:
+            appender.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
+        while self._duplicates and self._duplicates[0][1] <= next_offset:
+            base_offset, _, _, appender, slot = self._duplicates.popleft()
+            assert appender is not None, "a snapshot is never a repeat"
+            appender.appended(slot, Produced(ErrorCode.NONE, base_offset, -1, log.start_offset))
         self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
@@ -268,9 +270,9 @@ class Partition:
         lost = [*self._pending, *self._duplicates]
         self._pending.clear()
         self._duplicates.clear()
-        for pending in lost:
-            if pending.done is not None:
-                pending.done(Produced(code, NO_OFFSET, -1, text))
+        for _, _, _, appender, slot in lost:
+            if appender is not None:
+                appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
 
     def _code_of(self, error: Exception) -> ErrorCode:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
