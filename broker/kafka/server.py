@@ -39,7 +39,6 @@ class KafkaServer:
         self._nursery = nursery
         self._memory = RequestMemory(broker.settings.request_queue_bytes_max)
         self._connections: dict[KafkaConnection, None] = {}
-        self._now = broker.world.clock.monotonic
         self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
         self._produce = ProduceHandler(broker, self.flush_later)
         self._fetch = FetchHandler(broker)
@@ -73,6 +72,7 @@ class KafkaServer:
             self._dispatch,
             self._answered,
             self._ended,
+            self._broker.world.clock.monotonic,
             frame_bytes_max=self._broker.configs.number("socket.request.max.bytes"),
             request_bytes_max=settings.connection_request_bytes_max,
         )
@@ -91,8 +91,9 @@ class KafkaServer:
             self._broker.metrics.connections_refused += 1
             self._broker.log.warning("connection_refused", peer=connection.transport.peer, reason=reason)
 
-    def _answered(self, exchange: Exchange) -> None:
-        self._seconds[exchange.api_key].observe(self._now() - exchange.started)
+    def _answered(self, exchanges: list[Exchange], now: float) -> None:
+        for exchange in exchanges:
+            self._seconds[exchange.api_key].observe(now - exchange.started)
 
     def flush_later(self, connection: KafkaConnection) -> None:
         """The connection has replies to send at the end of this turn."""
@@ -114,7 +115,6 @@ class KafkaServer:
     def _dispatch(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         """Raises MalformedFrame when the connection cannot go on."""
         key, version = header.api_key, header.api_version
-        exchange.started = self._now()
         api = self._apis.get(key)
         if api is None:
             raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
