@@ -135,18 +135,16 @@ class Broker:
         (answer,) = answers
         return answer
 
-    async def offset(self, group):
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
-        (found,) = (await self.ask(request, 8)).groups
+    async def offset(self, group, partition=0):
+        (found,) = (await self.ask(fetch(group, partition), 8)).groups
         return found.error_code or found.topics[0].partitions[0].committed_offset
 
     def log_of(self, group):
         return self.logs.log(partition_for(group, 50))
 
 
-def commit(group, offset, metadata=""):
-    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+def commit(group, offset, partition=0):
+    part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=[part])])
 
 
@@ -154,12 +152,21 @@ def error_of(answer):
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def join(group="g", member_id=""):
+def fetch(group, partition=0):
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[partition])]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+
+
+def neighbour(group):
+    """Another group of the same partition."""
+    return next(name for name in (f"n{i}" for i in range(1000)) if partition_for(name, 50) == partition_for(group, 50))
+
+
+def join(group="g", session_ms=10_000):
     return JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=10_000,
+        session_timeout_ms=session_ms,
         rebalance_timeout_ms=30_000,
-        member_id=member_id,
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
@@ -210,6 +217,31 @@ def test_requests_wait_for_the_shard_to_load_and_keep_their_order():
         assert await broker.offset("g") == 19
         assert all(error_of(answer) is ErrorCode.NONE for (answer,) in answers)
         assert broker.log_of("g").reads == 1
+
+    serve(scenario)
+
+
+def test_what_an_answer_brings_about_goes_behind_those_who_wait_for_the_shard():
+    async def scenario(broker):
+        def next_request(_):
+            broker.tell(commit("g", 2), 8)
+
+        broker.coordinator.handle(fetch("g"), 8, "", "", next_request)
+        broker.tell(commit("g", 1), 8)
+        await trio.sleep(1)
+        assert await broker.offset("g") == 2
+
+    serve(scenario)
+
+
+def test_a_deadline_before_all_others_is_kept():
+    async def scenario(broker):
+        await broker.ask(join("g", session_ms=60_000), 3)
+        other = neighbour("g")
+        await broker.ask(join(other, session_ms=10_000), 3)
+        await trio.sleep(11)
+        # Seen in the log, so that no request makes the coordinator look at its deadlines.
+        assert len(broker.log_of("g").records) == 1
 
     serve(scenario)
 
@@ -268,8 +300,7 @@ def test_a_shard_is_read_again_only_when_nothing_of_its_last_life_is_under_way()
         log.waiting = [late]
         first_done(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no"))
         assert [error_of(answer) for answer in first + second] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-        seen = broker.tell(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]), 8)
+        seen = broker.tell(fetch("g"), 8)
         await trio.sleep(1)
         assert (log.reads, seen) == (1, [])
         await log.flush()
@@ -362,11 +393,10 @@ def test_the_log_stays_bounded_and_its_rest_says_it_all(monkeypatch):
     monkeypatch.setattr(hosted_shard, "SNAPSHOT_BATCH_BYTES", 100)
 
     async def scenario(broker):
-        # Two groups of one partition: one is written all the time, the other once.
-        busy = next(
-            name for name in (f"b{i}" for i in range(1000)) if partition_for(name, 50) == partition_for("g", 50)
-        )
-        await broker.ask(commit("g", 7), 8)
+        # One group is written all the time, its neighbour was once.
+        busy = neighbour("g")
+        for partition in range(5):
+            await broker.ask(commit("g", partition, partition), 8)
         log, longest = broker.log_of("g"), 0
         for offset in range(300):
             await broker.ask(commit(busy, offset), 8)
@@ -374,6 +404,7 @@ def test_the_log_stays_bounded_and_its_rest_says_it_all(monkeypatch):
         assert log.start > 0
         assert longest < 100
         await broker.start()
-        assert [await broker.offset("g"), await broker.offset(busy)] == [7, 299]
+        assert [await broker.offset("g", partition) for partition in range(5)] == [0, 1, 2, 3, 4]
+        assert await broker.offset(busy) == 299
 
     serve(scenario)
