@@ -170,9 +170,12 @@ class KafkaConnection:
         if self._finishing:
             if not self._exchanges:
                 self.transport.close()
-        elif self._paused and self._reason is None and not self._must_wait():
-            self._resume()
-            self._work()
+        elif self._paused and self._reason is None:
+            if not self._must_wait():
+                self._resume()
+                self._work()
+            elif self._memory.full():
+                self._memory.wait(self)
 
     def _work(self) -> None:
         if self._working or self.closed_by_peer:

@@ -132,9 +132,9 @@ class _Answer:
         exchange = self._exchange
         if self._silent:
             self._finish_silent()
-            return
-        frame = encode_produce_response(exchange.correlation_id, self.version, self._results())
-        exchange.reply((frame,), flush=False)
+        else:
+            frame = encode_produce_response(exchange.correlation_id, self.version, self._results())
+            exchange.reply((frame,), flush=False)
         self._flush_later(exchange.connection)
 
     def _finish_silent(self) -> None:

@@ -96,7 +96,13 @@ class KafkaServer:
             self._seconds[exchange.api_key].observe(now - exchange.started)
 
     def flush_later(self, connection: KafkaConnection) -> None:
-        """The connection has replies to send at the end of this turn."""
+        """The connection has replies to send at the end of this turn.
+
+        Most turns end with a group of commits; a batch that was refused, or whose partition failed to open, may have
+        none, so that a timer sees to it.
+        """
+        if not self._unflushed:
+            self._broker.timers.call_at(self._now(), self.flush)
         self._unflushed[connection] = None
 
     def flush(self) -> None:

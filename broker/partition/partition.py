@@ -131,9 +131,10 @@ class Partition:
             except (LedgerError, MetadataError, WorldError) as error:
                 self._opening_failed(error)
                 return
-            self.log, self.segments = opened
-            self.failure = None
-            self._writable = not self._deleted
+            if not self._deleted:
+                self.log, self.segments = opened
+                self.failure = None
+                self._writable = True
         self._busy = False
         self._opened.set()
         self._release_stalled()
@@ -259,8 +260,6 @@ class Partition:
         self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
-        if not self._writable:
-            return
         self._writable = False
         self._fail_pending(self._code_of(error), str(error))
         if self.log is not None:
@@ -308,12 +307,13 @@ class Partition:
 
     async def enforce_retention(self) -> None:
         """Ends the segment that is old, and gives up the oldest ones by time and size."""
-        log = self.log
-        if log is None or not self._writable or self._busy:
-            return
         async with self._maintenance:
+            log = self.log
+            if log is None or not self._writable or self._busy:
+                return
             now_ms = self._clock.wall_ms()
-            if not self._busy and log.segment_is_old(now_ms):
+            log.producers.expire(now_ms - log.settings.producer_expiry_ms)
+            if log.segment_is_old(now_ms):
                 self._busy = True
                 await self._roll()
                 self._release_stalled()
@@ -336,6 +336,7 @@ class Partition:
         async with self._maintenance:
             log = self.log
             if log is None or not self._writable:
+                self._open_soon()
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             if offset <= log.start_offset:
                 return
