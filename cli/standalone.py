@@ -8,7 +8,8 @@ import sys
 import trio
 
 from gnomon.broker.admin.http import Check, admin_app
-from gnomon.broker.standalone import NewerFormat, Serving, run_standalone
+from gnomon.broker.standalone import Serving, run_standalone
+from gnomon.broker.stores import NewerFormat
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import configure_logs
 from gnomon.runtime.settings import Settings

@@ -1,0 +1,115 @@
+"""The stores in a data directory: metadata and entries, opened together by whoever owns the directory.
+
+1. A data directory has one owner at a time, and a format; a newer format is refused.
+2. The stores are closed when the block ends, after the tasks that used them.
+3. A device that failed a write ends the block with its error: nothing is acknowledged after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from gnomon.bookie.client import LocalBookie
+from gnomon.bookie.cookie import check_cookie
+from gnomon.bookie.entry_store import DATABASES as BOOKIE_DATABASES
+from gnomon.bookie.entry_store import EntryStore
+from gnomon.bookie.ids import BookieId
+from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
+from gnomon.metadata.embedded import EmbeddedMetadata
+from gnomon.runtime.settings import Settings
+from gnomon.runtime.world import DiskFailed, Environment, World
+
+FORMAT = 1
+FORMAT_FILE = "FORMAT"
+BOOKIE_FOLDER = "bookie"
+METADATA_FOLDER = "metadata"
+BOOKIE_NAME = BookieId("bookie-1")
+
+
+class NewerFormat(Exception):
+    """The data directory was written by a gnomon that this one cannot follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What a data directory holds, open; `bookies` are those that ledgers are opened with."""
+
+    metadata: EmbeddedMetadata
+    store: EntryStore
+    bookies: dict[BookieId, LocalBookie]
+    environments: dict[str, Environment]
+    """By folder: BOOKIE_FOLDER and METADATA_FOLDER."""
+
+
+def check_format(world: World, directory: Path) -> None:
+    """Marks a new data directory, or accepts one that this gnomon can read.
+
+    Raises:
+        NewerFormat: it was written by a newer gnomon, or holds something else.
+    """
+    path = directory / FORMAT_FILE
+    found = world.disk.read_file(path)
+    if found is None:
+        world.disk.write_file(path, f"{FORMAT}\n".encode())
+        return
+    text = found.decode(errors="replace").strip()
+    if text != str(FORMAT):
+        raise NewerFormat(
+            f"data directory {directory} has format {text!r}, this gnomon reads {FORMAT}: "
+            "upgrade gnomon or choose another --data-dir"
+        )
+
+
+@asynccontextmanager
+async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]:
+    """Takes the data directory for this process and opens its stores, for as long as the block lasts.
+
+    Raises:
+        DirectoryTaken, NewerFormat, DiskFull: they could not be opened.
+        ForeignDisk: the folders of the directory do not belong together.
+        DiskFailed: the device failed, also later on (in an ExceptionGroup).
+    """
+    with world.disk.lock(settings.data_dir):
+        check_format(world, settings.data_dir)
+        map_bytes = {BOOKIE_FOLDER: settings.bookie.map_bytes, METADATA_FOLDER: settings.metadata.map_bytes}
+        environments: dict[str, Environment] = {}
+        try:
+            for folder, databases in ((BOOKIE_FOLDER, BOOKIE_DATABASES), (METADATA_FOLDER, METADATA_DATABASES)):
+                environments[folder] = world.disk.open_environment(
+                    settings.data_dir / folder,
+                    databases=databases,
+                    map_bytes=map_bytes[folder],
+                    durability=settings.bookie.durability,
+                )
+            async with trio.open_nursery() as nursery:
+                yield await _opened(world, settings, environments, nursery)
+                nursery.cancel_scope.cancel()
+        finally:
+            for environment in environments.values():
+                environment.close()
+
+
+async def _opened(
+    world: World, settings: Settings, environments: dict[str, Environment], nursery: trio.Nursery
+) -> Stores:
+    entries = environments[BOOKIE_FOLDER]
+    metadata = await EmbeddedMetadata.open(
+        world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
+    )
+    nursery.start_soon(metadata.run)
+    store = EntryStore(
+        entries,
+        world.clock,
+        may_have_lost=await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")),
+        on_failed=lambda error: nursery.start_soon(_stop_with, error),
+    )
+    return Stores(metadata, store, {BOOKIE_NAME: LocalBookie(store)}, environments)
+
+
+async def _stop_with(error: DiskFailed) -> None:
+    raise error
