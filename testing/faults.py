@@ -160,7 +160,7 @@ class Storm:
             if self._raging and not machine.running:
                 machine.start()
                 if machine.process is not None:
-                    machine.process.may_stop = machine.disk.conditions.full
+                    machine.process.may_stop = machine.disk.conditions.full or machine.disk.conditions.fail_next
 
     def _later(self, seconds: float, undo: Callable[[], None]) -> None:
         self._simulation.timers.call_at(self._simulation.clock.monotonic() + seconds, undo)
@@ -188,7 +188,7 @@ class Storm:
 
     def _slow_disk(self, machine: Machine) -> None:
         conditions = machine.disk.conditions
-        conditions.slowness = self.random.choice([10.0, 100.0, 1000.0])
+        conditions.slowness = self.random.choice([0.05, 0.5, 3.0]) / conditions.sync_seconds_mean
 
         def undo() -> None:
             conditions.slowness = 1.0

@@ -1,0 +1,37 @@
+"""The harness judged by a broker whose bugs are known: it passes the correct one and finds each planted bug."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from toy_broker import Bug, toy_scenario
+
+from gnomon.testing.faults import Fault
+from gnomon.testing.simulation import simulate
+from gnomon.testing.sweep import seeds_to_find, sweep
+
+
+def test_a_correct_broker_passes_a_sweep_in_which_every_fault_was_injected() -> None:
+    result = sweep(toy_scenario(), range(20))
+    assert result.seeds == 20
+    assert result.virtual_seconds > 20 * 20
+    result.coverage.assert_all_counted(fault.counter for fault in Fault)
+    result.coverage.assert_all_counted(["log/store failed"])
+    assert result.faults > 500
+
+
+@pytest.mark.parametrize("bug", [bug for bug in Bug if bug is not Bug.READ_BEFORE_SYNC], ids=lambda bug: bug.value)
+def test_a_planted_bug_is_found_within_twenty_seeds(bug: Bug) -> None:
+    assert seeds_to_find(toy_scenario(bug), range(20)) is not None
+
+
+def test_reads_before_the_sync_are_found_where_power_is_lost_on_a_slow_disk() -> None:
+    """The producers' retries mend most of what was lost, so it takes a narrow mix (swarm testing) and more seeds."""
+    narrow = replace(toy_scenario(Bug.READ_BEFORE_SYNC), kinds=[Fault.POWER_LOSS, Fault.SLOW_DISK], producers=4)
+    assert seeds_to_find(narrow, range(20, 60)) is not None
+
+
+def test_the_same_seed_of_a_storm_is_the_same_history() -> None:
+    scenario = replace(toy_scenario(), storm_seconds=5.0)
+    assert simulate(3, scenario).digest == simulate(3, scenario).digest
