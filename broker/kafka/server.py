@@ -102,7 +102,7 @@ class KafkaServer:
         none, so that a timer sees to it.
         """
         if not self._unflushed:
-            self._broker.timers.call_at(self._now(), self.flush)
+            self._broker.timers.call_at(self._broker.world.clock.monotonic(), self.flush)
         self._unflushed[connection] = None
 
     def flush(self) -> None:
