@@ -35,6 +35,7 @@ class Serving:
     kafka_host: str
     kafka_port: int
     broker: Broker
+    server: KafkaServer
     store: EntryStore
     metrics: Metrics
 
@@ -107,7 +108,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         store.on_group = turn_ended
         listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
         broker.advertised = (settings.broker.advertised_host, listener.port)
-        yield Serving(listener.host, listener.port, broker, store, metrics)
+        yield Serving(listener.host, listener.port, broker, server, store, metrics)
         listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
             await server.drain()
