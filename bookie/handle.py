@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -244,11 +244,15 @@ class Ledger:
     def view(self) -> AbstractContextManager[LocalView | None]:
         """Zero-copy reading for a `with` block that does not await; gives None where no copy is in this process."""
         for name in self.record.fragments[-1].bookies:
-            bookie = self._bookies.get(name)
-            view = None if bookie is None else bookie.view()
+            view = self.store_view(name)
             if view is not None:
                 return LocalView(self, view)
         return nullcontext(None)
+
+    def store_view(self, name: BookieId) -> StoreView | None:
+        """A new read transaction on the store of a bookie; None where that is not in this process."""
+        bookie = self._bookies.get(name)
+        return None if bookie is None else bookie.view()
 
     async def read(self, first: EntryId, last: EntryId) -> list[bytes]:
         """Copies of the payloads from `first` to `last` inclusive.
@@ -489,6 +493,26 @@ class Ledger:
         with suppress(LedgerFenced, LedgerFailed):
             await self.drained()
         self._wake_waiters()
+
+
+class LocalViews(ExitStack):
+    """One read transaction for views of many ledgers: LMDB has room for some hundred readers at a time, not more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stores: dict[BookieId, StoreView] = {}
+
+    def of(self, ledger: Ledger) -> LocalView | None:
+        """A view that is valid until this block ends; None where no copy of the ledger is in this process."""
+        for name in ledger.record.fragments[-1].bookies:
+            store = self._stores.get(name)
+            if store is None:
+                view = ledger.store_view(name)
+                if view is None:
+                    continue
+                store = self._stores[name] = self.enter_context(view)
+            return LocalView(ledger, store)
+        return None
 
 
 class LocalView:

@@ -32,7 +32,7 @@ from gnomon.bookie.errors import (
     NotEnoughBookies,
     UnauthorizedAccess,
 )
-from gnomon.bookie.handle import Ledger, LocalView
+from gnomon.bookie.handle import Ledger, LocalView, LocalViews
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.record import (
     LEDGERS,
@@ -57,6 +57,7 @@ __all__ = [
     "Ledger",
     "LedgerId",
     "LocalView",
+    "LocalViews",
     "OpenMode",
     "Quorum",
     "Session",

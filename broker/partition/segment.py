@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gnomon.bookie.ledger import EntryId, Ledger, LocalView
+from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, unpack_header
 
 POSITIONS_MAX = 4096
@@ -47,6 +47,12 @@ class Segment:
         """Zero-copy reading for a `with` block that does not await."""
         view = self.ledger.view()
         assert isinstance(view, LocalView), f"no bookie of ledger {self.ledger.name!r} is in this process"
+        return view
+
+    def view_among(self, views: LocalViews) -> LocalView:
+        """The same, one of many that are valid as long as `views`."""
+        view = views.of(self.ledger)
+        assert view is not None, f"no bookie of ledger {self.ledger.name!r} is in this process"
         return view
 
     def entry_of(self, view: LocalView, offset: Offset) -> EntryId:
