@@ -84,6 +84,8 @@ class Broker:
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self.flush_replies: Callable[[], None] = lambda: None
+        """Of the front end: sends the replies that were made with `flush=False`."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
@@ -226,7 +228,12 @@ class Broker:
                 topic.create_revision,
             )
             partition = Partition(
-                chain, self.settings_of(topic), self.world.clock, self._nursery, self._partition_advanced
+                chain,
+                self.settings_of(topic),
+                self.world.clock,
+                self._nursery,
+                self._partition_advanced,
+                self.turn_ended,
             )
             self._partitions[topic.id, index] = partition
         return partition
@@ -336,10 +343,14 @@ class Broker:
         self._advanced[partition] = None
 
     def turn_ended(self) -> None:
-        """A group of commits was reported whole: whoever waits at the end of a log that moved is told, once."""
+        """A group of commits was reported whole, or a partition opened or failed: what that made ready leaves now.
+
+        Whoever waits at the end of a log that moved is told, once; then the replies leave, many to a system call.
+        """
         while self._advanced:
             partition, _ = self._advanced.popitem()
             partition.wake_waiters()
+        self.flush_replies()
 
     async def _keep_retention(self) -> None:
         while True:

@@ -5,6 +5,7 @@ A value that is accepted does what Kafka says it does; one that could not be hon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -38,6 +39,7 @@ class InvalidConfig(ValueError):
     """The text names the key, the value and the reason."""
 
 
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
@@ -78,10 +80,9 @@ class ConfigKey:
                 return "must be a number"
             return None
         if (bits := _BITS.get(self.type)) is not None:
-            try:
-                number = int(text)
-            except ValueError:
+            if not _WHOLE_NUMBER.fullmatch(text):
                 return "must be a whole number"
+            number = int(text)
             return None if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else f"does not fit into {bits} bits"
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gnomon.wire.kafka.errors import ErrorCode
 
-
 TEXT_CHARACTERS_MAX = 1000
 """A text may quote what a client sent; Kafka's older versions have room for 32,767 bytes."""
 

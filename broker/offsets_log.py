@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import trio
 
+from gnomon.bookie.ledger import LocalViews
 from gnomon.bookie.record import LEDGERS, ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.offsets_log import AppendDone
@@ -41,7 +41,7 @@ class PartitionOffsetsLog:
             raise KafkaError(self._partition.failure or ErrorCode.NOT_COORDINATOR, "the partition could not be opened")
         position, end = log.start_offset, log.high_watermark
         while position < end:
-            with ExitStack() as views:
+            with LocalViews() as views:
                 chunks, _, code = self._partition.read(position, READ_BYTES, True, views)
                 batches = [bytes(chunk) for chunk in chunks]
             if code != ErrorCode.NONE or not batches:

@@ -100,12 +100,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         )
         await broker.start(nursery)
         server = KafkaServer(broker, nursery)
-
-        def turn_ended() -> None:
-            broker.turn_ended()
-            server.flush()
-
-        store.on_group = turn_ended
+        store.on_group = broker.turn_ended
         listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
         broker.advertised = (settings.broker.advertised_host, listener.port)
         yield Serving(listener.host, listener.port, broker, server, store, metrics)

@@ -11,7 +11,7 @@ from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
-from gnomon.broker.topics import InvalidTopicName, Topic, check_topic_name, topic_key
+from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, topic_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Put, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -53,10 +53,10 @@ class TopicAdmin:
         folded = name.replace(".", "_")
         if "_" not in folded:
             return
-        for topic in self._broker.image:
-            if topic.name.replace(".", "_") == folded:
+        for other in (*INTERNAL_TOPICS, *(topic.name for topic in self._broker.image)):
+            if other.replace(".", "_") == folded and other != name:
                 raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {topic.name}"
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                 )
 
     async def create(self, topic: Topic) -> Topic:

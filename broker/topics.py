@@ -51,6 +51,15 @@ def check_topic_name(name: str) -> None:
             raise InvalidTopicName(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may be called so."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
 def topic_key(name: str) -> str:
     """The metadata key of a topic."""
     return TOPICS_PREFIX + (name if "/" in name else f"{DEFAULT_NAMESPACE}/{name}")

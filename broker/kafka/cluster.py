@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -73,8 +74,13 @@ class ClusterHandlers:
         keys = message.coordinator_keys if request.version >= 4 else [message.key]
         host, port = self._broker.advertised
         if message.key_type == GROUP_KEY_TYPE:
-            await self._broker.offsets_topic()
-            found = [Coordinator(key=key, node_id=self._broker.node_id, host=host, port=port) for key in keys]
+            try:
+                await self._broker.offsets_topic()
+            except KafkaError as error:
+                code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
+                found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
+            else:
+                found = [Coordinator(key=key, node_id=self._broker.node_id, host=host, port=port) for key in keys]
         else:
             text = "transactions and share groups are not built yet: only groups (key type 0) have a coordinator"
             found = [

@@ -103,7 +103,7 @@ class ConfigHandlers:
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no configs here.")
         for name, found in values.items():
-            if asked is None or name in asked:
+            if not asked or name in asked:
                 yield _described(table[name], found, message)
 
     def _broker_values(self, name: str) -> dict[str, list[ConfigValue]]:
@@ -197,7 +197,7 @@ class ConfigHandlers:
         except KafkaError as error:
             return error.code, error.text
         except InvalidConfig as error:
-            return ErrorCode.INVALID_CONFIG, str(error)
+            return ErrorCode.INVALID_CONFIG, KafkaError(ErrorCode.INVALID_CONFIG, str(error)).text
         return ErrorCode.NONE, None
 
     async def _alter_topic(

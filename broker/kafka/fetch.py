@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from gnomon.bookie.ledger import LocalViews
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.fetch_sessions import FetchSession, FetchSessions, Followed, TopicRef
@@ -105,12 +105,13 @@ class Poll:
         """Answers when there is enough or nothing more to wait for."""
         if not final and not self._something():
             return False
-        with ExitStack() as views:
+        with LocalViews() as views:
             results: list[tuple[Followed, FetchedPartition]] = []
             total, failed = 0, False
             for item, partition, error in self._wanted:
                 fetched, size = self._read(item, partition, error, views, self._bytes_max - total, total == 0)
-                failed |= fetched.error_code != 0
+                opening = partition is not None and partition.log is None and partition.failure is None
+                failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
             if not final and not failed and total < self._request.min_bytes:
@@ -135,7 +136,7 @@ class Poll:
         item: Followed,
         partition: Partition | None,
         error: ErrorCode,
-        views: ExitStack,
+        views: LocalViews,
         bytes_left: int,
         first: bool,
     ) -> tuple[FetchedPartition, int]:
@@ -144,7 +145,8 @@ class Poll:
             return FetchedPartition(spec.partition, error, -1, -1, -1), 0
         log = partition.open_log()
         if log is None:
-            code = partition.failure or ErrorCode.NONE
+            # Still opening when the poll had to end: nothing is known of it, so the client shall ask again.
+            code = partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
             return FetchedPartition(spec.partition, code, -1, -1, -1), 0
         code = partition.check_epoch(spec.current_leader_epoch)
         if code == ErrorCode.NONE and not log.start_offset <= spec.fetch_offset <= log.next_offset:

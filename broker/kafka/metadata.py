@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.topics import Topic
+from gnomon.broker.topics import Topic, is_topic_name
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -67,7 +67,8 @@ class MetadataHandler:
             try:
                 topic = await self._broker.auto_create(name, create)
             except KafkaError as error:
-                return MetadataResponseTopic(error_code=error.code, name=name)
+                code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+                return MetadataResponseTopic(error_code=code, name=name)
         return self._describe(topic, request.version)
 
     def _describe(self, topic: Topic, version: int) -> MetadataResponseTopic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
@@ -82,6 +83,8 @@ class PositionHandlers:
             timestamp, offset, epoch = _place(partition, log, item.timestamp)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+        except LedgerError:
+            return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         return ListOffsetsPartitionResponse(
             partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
@@ -101,9 +104,11 @@ class PositionHandlers:
             code = partition.check_epoch(item.current_leader_epoch)
             if code != ErrorCode.NONE:
                 raise KafkaError(code, "another leader epoch")
+            epoch, offset = partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
         except KafkaError as error:
             return EpochEndOffset(error_code=error.code, partition=item.partition)
-        epoch, offset = partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
+        except LedgerError:
+            return EpochEndOffset(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition=item.partition)
         return EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=offset)
 
     async def delete_records(self, request: Request) -> DeleteRecordsResponse:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from gnomon.bookie.errors import LedgerError
+from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.configs import ConfigHandlers
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMemory
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 DRAIN_POLL_SECONDS = 0.01
+DECODED_BYTES_MAX = 8 << 20
+"""Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
 
 
 class KafkaServer:
@@ -119,6 +123,11 @@ class KafkaServer:
         api = self._apis.get(key)
         if api is None:
             raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
+        if len(frame) > DECODED_BYTES_MAX and key != ApiKey.PRODUCE:
+            raise MalformedFrame(
+                f"{ApiKey(key).name} request of {len(frame)} bytes: at most {DECODED_BYTES_MAX} are taken, "
+                "more only of Produce; ask for fewer things at a time"
+            )
         if not api.min_version <= version <= api.max_version:
             self._refuse_version(exchange, frame, header)
         elif key == ApiKey.PRODUCE:
@@ -153,6 +162,6 @@ class KafkaServer:
     async def _finish(self, request: Request, response: Awaitable[Message]) -> None:
         try:
             request.reply(await response)
-        except (MetadataError, WorldError) as error:
+        except (KafkaError, LedgerError, MetadataError, WorldError) as error:
             # Unknown is not failed: no answer says so, and the client asks again.
             request.exchange.connection.refuse(f"the request could not be finished: {error}")

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import NamedTuple, Protocol
 
 import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import LocalViews
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
@@ -79,6 +79,7 @@ class Partition:
         clock: Clock,
         nursery: trio.Nursery,
         advanced: Callable[[Partition], None],
+        turn_ended: Callable[[], None],
     ) -> None:
         self.log: PartitionLog | None = None
         """What can be read; None until opened."""
@@ -90,6 +91,7 @@ class Partition:
         self._clock = clock
         self._nursery = nursery
         self._advanced = advanced
+        self._turn_ended = turn_ended
         self._writable = False
         self._busy = False
         self._deleted = False
@@ -138,7 +140,7 @@ class Partition:
         self._busy = False
         self._opened.set()
         self._release_stalled()
-        self.wake_waiters()
+        self._changed()
 
     def _opening_failed(self, error: Exception) -> None:
         self._busy = False
@@ -150,7 +152,7 @@ class Partition:
         stalled, self._stalled = self._stalled, deque()
         for _, appender, slot in stalled:
             appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
-        self.wake_waiters()
+        self._changed()
 
     def configure(self, settings: LogSettings) -> None:
         """The topic's configs have changed."""
@@ -168,7 +170,7 @@ class Partition:
         stalled, self._stalled = self._stalled, deque()
         for _, appender, slot in stalled:
             appender.appended(slot, _DELETED)
-        self.wake_waiters()
+        self._changed()
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -240,6 +242,7 @@ class Partition:
             self.segments[-1].ledger.append(payload, self._stored)
         except LedgerError as error:
             self._writing_failed(error)
+            self._changed()
 
     def _stored(self, entry: int, error: LedgerError | None) -> None:
         """The oldest entry on its way is durable, or lost with all after it."""
@@ -287,7 +290,7 @@ class Partition:
         async with self._maintenance:
             await self._roll()
         self._release_stalled()
-        self.wake_waiters()
+        self._changed()
 
     async def _roll(self) -> None:
         """Ends the segment and begins the next one; `_busy` is set by the caller, so that appends wait."""
@@ -317,6 +320,7 @@ class Partition:
                 self._busy = True
                 await self._roll()
                 self._release_stalled()
+                self._changed()
             await self._drop(log.segments_to_drop(self._sizes(), now_ms))
 
     def _sizes(self) -> list[tuple[int, int]]:
@@ -377,13 +381,13 @@ class Partition:
         return low
 
     def read(
-        self, offset: Offset, bytes_max: int, at_least_one: bool, views: ExitStack
+        self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
     ) -> tuple[list[memoryview], int, ErrorCode]:
         """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`."""
         log = self.log
         assert log is not None
         segment = self.segments[self.segment_of(offset)]
-        view = views.enter_context(segment.view())
+        view = segment.view_among(views)
         try:
             chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
         except LedgerError:
@@ -398,6 +402,11 @@ class Partition:
     def stop_waiting(self, waiter: Waiter) -> None:
         """Undoes `wait`."""
         self._waiters.pop(waiter, None)
+
+    def _changed(self) -> None:
+        """Outside a turn of commits: readers are told, and what was answered leaves."""
+        self._advanced(self)
+        self._turn_ended()
 
     def wake_waiters(self) -> None:
         """Tells everybody who waits that something has changed."""
@@ -421,9 +430,7 @@ class Partition:
         best = -1
         for segment in self.segments:
             with segment.view() as view:
-                last = segment.ledger.last_add_confirmed
-                if last >= segment.ledger.start_entry:
-                    best = max(best, segment.header(view, last).max_timestamp)
+                best = max(best, segment.largest_timestamp(view, log.start_offset))
         return None if best < 0 else self.offset_for_timestamp(best)
 
     def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
@@ -442,9 +449,14 @@ class Partition:
         return None
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it."""
+        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
+
+        An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
+        """
         log = self.log
         assert log is not None
+        if not 0 <= epoch <= log.epoch:
+            return LeaderEpoch(-1), NO_OFFSET
         if epoch == log.epoch:
             return epoch, log.high_watermark
         for segment in reversed(self.segments):
@@ -452,7 +464,7 @@ class Partition:
                 found = segment.end_of_epoch(view, epoch)
             if found is not None:
                 return found[0], Offset(min(found[1], log.high_watermark))
-        return LeaderEpoch(-1), NO_OFFSET
+        return epoch, log.start_offset
 
 
 def _find_in_batch(batch: memoryview, timestamp: int) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.wire.kafka.batch import parse_batch
 
 POSITIONS_MAX = 4096
 """Reading positions remembered per segment; a search costs some twenty look-ups."""
@@ -118,8 +119,27 @@ class Segment:
         header = self.header(view, EntryId(entry - 1))
         return header.leader_epoch, header.next_offset
 
+    def largest_timestamp(self, view: LocalView, start_offset: Offset) -> int:
+        """The largest record timestamp of the batches that reach `start_offset`, -1 where there are none.
+
+        The last header has that of the whole segment; where a part of it was given up, each batch is asked.
+        """
+        last = self.ledger.last_add_confirmed
+        entry = self.first_entry(view, lambda header: header.next_offset > start_offset)
+        if entry > last:
+            return -1
+        if start_offset <= self.base_offset:
+            return self.header(view, last).max_timestamp
+        payloads = (view.payload(EntryId(number)) for number in range(entry, last + 1))
+        batches = (parse_batch(payload[HEADER_BYTES:]) for payload in payloads if _is_batch(payload))
+        return max((batch.max_timestamp for batch in batches), default=-1)
+
     def _remember(self, offset: int, entry: EntryId) -> None:
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             del positions[next(iter(positions))]
         positions[offset] = entry
+
+
+def _is_batch(payload: memoryview) -> bool:
+    return unpack_header(payload).kind == EntryKind.BATCH
