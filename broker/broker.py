@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgpack
 import trio
 
+from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import Bookies
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.config_key import ConfigSource
@@ -22,14 +23,14 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.offsets_log import BrokerOffsetsLogs
-from gnomon.broker.partition.chain import Chain, ledgers_prefix
-from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments
+from gnomon.broker.partition.log import LogSettings, segments_to_drop
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
 from gnomon.broker.topics import OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
-from gnomon.metadata.client import Compacted, Compare, Metadata, Put, Revision
+from gnomon.metadata.client import Compacted, Compare, Metadata, MetadataError, Put, Revision
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.timers import Timers
@@ -138,6 +139,8 @@ class Broker:
         self.image = image
         for topic in ended.values():
             self._end_topic(topic)
+        for topic in image:
+            self._configure(topic)
         self._moved()
 
     async def _follow(self) -> None:
@@ -358,9 +361,30 @@ class Broker:
             await self.enforce_retention()
 
     async def enforce_retention(self) -> None:
-        """Rolls and drops what the topics' settings say, partition by partition."""
-        for partition in self.partitions_open():
+        """Rolls and drops what the topics' settings say, partition by partition.
+
+        A partition that nobody has used since the start is opened only where sealed segments of it are due; the one
+        that it was writing then stays until it is used.
+        """
+        partitions = self.partitions_open()
+        try:
+            partitions += await self._unused_with_old_segments()
+        except MetadataError as error:
+            self.log.error("retention_failed", reason=str(error))
+        for partition in partitions:
             try:
+                await partition.opened()
                 await partition.enforce_retention()
-            except WorldError as error:
+            except (LedgerError, MetadataError, WorldError) as error:
                 self.log.error("retention_failed", reason=str(error))
+
+    async def _unused_with_old_segments(self) -> list[Partition]:
+        now_ms = self.world.clock.wall_ms()
+        due = []
+        for topic_id, index, sealed in await sealed_segments(self.metadata):
+            topic = self.image.get_by_id(topic_id)
+            if topic is None or (topic_id, index) in self._partitions:
+                continue
+            if segments_to_drop(self.settings_of(topic), sealed, 0, now_ms):
+                due.append(self._partition(topic, index))
+        return due

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import groupby
 
 from gnomon.bookie.ledger import (
     Bookies,
@@ -20,7 +21,7 @@ from gnomon.bookie.ledger import (
     create_ledger,
     delete_ledgers,
 )
-from gnomon.bookie.record import ledger_key
+from gnomon.bookie.record import decode_record, ledger_key
 from gnomon.broker.partition.entry import HEADER_BYTES, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
@@ -32,12 +33,13 @@ START_OFFSET = "start_offset"
 NEXT_OFFSET = "next_offset"
 MAX_TIMESTAMP = "max_timestamp"
 
+PARTITIONS = "topics/"
 OFFSET_DIGITS = 20
 
 
 def ledgers_prefix(topic_id: uuid.UUID, partition: int | None = None) -> str:
     """Where the names of a topic's (or of one partition's) ledgers begin."""
-    return f"topics/{topic_id.hex}/" if partition is None else f"topics/{topic_id.hex}/{partition}/"
+    return f"{PARTITIONS}{topic_id.hex}/" if partition is None else f"{PARTITIONS}{topic_id.hex}/{partition}/"
 
 
 class Chain:
@@ -144,6 +146,19 @@ class Chain:
         """Gives up the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""
         properties = {**segment.ledger.properties, START_OFFSET: start_offset}
         await segment.ledger.shrink(end_entry, properties=properties)
+
+
+async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
+    """Every partition that has sealed segments: topic, number, and (bytes, largest timestamp) of each; one read."""
+    found = await metadata.range(ledger_key(PARTITIONS))
+    partitions = []
+    for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
+        *sealed, _ = items
+        if sealed:
+            records = [decode_record(item.value) for item in sealed]
+            sizes = [(record.length_bytes, record.properties[MAX_TIMESTAMP]) for record in records]
+            partitions.append((uuid.UUID(topic), int(partition), sizes))
+    return partitions
 
 
 def _base_offset(ledger: Ledger) -> Offset:

@@ -175,8 +175,7 @@ class PartitionLog:
 
     def expired(self, max_timestamp: int, now_ms: int) -> bool:
         """Whether a segment whose youngest record has this timestamp is too old to keep (`retention.ms`)."""
-        limit_ms = self.settings.retention_ms
-        return limit_ms >= 0 and max_timestamp != NO_TIMESTAMP and now_ms - max_timestamp > limit_ms
+        return _expired(self.settings, max_timestamp, now_ms)
 
     def segments_to_drop(self, sealed: Sequence[tuple[int, int]], now_ms: int) -> int:
         """How many of the oldest segments go by `retention.ms` and `retention.bytes`.
@@ -184,15 +183,7 @@ class PartitionLog:
         Args:
             sealed: (bytes, largest timestamp) of each sealed segment, the oldest first.
         """
-        excess = sum(size for size, _ in sealed) + self.segment_bytes - self.settings.retention_bytes
-        limited = self.settings.retention_bytes >= 0
-        count = 0
-        for size, max_timestamp in sealed:
-            if not self.expired(max_timestamp, now_ms) and not (limited and excess >= size):
-                break
-            excess -= size
-            count += 1
-        return count
+        return segments_to_drop(self.settings, sealed, self.segment_bytes, now_ms)
 
     def durable(self, next_offset: Offset) -> None:
         """An entry that ends at `next_offset` is durable, and all before it."""
@@ -239,6 +230,24 @@ class PartitionLog:
                 f"timestamp {batch.base_timestamp} is more than {self.settings.timestamp_before_ms_max} ms behind the "
                 f"broker's clock ({now_ms}): see message.timestamp.before.max.ms",
             )
+
+
+def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], active_bytes: int, now_ms: int) -> int:
+    """See `PartitionLog.segments_to_drop`; `active_bytes` is the size of the segment being written."""
+    excess = sum(size for size, _ in sealed) + active_bytes - settings.retention_bytes
+    limited = settings.retention_bytes >= 0
+    count = 0
+    for size, max_timestamp in sealed:
+        if not _expired(settings, max_timestamp, now_ms) and not (limited and excess >= size):
+            break
+        excess -= size
+        count += 1
+    return count
+
+
+def _expired(settings: LogSettings, max_timestamp: int, now_ms: int) -> bool:
+    limit_ms = settings.retention_ms
+    return limit_ms >= 0 and max_timestamp != NO_TIMESTAMP and now_ms - max_timestamp > limit_ms
 
 
 def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:
