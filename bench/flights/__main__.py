@@ -51,7 +51,8 @@ def main(keep: bool) -> None:
         stays, keeps_data = keep, keep or report.exit_code != 0
         shown = Console()
         report.show(shown)
-        shown.print(next_steps(program(), server.bootstrap if stays else ""), soft_wrap=True)
+        if report.exit_code == 0:
+            shown.print(next_steps(program(), server.bootstrap if stays else ""), soft_wrap=True)
         if stays:
             shown.print(f"\nThe broker goes on as process {server.pid}: `kill {server.pid}` ends it.", highlight=False)
         if keeps_data:
