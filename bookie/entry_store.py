@@ -62,9 +62,10 @@ class _LedgerState:
 class _Group:
     """Adds and promises that went into one commit together."""
 
-    __slots__ = ("adds", "promises")
+    __slots__ = ("adds", "promises", "taken")
 
     def __init__(self) -> None:
+        self.taken = False
         self.adds: list[tuple[tuple[bytes, bytes], EntryId, Added]] = []
         self.promises: list[tuple[LedgerId, Session]] = []
 
@@ -153,11 +154,8 @@ class EntryStore:
         )
 
     def _write(self, group: _Group, transaction: Any) -> None:
-        # Lowered before the queue is emptied: whoever appends later sees it and submits another operation.
-        self._group_submitted = False
-        queue, adds = self._queue, group.adds
-        while queue:
-            adds.append(queue.popleft())
+        self._take(group)
+        adds = group.adds
         group.promises = self._promises.copy()
         for ledger, session in group.promises:
             removal.save_promise(transaction, self._states, ledger, session)
@@ -167,6 +165,14 @@ class EntryStore:
         elif adds:
             key, value = adds[0][0]
             transaction.put(key, value, db=self._entries)
+
+    def _take(self, group: _Group) -> None:
+        group.taken = True
+        # Lowered before the queue is emptied: whoever appends later sees it and submits another operation.
+        self._group_submitted = False
+        queue, adds = self._queue, group.adds
+        while queue:
+            adds.append(queue.popleft())
 
     def _written(self, group: _Group, error: WorldError | None) -> None:
         if error is None:
@@ -179,6 +185,8 @@ class EntryStore:
                 done(entry, None)
             self._tell_group()
             return
+        if not group.taken:
+            self._take(group)  # the transaction could not even begin: what waited for it is refused with it
         self._failed(error)
         for _, entry, done in group.adds:
             done(entry, error)
