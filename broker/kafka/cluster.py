@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 BROKERS_ENDPOINT_TYPE = 1
 
 
@@ -83,10 +84,10 @@ class ClusterHandlers:
                 found = [Coordinator(key=key, node_id=self._broker.node_id, host=host, port=port) for key in keys]
         else:
             text = "transactions and share groups are not built yet: only groups (key type 0) have a coordinator"
-            found = [
-                Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
-                for key in keys
-            ]
+            # Clients give up on the first; librdkafka would ask again until its time-out after any other.
+            transactions = message.key_type == TRANSACTION_KEY_TYPE
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transactions else ErrorCode.INVALID_REQUEST
+            found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
         if request.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         only = found[0]
