@@ -4,51 +4,49 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 
+import click
 import trio
 
 from gnomon.broker.admin.http import Check, admin_app
 from gnomon.broker.standalone import Serving, run_standalone
-from gnomon.broker.stores import NewerFormat
+from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.options import pairs
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import configure_logs
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import open_trio_world
-from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFailed, DiskFull
 
-STARTING_ERRORS = (AddressTaken, DirectoryTaken, NewerFormat, DiskFull)
-
-
-class NotStarted(Exception):
-    """The broker could not start; the text says why and what to do."""
+WILDCARDS = ("0.0.0.0", "::")
 
 
-class DeviceFailed(Exception):
-    """The broker stopped itself because a write failed."""
+@click.command()
+@data_dir_option
+@click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--admin-port", type=int, help="Port for health, metrics and administration; 0 picks a free one.")
+@click.option("--durability", type=click.Choice(["synced", "none"]), help="`none` may lose records in a power cut.")
+@config_option
+@click.option("--set", "given", metavar="NAME=VALUE", multiple=True, help="Any setting by its name; may be repeated.")
+def standalone(
+    data_dir: str | None,
+    kafka_port: int | None,
+    admin_port: int | None,
+    durability: str | None,
+    config_file: Path | None,
+    given: tuple[str, ...],
+) -> None:
+    """Run metadata service, bookie and broker in one process.
 
-
-def serve(settings: Settings) -> None:
-    """Runs a standalone broker; returns when it was asked to stop and has answered what was in flight.
-
-    Raises:
-        NotStarted, DeviceFailed: see there.
+    Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: what was asked is answered first.
     """
-    try:
-        trio.run(_serve, settings)
-    except BaseExceptionGroup as group:
-        if (found := _first(group, STARTING_ERRORS)) is not None:
-            raise NotStarted(str(found)) from None
-        if (found := _first(group, (DiskFailed,))) is not None:
-            raise DeviceFailed(f"{found}: stopped, nothing is acknowledged any more") from None
-        raise
-
-
-def _first(group: BaseExceptionGroup[BaseException], kinds: tuple[type[Exception], ...]) -> Exception | None:
-    for error in group.exceptions:
-        found = _first(error, kinds) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, kinds):
-            return found
-    return None
+    named = {
+        "data_dir": data_dir,
+        "broker.kafka_port": kafka_port,
+        "broker.admin_port": admin_port,
+        "bookie.durability": durability,
+    }
+    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
 
 
 async def _serve(settings: Settings) -> None:
@@ -63,11 +61,10 @@ async def _serve(settings: Settings) -> None:
         def ready(serving: Serving) -> None:
             app = lambda: admin_app(serving.metrics, lambda: checks(serving))  # noqa: E731 - built on first use
             nursery.start_soon(admin.serve, app, stop.wait)
-            kafka = f"{serving.kafka_host}:{serving.kafka_port}"
-            print(
-                f"ready kafka={kafka} admin={admin.host}:{admin.port} data={settings.data_dir}",
-                flush=True,
-            )
+            kafka = _address(serving.kafka_host, serving.kafka_port)
+            print(f"ready kafka={kafka} admin={_address(admin.host, admin.port)} data={settings.data_dir}", flush=True)
+            if settings.broker.advertised_host in WILDCARDS:
+                log.warning("advertised_host", problem=_unreachable(settings.broker.advertised_host))
 
         try:
             await nursery.start(_stop_on_signal, stop)
@@ -75,6 +72,17 @@ async def _serve(settings: Settings) -> None:
         finally:
             admin.close()
             nursery.cancel_scope.cancel()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _unreachable(host: str) -> str:
+    return (
+        f"clients are told to come back to {host}, which from another machine is not this one: set"
+        " broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they know it by"
+    )
 
 
 async def _stop_on_signal(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

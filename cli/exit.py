@@ -1,0 +1,111 @@
+"""Exit codes, and the one table that says which error ends a command with which.
+
+1. A command that did all it was asked ends with 0; one that did part of it does not.
+2. An error that an operator can act on is one line: what happened, why, what to do. Anything else is a bug and keeps
+   its traceback.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from gnomon.bookie import errors as ledgers
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.settings import SettingsError
+from gnomon.runtime.world import DirectoryTaken, Unreachable, WorldError
+from gnomon.wire.kafka.errors import ErrorCode
+
+
+class Exit(IntEnum):
+    """What a command's exit code means."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    DENIED = 4
+    CONFLICT = 5
+    """Missing, or there already, or in use."""
+
+
+class Failure(Exception):
+    """Ends the command with `code`; the text is one line."""
+
+    def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
+        super().__init__(" ".join(text.split()))
+        self.code = code
+
+
+ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
+    (DirectoryTaken, Exit.CONFLICT),
+    (Unreachable, Exit.UNREACHABLE),
+    (WorldError, Exit.FAILED),
+    (SettingsError, Exit.USAGE),
+    (ledgers.UnauthorizedAccess, Exit.DENIED),
+    (ledgers.NoSuchLedger, Exit.CONFLICT),
+    (ledgers.LedgerExists, Exit.CONFLICT),
+    (ledgers.LedgerSealed, Exit.CONFLICT),
+    (ledgers.LedgerFenced, Exit.CONFLICT),
+    (ledgers.NoSuchEntry, Exit.CONFLICT),
+    (ledgers.EntryShrunk, Exit.CONFLICT),
+    (ledgers.EntryNotConfirmed, Exit.CONFLICT),
+    (ledgers.LedgerError, Exit.FAILED),
+    (MetadataError, Exit.FAILED),
+    (PermissionError, Exit.DENIED),
+    (OSError, Exit.FAILED),
+)
+"""The first line that fits decides."""
+
+KAFKA_ERRORS: dict[int, Exit] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Exit.CONFLICT,
+    ErrorCode.UNKNOWN_TOPIC_ID: Exit.CONFLICT,
+    ErrorCode.TOPIC_ALREADY_EXISTS: Exit.CONFLICT,
+    ErrorCode.GROUP_ID_NOT_FOUND: Exit.CONFLICT,
+    ErrorCode.NON_EMPTY_GROUP: Exit.CONFLICT,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: Exit.CONFLICT,
+    ErrorCode.UNKNOWN_MEMBER_ID: Exit.CONFLICT,
+    ErrorCode.OFFSET_OUT_OF_RANGE: Exit.CONFLICT,
+    ErrorCode.RESOURCE_NOT_FOUND: Exit.CONFLICT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Exit.DENIED,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: Exit.DENIED,
+    ErrorCode.REQUEST_TIMED_OUT: Exit.UNREACHABLE,
+    ErrorCode.BROKER_NOT_AVAILABLE: Exit.UNREACHABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Exit.UNREACHABLE,
+    # librdkafka's own, below zero.
+    -140: Exit.CONFLICT,  # no offset to begin at
+    -169: Exit.DENIED,  # authentication
+    -185: Exit.UNREACHABLE,  # timed out
+    -187: Exit.UNREACHABLE,  # all brokers down
+    -188: Exit.CONFLICT,  # unknown topic
+    -190: Exit.CONFLICT,  # unknown partition
+    -192: Exit.UNREACHABLE,  # message timed out
+    -193: Exit.UNREACHABLE,  # resolve
+    -195: Exit.UNREACHABLE,  # transport
+}
+"""By Kafka's error code; any other is FAILED."""
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """How a command ends after `error`; None where that is a bug."""
+    if isinstance(error, BaseExceptionGroup):
+        failures = [failure_of(inner) for inner in error.exceptions]
+        return None if None in failures else failures[0]
+    if isinstance(error, Failure):
+        return error
+    for kind, code in ERRORS:
+        if isinstance(error, kind):
+            return Failure(_text(error), code)
+    return None
+
+
+def kafka_failure(what: str, code: int, text: str) -> Failure:
+    """How a command ends whose attempt to `what` the broker answered with an error."""
+    return Failure(f"cannot {what}: {text}", KAFKA_ERRORS.get(code, Exit.FAILED))
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}"
+    return str(error)

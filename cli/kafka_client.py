@@ -1,0 +1,129 @@
+"""Talking to a broker as any Kafka client does, with errors that end a command as `gnomon.cli.exit` says.
+
+librdkafka finds out that nobody listens only by waiting, so a plain connection is tried first: it says why at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from gnomon.cli.exit import Exit, Failure, kafka_failure
+from gnomon.cli.options import BOOTSTRAP_VARIABLE
+
+T = TypeVar("T")
+
+PORT_DEFAULT = 9092
+EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+CONNECT_SECONDS = 3.0
+ANSWER_SECONDS = 15.0
+
+
+def quiet() -> logging.Logger:
+    """Takes librdkafka's own log lines, which would go to standard error, and keeps them to itself."""
+    logger = logging.getLogger("gnomon.librdkafka")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def client_config(bootstrap: str) -> dict[str, Any]:
+    """What every client of ours is configured with."""
+    return {"bootstrap.servers": bootstrap, "client.id": "gnomon-cli", "logger": quiet()}
+
+
+def connect(bootstrap: str) -> AdminClient:
+    """An admin client of a broker that takes connections.
+
+    Raises:
+        Failure: nobody listens at any of the addresses.
+    """
+    reach(bootstrap)
+    return AdminClient(client_config(bootstrap))
+
+
+def reach(bootstrap: str) -> None:
+    """Returns where at least one of the addresses in `bootstrap` takes connections.
+
+    Raises:
+        Failure: none does; or the text is no list of addresses.
+    """
+    reasons = []
+    for address in bootstrap.split(","):
+        host, port = _split(address.strip())
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
+    raise Failure(
+        f"no broker answers at {bootstrap} ({'; '.join(dict.fromkeys(reasons))}): start one with `gnomon standalone`,"
+        f" or set --bootstrap-server or {BOOTSTRAP_VARIABLE}",
+        Exit.UNREACHABLE,
+    )
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(PORT_DEFAULT)
+    if not port.isdecimal() or not host:
+        raise click.UsageError(f"--bootstrap-server {address!r} is no address: give HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+@contextmanager
+def kafka_errors(what: str) -> Iterator[None]:
+    """Within the block, an error of the broker or of librdkafka becomes the Failure to `what`."""
+    try:
+        yield
+    except KafkaException as error:
+        problem = error.args[0]
+        raise kafka_failure(what, problem.code(), problem.str()) from None
+
+
+def answer(future: Future[T], what: str) -> T:
+    """The result of a call to an admin client.
+
+    Raises:
+        Failure: it is an error.
+    """
+    with kafka_errors(what):
+        return future.result()
+
+
+def describe_topic(admin: AdminClient, name: str) -> Any:
+    """A topic's TopicDescription; asking does not create it.
+
+    Raises:
+        Failure: there is no such topic, or no answer.
+    """
+    futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+    return answer(futures[name], f"describe topic {name!r}")
+
+
+def from_time(milliseconds: int) -> Any:
+    """The first record whose timestamp is not before `milliseconds` since 1970, for `offsets`."""
+    return OffsetSpec.for_timestamp(milliseconds)
+
+
+def offsets(admin: AdminClient, topic: str, partitions: list[int], where: Any) -> dict[int, int]:
+    """The offset that is `where` (EARLIEST, LATEST, `from_time`) in each of the partitions; -1 where nothing is.
+
+    Raises:
+        Failure: there is no such partition, or no answer.
+    """
+    asked = {TopicPartition(topic, partition): where for partition in partitions}
+    futures = admin.list_offsets(asked, request_timeout=ANSWER_SECONDS)
+    what = f"look up the offsets of topic {topic!r}"
+    return {at.partition: answer(future, what).offset for at, future in futures.items()}

@@ -1,0 +1,270 @@
+"""`gnomon produce` and `gnomon consume`: records as lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import click
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Message, Producer, TopicPartition
+
+from gnomon.cli.exit import Exit, Failure, kafka_failure
+from gnomon.cli.kafka_client import ANSWER_SECONDS, client_config, connect, describe_topic, kafka_errors, reach
+from gnomon.cli.options import bootstrap_option, pairs
+from gnomon.cli.output import note
+from gnomon.wire.kafka.errors import ErrorCode
+
+POLL_SECONDS = 0.1
+POLL_RECORDS = 500
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--key-separator", metavar="TEXT", help="Splits each line into key and value.")
+@click.option("--partition", type=click.IntRange(0), help="Where to; by key, or spread, unless given.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of each record.")
+@click.option("--timeout", type=click.FloatRange(0.001), default=30, show_default=True, help="Seconds per record.")
+@bootstrap_option
+def produce(
+    topic: str,
+    key_separator: str | None,
+    partition: int | None,
+    headers: tuple[str, ...],
+    timeout: float,
+    bootstrap: str,
+) -> None:
+    """Write each line of standard input as a record of TOPIC, in order, each once (acks=all, idempotent)."""
+    named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
+    reach(bootstrap)
+    milliseconds = max(1, int(timeout * 1000))
+    producer = Producer({**client_config(bootstrap), "enable.idempotence": True, "message.timeout.ms": milliseconds})
+    _check_target(producer, topic, partition)
+    delivery = Delivery(producer, topic, named, partition)
+    separator = None if key_separator is None else key_separator.encode()
+    try:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            key, value = _split(line.removesuffix(b"\n"), separator, number)
+            delivery.send(key, value)
+    finally:
+        delivery.finish()
+
+
+def _check_target(producer: Producer, topic: str, partition: int | None) -> None:
+    """Asks for the topic, which creates it where the broker allows that."""
+    with kafka_errors(f"produce to topic {topic!r}"):
+        found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    if found.error is not None and found.error.code() != ErrorCode.LEADER_NOT_AVAILABLE:
+        text = f"{found.error.str()}; `gnomon topic create {topic}` creates it"
+        raise kafka_failure(f"produce to topic {topic!r}", found.error.code(), text)
+    if partition is not None and found.partitions and partition not in found.partitions:
+        raise Failure(
+            f"topic {topic!r} has no partition {partition}: it has 0 to {len(found.partitions) - 1}", Exit.CONFLICT
+        )
+
+
+def _split(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator)
+    if not found:
+        raise Failure(f"line {number} has no key separator {separator.decode()!r}: it and those after it were not sent")
+    return key, value
+
+
+class Delivery:
+    """Sends records and counts what became of them."""
+
+    def __init__(
+        self, producer: Producer, topic: str, headers: list[tuple[str, str | bytes | None]], partition: int | None
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        self._headers = headers
+        self._delivered = 0
+        self._failed = 0
+        self._error: Any = None
+
+    def send(self, key: bytes | None, value: bytes) -> None:
+        """Queues one record; waits while the queue is full."""
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value, key, headers=self._headers, on_delivery=self._done, **self._where
+                )
+                break
+            except BufferError:
+                self._producer.poll(POLL_SECONDS)
+        self._producer.poll(0)
+
+    def _done(self, error: Any, _message: Message) -> None:
+        if error is None:
+            self._delivered += 1
+        else:
+            self._failed += 1
+            self._error = self._error or error
+
+    def finish(self) -> None:
+        """Waits for what is queued and says how many records were delivered.
+
+        Raises:
+            Failure: some were not.
+        """
+        while self._producer.flush(POLL_SECONDS):
+            pass
+        note(f"delivered {self._delivered} records to topic {self._topic!r}")
+        if self._failed:
+            raise Failure(
+                f"{self._failed} records were not delivered to topic {self._topic!r}: {self._error.str()};"
+                " of those that timed out, some may have been"
+            )
+
+
+def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    """Kafka's number for where to begin."""
+    named = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+    if text in named:
+        return named[text]
+    if not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is neither earliest, latest nor an offset")
+    return int(text)
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    metavar="earliest|latest|OFFSET",
+    callback=_start,
+    default="earliest",
+    show_default=True,
+    help="Where to begin.",
+)
+@click.option("--partition", type=click.IntRange(0), help="Only this one.")
+@click.option("--group", help="Read as a member of this group: go on where it is, and commit.")
+@click.option("--count", type=click.IntRange(1), help="End after so many records.")
+@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds without a record.")
+@click.option(
+    "--format", type=click.Choice(["value", "kv", "json"]), default="value", show_default=True, help="Of each line."
+)
+@bootstrap_option
+def consume(
+    topic: str,
+    start: int,
+    partition: int | None,
+    group: str | None,
+    count: int | None,
+    timeout: float | None,
+    format: str,
+    bootstrap: str,
+) -> None:
+    """Write the records of TOPIC to standard output, one a line, until interrupted."""
+    if group is not None and (partition is not None or start >= 0):
+        raise click.UsageError("--group shares out the partitions and knows its offsets: no --partition, no OFFSET")
+    partitions = [found.id for found in describe_topic(connect(bootstrap), topic).partitions]
+    if start >= 0 and partition is None and len(partitions) > 1:
+        raise click.UsageError(f"an OFFSET counts in one partition, and {topic!r} has several: give --partition")
+    if partition is not None and partition not in partitions:
+        raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
+    consumer = Consumer(
+        {
+            **client_config(bootstrap),
+            "group.id": group or "gnomon-cli",
+            "enable.auto.commit": group is not None,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": {OFFSET_BEGINNING: "earliest", OFFSET_END: "latest"}.get(start, "error"),
+        }
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if group is not None:
+            consumer.subscribe([topic])
+        else:
+            chosen = partitions if partition is None else [partition]
+            consumer.assign([TopicPartition(topic, number, start) for number in chosen])
+        with suppress(KeyboardInterrupt):
+            _read(consumer, topic, FORMATS[format], count, timeout, commits=group is not None)
+    finally:
+        consumer.close()
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _read(
+    consumer: Consumer,
+    topic: str,
+    form: Callable[[Message], bytes],
+    count: int | None,
+    timeout: float | None,
+    *,
+    commits: bool,
+) -> None:
+    """Writes records until there were `count`, or none for `timeout` seconds.
+
+    Raises:
+        Failure: the time ran out before `count`; or the broker sent an error.
+    """
+    stdout = sys.stdout.buffer
+    seen, last = 0, time.monotonic()
+    while count is None or seen < count:
+        messages = consumer.consume(POLL_RECORDS if count is None else min(POLL_RECORDS, count - seen), POLL_SECONDS)
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise kafka_failure(f"consume topic {topic!r}", error.code(), error.str())
+            stdout.write(form(message) + b"\n")
+        stdout.flush()
+        if commits:
+            for message in messages:
+                consumer.store_offsets(message)
+        seen += len(messages)
+        if messages:
+            last = time.monotonic()
+        elif timeout is not None and time.monotonic() - last >= timeout:
+            if count is not None:
+                raise Failure(f"topic {topic!r} gave {seen} records, not {count}, and then none for {timeout:g} s")
+            return
+
+
+def _value(message: Message) -> bytes:
+    return message.value() or b""
+
+
+def _key_and_value(message: Message) -> bytes:
+    return (message.key() or b"") + b"\t" + (message.value() or b"")
+
+
+def _json(message: Message) -> bytes:
+    headers: Any = message.headers() or []
+    record: dict[str, Any] = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": message.timestamp()[1],
+        **_named("key", message.key()),
+        **_named("value", message.value()),
+        "headers": [{"name": name, **_named("value", value)} for name, value in headers],
+    }
+    return json.dumps(record, ensure_ascii=False).encode()
+
+
+def _named(name: str, content: Any) -> dict[str, str | None]:
+    """Bytes as text where they are UTF-8, else as base64 under a name that says so."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: bytes(content).decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+FORMATS: dict[str, Callable[[Message], bytes]] = {"value": _value, "kv": _key_and_value, "json": _json}

@@ -1,0 +1,170 @@
+"""`gnomon topic`: topics, over the same admin API that any Kafka client uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from gnomon.cli.exit import Failure
+from gnomon.cli.kafka_client import (
+    ANSWER_SECONDS,
+    EARLIEST,
+    LATEST,
+    answer,
+    connect,
+    describe_topic,
+    kafka_errors,
+    offsets,
+)
+from gnomon.cli.options import bootstrap_option, pairs
+from gnomon.cli.output import note, output_option, show_list, show_record
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many; the broker's `num.partitions` unless given.")
+@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A topic config; may be repeated.")
+@bootstrap_option
+def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstrap: str) -> None:
+    """Create the topic NAME."""
+    given = pairs(configs, "--config")
+    admin = connect(bootstrap)
+    new = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
+    answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name], f"create topic {name!r}")
+    note(f"created topic {name!r} with {len(describe_topic(admin, name).partitions)} partitions")
+
+
+@topic.command("list")
+@bootstrap_option
+@output_option
+def list_topics(bootstrap: str, output: str) -> None:
+    """List all topics."""
+    admin = connect(bootstrap)
+    with kafka_errors("list topics"):
+        names = sorted(admin.list_topics(timeout=ANSWER_SECONDS).topics)
+    rows = []
+    if names:
+        futures = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        for name in names:
+            found = answer(futures[name], f"describe topic {name!r}")
+            rows.append(
+                {
+                    "topic": name,
+                    "partitions": len(found.partitions),
+                    "internal": found.is_internal,
+                    "id": str(found.topic_id),
+                }
+            )
+    show_list(rows, ("topic", "partitions", "internal", "id"), output)
+
+
+@topic.command()
+@click.argument("name")
+@bootstrap_option
+@output_option
+def describe(name: str, bootstrap: str, output: str) -> None:
+    """Show the id, the partitions and the configs that are not the default of the topic NAME."""
+    admin = connect(bootstrap)
+    found = describe_topic(admin, name)
+    partitions = [partition.id for partition in found.partitions]
+    earliest = offsets(admin, name, partitions, EARLIEST)
+    latest = offsets(admin, name, partitions, LATEST)
+    record = {
+        "topic": name,
+        "id": str(found.topic_id),
+        "internal": found.is_internal,
+        "partitions": [
+            {
+                "partition": partition.id,
+                "leader": None if partition.leader is None else partition.leader.id,
+                "earliest": earliest[partition.id],
+                "latest": latest[partition.id],
+            }
+            for partition in found.partitions
+        ],
+        "configs": _configs(admin, name),
+    }
+    show_record(record, output)
+
+
+def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    futures = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+    entries = answer(futures[resource], f"read the configs of topic {name!r}").values()
+    return [
+        {"config": entry.name, "value": entry.value, "source": ConfigSource(entry.source).name.lower()}
+        for entry in sorted(entries, key=lambda entry: str(entry.name))
+        if ConfigSource(entry.source) is not ConfigSource.DEFAULT_CONFIG
+    ]
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many it shall have; more than now.")
+@click.option("--set", "given", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
+@click.option("--unset", metavar="NAME", multiple=True, help="Return a config to its default; may be repeated.")
+@bootstrap_option
+def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
+    """Add partitions to the topic NAME, or change its configs."""
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in pairs(given, "--set").items()
+    ]
+    changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+    if partitions is None and not changes:
+        raise click.UsageError("nothing to alter: give --partitions, --set or --unset")
+    admin = connect(bootstrap)
+    if changes:
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+        futures = admin.incremental_alter_configs([resource], request_timeout=ANSWER_SECONDS)
+        answer(futures[resource], f"change the configs of topic {name!r}")
+    if partitions is not None:
+        more = admin.create_partitions([NewPartitions(name, partitions)], request_timeout=ANSWER_SECONDS)
+        answer(more[name], f"add partitions to topic {name!r}")
+    note(f"altered topic {name!r}")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@bootstrap_option
+def delete(names: tuple[str, ...], bootstrap: str) -> None:
+    """Delete topics with all their records."""
+    futures = connect(bootstrap).delete_topics(list(names), request_timeout=ANSWER_SECONDS)
+    finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in dict.fromkeys(names)])
+
+
+def finish(attempts: list[tuple[str, str, Any]]) -> None:
+    """Waits for several attempts (what, what to say when done, future); each gets its line.
+
+    Raises:
+        Failure: the last that failed; the lines of the others are written.
+    """
+    failed: Failure | None = None
+    for what, done, future in attempts:
+        try:
+            answer(future, what)
+        except Failure as failure:
+            if failed is not None:
+                note(f"Error: {failed}")
+            failed = failure
+        else:
+            note(done)
+    if failed is not None:
+        raise failed
