@@ -25,6 +25,9 @@ from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulation import Simulation
 
+STARTING_SECONDS = 1.0
+"""So long after its start a node may still need room to begin at all."""
+
 
 class Fault(Enum):
     """The kinds of fault of a storm."""
@@ -142,8 +145,8 @@ class Storm:
         """No more faults: links and disks heal, clocks are right, every victim runs."""
         self._raging = False
         for victim in self._victims:
-            if victim.process is not None and victim.disk.conditions.fail_next:
-                victim.process.may_stop = False
+            if victim.process is not None and victim.process.may_stop:
+                victim.kill()  # its disk failed, or was full at its start: it may be about to stop
         self._simulation.heal()
         for victim in self._victims:
             if not victim.running:
@@ -198,6 +201,9 @@ class Storm:
     def _fill_disk(self, machine: Machine) -> None:
         conditions = machine.disk.conditions
         conditions.full = True
+        process = machine.process
+        if process is not None and self._simulation.clock.monotonic() - process.started < STARTING_SECONDS:
+            process.may_stop = True
 
         def undo() -> None:
             conditions.full = False

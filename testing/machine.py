@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import WorldError
 from gnomon.testing.coverage import SimulatedLogger
 from gnomon.testing.process import Process
 from gnomon.testing.simulated_clock import MachineClock, SimulatedClock
@@ -55,8 +57,9 @@ class Machine:
         self._node = node or self._node
         assert self._node is not None, f"{self.name} has no node yet: give start() one"
         self._starts += 1
-        process = self.process = Process(self.name, self._starts, self._crashed)
         simulation = self._simulation
+        process = Process(self.name, self._starts, self._crashed, simulation.clock.monotonic())
+        self.process = process
         simulation.trace.add(f"{process.name}  starts")
         simulation.network.power_on(self.name)
         world = SimulatedWorld(
@@ -110,11 +113,18 @@ class Machine:
         process.ended.set()
 
     def _crashed(self, process: Process, error: BaseException) -> None:
-        if process.may_stop and not _holds(error, AssertionError):
+        if process.may_stop and _is_outside(error):
             self._simulation.trace.add(f"{process.name}  stops itself: {_kinds(error)}")
             self._die("ends", power_lost=False)
         else:
             self._simulation.fail(f"{process.name} failed", error)
+
+
+def _is_outside(error: BaseException) -> bool:
+    """Whether nothing but the world or the metadata service went wrong."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_outside(inner) for inner in error.exceptions)
+    return isinstance(error, WorldError | MetadataError)
 
 
 def _holds(error: BaseException, kind: type[BaseException]) -> bool:

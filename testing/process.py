@@ -24,10 +24,14 @@ class NodeKilled(BaseException):
 class Process:
     """Made by `Machine.start`; `name` is the machine's name with the number of the start, as in `broker-1#2`."""
 
-    def __init__(self, machine_name: str, number: int, report: Callable[[Process, BaseException], None]) -> None:
+    def __init__(
+        self, machine_name: str, number: int, report: Callable[[Process, BaseException], None], started: float
+    ) -> None:
         self.machine_name = machine_name
         self.number = number
         self.name = f"{machine_name}#{number}"
+        self.started = started
+        """Virtual seconds at its start."""
         self.killed = False
         self.may_stop = False
         """Set by a fault that a node has to stop for, such as a failed disk: then its error is not a failure."""
