@@ -107,6 +107,8 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
             await server.drain()
+        for environment in stores.environments.values():
+            environment.close()  # the last commits are reported while there are tasks to hear of them
         nursery.cancel_scope.cancel()
 
 

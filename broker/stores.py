@@ -102,14 +102,31 @@ async def _opened(
         world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
     )
     nursery.start_soon(metadata.run)
+    device = _Device()
+    nursery.start_soon(device.watch)
     store = EntryStore(
         entries,
         world.clock,
         may_have_lost=await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")),
-        on_failed=lambda error: nursery.start_soon(_stop_with, error),
+        on_failed=device.failed,
     )
     return Stores(metadata, store, {BOOKIE_NAME: LocalBookie(store)}, environments)
 
 
-async def _stop_with(error: DiskFailed) -> None:
-    raise error
+class _Device:
+    """The disk below the bookie: when it fails, so does the node."""
+
+    def __init__(self) -> None:
+        self._error: DiskFailed | None = None
+        self._told = trio.Event()
+
+    def failed(self, error: DiskFailed) -> None:
+        """A write failed."""
+        self._error = error
+        self._told.set()
+
+    async def watch(self) -> None:
+        """Ends, with the error, when the device has failed."""
+        await self._told.wait()
+        assert self._error is not None
+        raise self._error

@@ -84,7 +84,10 @@ class GroupCoordinator:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def handle(
         self, request: Message, version: int, client_id: str, client_host: str, reply: Callable[[Message], None]
@@ -136,8 +139,8 @@ class GroupCoordinator:
     # Asking shards
 
     def _start_soon(self, call: Callable[[], Any]) -> None:
-        assert self._nursery is not None, "the coordinator is asked before it runs"
-        self._nursery.start_soon(call)
+        if self._nursery is not None:  # else it is stopping: what the last commits bring starts nothing new
+            self._nursery.start_soon(call)
 
     def _shard(self, partition: int) -> HostedShard:
         shard = self._shards.get(partition)

@@ -22,7 +22,7 @@ from gnomon.bookie.ledger import (
     delete_ledgers,
 )
 from gnomon.bookie.record import decode_record, ledger_key
-from gnomon.broker.partition.entry import HEADER_BYTES, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Revision
@@ -72,7 +72,7 @@ class Chain:
         first = segments[0]
         start = Offset(max(first.base_offset, first.ledger.properties.get(START_OFFSET, 0)))
         log = PartitionLog(LeaderEpoch(last.ledger.properties[EPOCH]), start, last.base_offset, settings)
-        self._restore(log, last, now_ms)
+        self._restore(log, segments, now_ms)
         return log, segments
 
     async def _begin(self, now_ms: int) -> Segment:
@@ -102,20 +102,31 @@ class Chain:
         ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties)
         return Segment(ledger, _base_offset(ledger))
 
-    @staticmethod
-    def _restore(log: PartitionLog, segment: Segment, now_ms: int) -> None:
-        """Takes the log to the end of its last segment, and replays the producers from its last snapshot on."""
-        ledger = segment.ledger
-        last = ledger.last_add_confirmed
-        if last < ledger.start_entry:
-            log.next_offset = log.high_watermark = max(log.start_offset, segment.base_offset)
+    @classmethod
+    def _restore(cls, log: PartitionLog, segments: list[Segment], now_ms: int) -> None:
+        """Takes the log to its end, and replays the producers from their last snapshot on.
+
+        A segment that has no entry yet lacks its snapshot too, so that the producers are those of the one before it.
+        """
+        last = segments[-1]
+        ledger = last.ledger
+        if ledger.last_add_confirmed >= ledger.start_entry:
+            header = cls._replay(log, last, now_ms)
+            log.restore(header, ledger.length_bytes, ledger.properties[CREATED_MS])
             return
+        log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
+        if len(segments) > 1:
+            cls._replay(log, segments[-2], now_ms)
+
+    @staticmethod
+    def _replay(log: PartitionLog, segment: Segment, now_ms: int) -> EntryHeader:
+        ledger = segment.ledger
         with segment.view() as view:
-            header = segment.header(view, last)
-            for entry in range(max(header.replay_from, ledger.start_entry), last + 1):
+            header = segment.header(view, ledger.last_add_confirmed)
+            for entry in range(max(header.replay_from, ledger.start_entry), ledger.last_add_confirmed + 1):
                 payload = view.payload(EntryId(entry))
                 log.replay(unpack_header(payload), payload[HEADER_BYTES:], now_ms)
-        log.restore(header, ledger.length_bytes, ledger.properties[CREATED_MS])
+        return header
 
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
         """Seals the last segment and begins the next one, in one transaction; nothing may be appended meanwhile."""

@@ -73,12 +73,13 @@ class PartitionLog:
         self.begin_segment()
 
     def begin_segment(self) -> None:
-        """The next entry is the first of a new ledger; the caller appends a snapshot first where one is due."""
+        """The next entry is the first of a new ledger: it has to be a snapshot where any producer is known."""
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
         self.segment_first_append_ms: int | None = None
         self._replay_from = 0
         self._entries_since_snapshot = 0
+        self._bare = True
 
     def restore(self, header: EntryHeader, segment_bytes: int, first_append_ms: int | None) -> None:
         """Takes the place of the segment's last entry: where the log goes on after opening."""
@@ -87,6 +88,7 @@ class PartitionLog:
         self.segment_bytes = segment_bytes
         self.segment_first_append_ms = first_append_ms
         self._replay_from = header.replay_from
+        self._bare = False
 
     def replay(self, header: EntryHeader, body: memoryview, now_ms: int) -> None:
         """Takes one stored entry into the producer states.
@@ -104,6 +106,8 @@ class PartitionLog:
 
     def snapshot_due(self) -> bool:
         """Whether the next entry should be a producer snapshot, so that replaying stays short."""
+        if self._bare:
+            return len(self.producers) > 0
         entries = self._entries_since_snapshot
         return entries >= SNAPSHOT_ENTRIES_MIN and entries >= SNAPSHOT_ENTRIES_PER_PRODUCER * len(self.producers)
 
@@ -111,6 +115,7 @@ class PartitionLog:
         """The payload of a snapshot entry that is about to be written as `entry`."""
         self._replay_from = entry
         self._entries_since_snapshot = 0
+        self._bare = False
         body = self.producers.encode_snapshot()
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
@@ -148,6 +153,7 @@ class PartitionLog:
         if self.segment_first_append_ms is None:
             self.segment_first_append_ms = now_ms
         self.segment_bytes += len(view)
+        self._bare = False
         self._entries_since_snapshot += 1
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)

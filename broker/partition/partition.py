@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import trio
@@ -66,6 +67,21 @@ _Pending = tuple[Offset, Offset, int, Appender | None, int]
 nobody's. A plain tuple, since one is made per batch."""
 
 
+class State(Enum):
+    """What becomes of an append that arrives now."""
+
+    CLOSED = "closed"
+    """It begins to open the chain for writing."""
+    OPENING = "opening"
+    """It waits."""
+    OPEN = "open"
+    """It is written."""
+    ROLLING = "rolling"
+    """It waits."""
+    ENDED = "ended"
+    """It is refused: the topic is gone."""
+
+
 _DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
 
 
@@ -92,9 +108,7 @@ class Partition:
         self._nursery = nursery
         self._advanced = advanced
         self._turn_ended = turn_ended
-        self._writable = False
-        self._busy = False
-        self._deleted = False
+        self._state = State.CLOSED
         self._failed_at = float("-inf")
         self._stalled: deque[tuple[bytes, Appender, int]] = deque()
         self._pending: deque[_Pending] = deque()
@@ -115,14 +129,14 @@ class Partition:
         """The log, once it is open; None when it could not be opened (see `failure`)."""
         if self.log is None:
             self._open_soon()
-            if self.log is None and self._busy:
+            if self.log is None and self._state is State.OPENING:
                 await self._opened.wait()
         return self.log
 
     def _open_soon(self) -> None:
-        if self._busy or self._deleted or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
+        if self._state is not State.CLOSED or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
             return
-        self._busy = True
+        self._state = State.OPENING
         self._opened = trio.Event()
         self._nursery.start_soon(self._open)
 
@@ -133,17 +147,19 @@ class Partition:
             except (LedgerError, MetadataError, WorldError) as error:
                 self._opening_failed(error)
                 return
-            if not self._deleted:
+            if self._state is State.OPENING:
                 self.log, self.segments = opened
                 self.failure = None
-                self._writable = True
-        self._busy = False
+                self._state = State.OPEN
+                if self.log.snapshot_due():
+                    self._append_snapshot(self.log)
         self._opened.set()
         self._release_stalled()
         self._changed()
 
     def _opening_failed(self, error: Exception) -> None:
-        self._busy = False
+        if self._state is State.OPENING:
+            self._state = State.CLOSED
         self._failed_at = self._clock.monotonic()
         code = self._code_of(error)
         if self.log is None:
@@ -162,8 +178,7 @@ class Partition:
 
     def end(self) -> None:
         """The topic is gone: everybody who waits is told."""
-        self._deleted = True
-        self._writable = False
+        self._state = State.ENDED
         self.log = None
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._fail_pending(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
@@ -180,13 +195,13 @@ class Partition:
         `records` need not outlive the call.
         """
         log = self.log
-        if self._busy or not self._writable or log is None:
+        if self._state is not State.OPEN or log is None:
             self._stall(records, appender, slot)
             return
         now_ms = self._clock.wall_ms()
         if log.roll_due(now_ms, len(records)):
+            self._state = State.ROLLING
             self._stall(records, appender, slot)
-            self._busy = True
             self._nursery.start_soon(self._roll_then_go_on)
             return
         if log.snapshot_due():
@@ -203,12 +218,12 @@ class Partition:
         self._write((base_offset, log.next_offset, append_time_ms, appender, slot), payload)
 
     def _stall(self, records: memoryview, appender: Appender, slot: int) -> None:
-        if self._deleted:
+        if self._state is State.ENDED:
             appender.appended(slot, _DELETED)
             return
-        if not self._busy:
+        if self._state is State.CLOSED:
             self._open_soon()
-            if not self._busy:
+            if self._state is State.CLOSED:
                 code = self.failure or ErrorCode.KAFKA_STORAGE_ERROR
                 text = "the partition could not be opened for writing; it is tried again soon"
                 appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
@@ -263,7 +278,8 @@ class Partition:
         self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
-        self._writable = False
+        if self._state is not State.ENDED:
+            self._state = State.CLOSED
         self._fail_pending(self._code_of(error), str(error))
         if self.log is not None:
             self.log.next_offset = self.log.high_watermark
@@ -278,7 +294,7 @@ class Partition:
 
     def _code_of(self, error: Exception) -> ErrorCode:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
-        if self._deleted:
+        if self._state is State.ENDED:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(error, DiskFull) or isinstance(error.__cause__, WorldError) or isinstance(error, WorldError):
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -293,31 +309,31 @@ class Partition:
         self._changed()
 
     async def _roll(self) -> None:
-        """Ends the segment and begins the next one; `_busy` is set by the caller, so that appends wait."""
+        """Ends the segment and begins the next one; the caller has set the state, so that appends wait."""
         log = self.log
         try:
-            if log is not None and self._writable:
+            if log is not None and self._state is State.ROLLING:
                 await self.segments[-1].ledger.drained()
                 self.segments.append(await self._chain.roll(log, self.segments[-1], self._clock.wall_ms()))
                 log.begin_segment()
-                if len(log.producers):
-                    log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
-                if len(log.producers):
+                log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
+                if log.snapshot_due():
                     self._append_snapshot(log)
         except (LedgerError, MetadataError, WorldError) as error:
             self._writing_failed(error)
-        self._busy = False
+        if self._state is State.ROLLING:
+            self._state = State.OPEN
 
     async def enforce_retention(self) -> None:
         """Ends the segment that is old, and gives up the oldest ones by time and size."""
         async with self._maintenance:
             log = self.log
-            if log is None or not self._writable or self._busy:
+            if log is None or self._state is not State.OPEN:
                 return
             now_ms = self._clock.wall_ms()
             log.producers.expire(now_ms - log.settings.producer_expiry_ms)
             if log.segment_is_old(now_ms):
-                self._busy = True
+                self._state = State.ROLLING
                 await self._roll()
                 self._release_stalled()
                 self._changed()
@@ -339,7 +355,7 @@ class Partition:
         """
         async with self._maintenance:
             log = self.log
-            if log is None or not self._writable:
+            if log is None or self._state is not State.OPEN:
                 self._open_soon()
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             if offset <= log.start_offset:
