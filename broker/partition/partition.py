@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, LedgerFailed
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import LocalViews
 from gnomon.broker.errors import KafkaError
@@ -25,8 +25,8 @@ from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, Le
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.broker.partition.segment import Segment
-from gnomon.metadata.client import MetadataError
-from gnomon.runtime.world import Clock, DiskFull, WorldError
+from gnomon.metadata.client import MetadataError, MetadataFull
+from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected, MalformedBatch, parse_batch
 from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
@@ -296,7 +296,7 @@ class Partition:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
         if self._state is State.ENDED:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(error, DiskFull) or isinstance(error.__cause__, WorldError) or isinstance(error, WorldError):
+        if isinstance(error, WorldError | LedgerFailed | MetadataFull):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -1,0 +1,146 @@
+"""A partition on real stores in a simulated machine, that may be killed between two acts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from gnomon.bookie.ledger import LocalViews
+from gnomon.broker.partition.chain import Chain, ledgers_prefix
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.stores import Stores, open_stores
+from gnomon.broker.topics import topic_key
+from gnomon.metadata.client import Put
+from gnomon.metadata.counting import CountingMetadata
+from gnomon.runtime.settings import Settings
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.records import Record, build_batch, iterate_records
+
+TOPIC_ID = UUID(int=7)
+
+
+class Appended:
+    """What became of one append."""
+
+    def __init__(self) -> None:
+        self.outcome: Produced | None = None
+        self.settled = trio.Event()
+
+    def appended(self, slot: int, outcome: Produced) -> None:
+        assert self.outcome is None, "two outcomes for one append"
+        self.outcome = outcome
+        self.settled.set()
+
+    async def wait(self) -> Produced:
+        with trio.fail_after(60):
+            await self.settled.wait()
+        assert self.outcome is not None
+        return self.outcome
+
+
+class Act:
+    """One life of the node that leads the partition."""
+
+    def __init__(self, machine: Machine, world: SimulatedWorld, stores: Stores, nursery: trio.Nursery) -> None:
+        self.machine = machine
+        self.clock = world.clock
+        self.stores = stores
+        self.metadata = CountingMetadata(stores.metadata)
+        self.nursery = nursery
+        self.advances = 0
+
+    async def create_topic(self) -> Any:
+        key = topic_key("orders")
+        found = await self.stores.metadata.get(key)
+        if found is None:
+            await self.stores.metadata.txn([], [Put(key, b"topic")])
+            found = await self.stores.metadata.get(key)
+        assert found is not None
+        return found.create_revision
+
+    async def partition(self, **settings: Any) -> Partition:
+        """Another driver of the one partition, not yet opened."""
+        revision = await self.create_topic()
+        chain = Chain(self.metadata, self.stores.bookies, ledgers_prefix(TOPIC_ID, 0), topic_key("orders"), revision)
+        settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
+        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, self._advanced, lambda: None)
+
+    def _advanced(self, partition: Partition) -> None:
+        self.advances += 1
+        partition.wake_waiters()
+
+    @staticmethod
+    def send(partition: Partition, *values: str, at: int | None = None, **producer: int) -> Appended:
+        records = [Record(offset_delta=number, key=None, value=value.encode()) for number, value in enumerate(values)]
+        given = {"producer_epoch": 0, **producer} if producer else {}
+        batch = build_batch(records, base_timestamp=at if at is not None else 1000, **given)
+        answer = Appended()
+        partition.append(memoryview(batch), answer, 0)
+        return answer
+
+    async def append(self, partition: Partition, *values: str, at: int | None = None, **producer: int) -> Produced:
+        return await self.send(partition, *values, at=at, **producer).wait()
+
+    @staticmethod
+    async def read(partition: Partition) -> list[tuple[int, str]]:
+        """Everything that is readable, as (offset, value)."""
+        log = await partition.opened()
+        assert log is not None
+        found: list[tuple[int, str]] = []
+        position = log.start_offset
+        while position < log.high_watermark:
+            with LocalViews() as views:
+                chunks, _, _ = partition.read(position, 1 << 20, True, views)
+                assert chunks, f"nothing could be read at {position}"
+                for chunk in chunks:
+                    header = parse_batch(chunk)
+                    found += [
+                        (header.base_offset + record.offset_delta, (record.value or b"").decode())
+                        for record in iterate_records(chunk, 1 << 20)
+                    ]
+                    position = Offset(header.next_offset)
+        return [item for item in found if item[0] >= log.start_offset]
+
+
+ActBody = Callable[[Act], Awaitable[None]]
+
+
+def _play(*acts: ActBody, power_lost: bool = False, seed: int = 1) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        machine = simulation.machine("node")
+        for number, body in enumerate(acts):
+            over = trio.Event()
+
+            async def node(world: SimulatedWorld, body: ActBody = body, over: trio.Event = over) -> None:
+                async with open_stores(world, Settings(data_dir=Path("/data"))) as stores:
+                    async with trio.open_nursery() as nursery:
+                        await body(Act(machine, world, stores, nursery))
+                        over.set()
+                        await trio.sleep_forever()
+
+            machine.start(node)
+            await over.wait()
+            if number == len(acts) - 1:
+                break
+            if power_lost:
+                machine.power_off()
+            else:
+                machine.kill()
+
+    simulate(seed, scenario)
+
+
+@pytest.fixture
+def play() -> Callable[..., None]:
+    """Plays acts one after the other on one disk; between two the node is killed, or loses its power."""
+    return _play

@@ -1,0 +1,248 @@
+"""The pure log of a partition (numbers: invariants of `log`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnomon.broker.partition import log as partition_log
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.producers import Duplicate
+from gnomon.wire.kafka.batch import CRC_FROM, BatchRejected, parse_batch
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, build_batch
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def _batch(count: int = 1, at: int = NOW, *, producer: int = -1, epoch: int = 0, sequence: int = 0) -> memoryview:
+    records = [Record(offset_delta=number, key=None, value=b"v" * 20) for number in range(count)]
+    idempotent = {} if producer < 0 else {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    return memoryview(build_batch(records, base_timestamp=at, **idempotent))
+
+
+def _log(**settings: Any) -> PartitionLog:
+    return PartitionLog(LeaderEpoch(3), Offset(0), Offset(0), LogSettings(**settings))
+
+
+class _Ledger:
+    """Entries as they would be stored."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.entries: list[bytes] = []
+
+    def append(self, batch: memoryview, now_ms: int = NOW) -> Any:
+        if self.log.snapshot_due():
+            self.entries.append(b"".join(self.log.snapshot(len(self.entries))))
+        verdict = self.log.append(batch, now_ms, len(self.entries))
+        if not isinstance(verdict, Duplicate):
+            self.entries.append(b"".join(verdict[0]))
+        return verdict
+
+    def reopened(self, now_ms: int = NOW) -> PartitionLog:
+        """What opening makes of the entries, as `chain` does it."""
+        log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
+        header = unpack_header(memoryview(self.entries[-1]))
+        for payload in self.entries[header.replay_from :]:
+            log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
+        log.restore(header, sum(map(len, self.entries)), NOW)
+        return log
+
+
+def test_offsets_are_dense_and_patched_into_each_batch() -> None:  # invariant 1
+    ledger = _Ledger(_log())
+    for count in (1, 3, 2):
+        ledger.append(_batch(count))
+    bases = []
+    for payload in ledger.entries:
+        header = unpack_header(memoryview(payload))
+        batch = parse_batch(memoryview(payload)[HEADER_BYTES:])
+        assert (batch.base_offset, batch.next_offset) == (header.base_offset, header.next_offset)
+        assert batch.partition_leader_epoch == header.leader_epoch == 3
+        bases.append(header.base_offset)
+    assert bases == [0, 1, 4]
+    assert ledger.log.next_offset == 6
+
+
+def test_the_high_watermark_moves_only_with_what_is_durable() -> None:  # invariants 1, 2
+    log = _log()
+    log.append(_batch(2), NOW, 0)
+    log.append(_batch(2), NOW, 1)
+    assert (log.high_watermark, log.next_offset) == (0, 4)
+    log.durable(Offset(2))
+    assert log.high_watermark == 2
+    with pytest.raises(AssertionError):
+        log.durable(Offset(1))
+    with pytest.raises(AssertionError):
+        log.durable(Offset(5))
+
+
+def test_the_log_is_never_cut_above_the_high_watermark() -> None:  # invariant 1
+    log = _log()
+    log.append(_batch(2), NOW, 0)
+    with pytest.raises(AssertionError):
+        log.trim(Offset(1))
+    log.durable(Offset(2))
+    log.trim(Offset(2))
+    log.trim(Offset(1))
+    assert log.start_offset == 2
+
+
+def test_a_repeat_names_its_first_place_and_leaves_the_log_as_it_is() -> None:  # invariant 5 is the driver's half
+    log = _log()
+    log.append(_batch(3, producer=9), NOW, 0)
+    assert log.append(_batch(3, producer=9), NOW, 1) == Duplicate(Offset(0), Offset(3))
+    assert log.next_offset == 3
+
+
+def test_a_refused_batch_leaves_no_trace() -> None:
+    log = _log(batch_bytes_max=100)
+    with pytest.raises(BatchRejected) as refusal:
+        log.append(_batch(5, producer=9), NOW, 0)
+    assert refusal.value.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (log.next_offset, len(log.producers), log.segment_bytes) == (0, 0, 0)
+    assert log.segment_first_append_ms is None
+
+
+@pytest.mark.parametrize(
+    ("at", "settings_given", "accepted"),
+    [
+        (NOW + HOUR, {}, True),
+        (NOW + HOUR + 1, {}, False),
+        (NOW + HOUR + 1, {"timestamp_after_ms_max": 2 * HOUR}, True),
+        (NOW - 400 * 24 * HOUR, {}, True),
+        (NOW - 11, {"timestamp_before_ms_max": 10}, False),
+        (NOW - 10, {"timestamp_before_ms_max": 10}, True),
+        (-1, {"timestamp_before_ms_max": 10}, True),
+        (NOW + 9 * HOUR, {"log_append_time": True}, True),
+    ],
+)
+def test_timestamps_stay_within_the_topics_bounds(at: int, settings_given: dict[str, Any], accepted: bool) -> None:
+    log = _log(**settings_given)
+    if accepted:
+        log.append(_batch(at=at), NOW, 0)
+        assert log.next_offset == 1
+    else:
+        with pytest.raises(BatchRejected) as refusal:
+            log.append(_batch(at=at), NOW, 0)
+        assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_log_append_time_stamps_the_batch_and_says_so() -> None:
+    ledger = _Ledger(_log(log_append_time=True))
+    _, _, append_time_ms = ledger.append(_batch(2, at=5), NOW)
+    assert append_time_ms == NOW
+    stored = memoryview(ledger.entries[0])[HEADER_BYTES:]
+    header = parse_batch(stored)
+    assert header.is_log_append_time
+    assert header.max_timestamp == NOW
+    assert header.crc == crc32c(stored[CRC_FROM:])
+    assert unpack_header(memoryview(ledger.entries[0])).max_timestamp == NOW
+
+
+def test_a_segment_rolls_by_size_and_by_age_but_never_empty() -> None:
+    size = len(_batch())
+    log = _log(segment_bytes=2 * size, segment_ms=1000)
+    assert not log.roll_due(NOW + 10_000, 10 * size)
+    log.append(_batch(), NOW, 0)
+    assert not log.roll_due(NOW + 999, size)
+    assert log.roll_due(NOW, size + 1)
+    assert log.roll_due(NOW + 1000)
+    log.begin_segment()
+    assert not log.roll_due(NOW + 10_000, 10 * size)
+
+
+def test_the_running_maximum_timestamp_begins_anew_with_each_segment() -> None:
+    ledger = _Ledger(_log())
+    for at in (NOW, NOW - 5, NOW + 5):
+        ledger.append(_batch(at=at))
+    ledger.log.begin_segment()
+    ledger.append(_batch(at=NOW - 100))
+    found = [unpack_header(memoryview(entry)).max_timestamp for entry in ledger.entries]
+    assert found == [NOW, NOW, NOW + 5, NOW - 100]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sealed", "dropped"),
+    [
+        ({}, [(100, NOW - 8 * 24 * HOUR), (100, NOW)], 1),
+        ({"retention_ms": -1}, [(100, 0), (100, 0)], 0),
+        ({"retention_ms": 10}, [(100, NOW - 11), (100, NOW - 10), (100, NOW - 11)], 1),
+        ({"retention_ms": 10}, [(100, -1)], 0),
+        ({"retention_ms": -1, "retention_bytes": 250}, [(100, 0), (100, 0), (100, 0)], 0),
+        ({"retention_ms": -1, "retention_bytes": 200}, [(100, 0), (100, 0), (100, 0)], 1),
+        ({"retention_ms": -1, "retention_bytes": 0}, [(100, 0), (100, 0), (100, 0)], 3),
+        ({"retention_ms": 10, "retention_bytes": 200}, [(100, NOW - 11), (100, NOW), (100, NOW)], 1),
+    ],
+)
+def test_retention_takes_the_oldest_segments(
+    limits: dict[str, int], sealed: list[tuple[int, int]], dropped: int
+) -> None:
+    assert _log(**limits).segments_to_drop(sealed, NOW) == dropped
+
+
+def test_a_segment_whose_records_have_all_expired_ends_although_nobody_appends() -> None:
+    log = _log(retention_ms=1000)
+    assert not log.segment_is_old(NOW)
+    log.append(_batch(at=NOW - 500), NOW, 0)
+    assert not log.segment_is_old(NOW + 500)
+    assert log.segment_is_old(NOW + 501)
+
+
+def test_a_snapshot_is_due_so_often_that_replaying_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 10)
+    ledger = _Ledger(_log())
+    for number in range(100):
+        ledger.append(_batch(producer=1, sequence=number))
+    kinds = [unpack_header(memoryview(entry)).kind for entry in ledger.entries]
+    assert kinds.count(EntryKind.PRODUCERS) == 9
+    for place, entry in enumerate(ledger.entries):
+        assert place - unpack_header(memoryview(entry)).replay_from <= 10
+
+
+def test_without_idempotent_producers_nothing_is_replayed() -> None:
+    ledger = _Ledger(_log())
+    for _ in range(5):
+        ledger.append(_batch())
+    assert unpack_header(memoryview(ledger.entries[-1])).replay_from == 5
+
+
+_SENDS = st.lists(
+    st.tuples(st.integers(-1, 3), st.integers(1, 3), st.sampled_from([NOW - 7, NOW, NOW + 9])), min_size=1, max_size=60
+)
+
+
+@given(sends=_SENDS, snapshot_every=st.integers(2, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_reopened_log_goes_on_as_the_one_before_would_have(
+    sends: list[tuple[int, int, int]], snapshot_every: int
+) -> None:  # invariant 4: what is rebuilt from the ledger is the state
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", snapshot_every)
+        ledger = _Ledger(_log())
+        next_sequence = [0, 0, 0, 0]
+        for producer, count, at in sends:
+            if producer < 0:
+                ledger.append(_batch(count, at))
+            else:
+                ledger.append(_batch(count, at, producer=producer, sequence=next_sequence[producer]))
+                next_sequence[producer] += count
+        ledger.log.durable(ledger.log.next_offset)
+        again = ledger.reopened()
+    assert _states(again) == _states(ledger.log)
+    assert again.next_offset == again.high_watermark == ledger.log.next_offset
+    assert again.segment_max_timestamp == ledger.log.segment_max_timestamp
+    assert again.replay_from == ledger.log.replay_from
+
+
+def _states(log: PartitionLog) -> list[Any]:
+    _, states = msgpack.unpackb(log.producers.encode_snapshot())
+    return sorted(states)

@@ -1,0 +1,409 @@
+"""The driver of a partition on real stores (numbers: invariants of `partition`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition import log as partition_log
+from gnomon.broker.partition.chain import sealed_segments
+from gnomon.broker.partition.entry import LeaderEpoch, Offset
+from gnomon.broker.partition.partition import Partition
+from gnomon.wire.kafka.errors import ErrorCode
+
+Play = Callable[..., None]
+
+
+class _Waiter:
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def _bases(partition: Partition) -> list[int]:
+    return [segment.base_offset for segment in partition.segments]
+
+
+def test_what_was_acknowledged_is_read_back_and_goes_on_after_a_crash(play: Play) -> None:
+    async def first(act: Any) -> None:
+        partition = await act.partition()
+        assert (await act.append(partition, "a", "b")).base_offset == 0
+        assert (await act.append(partition, "c")).base_offset == 2
+        assert await act.read(partition) == [(0, "a"), (1, "b"), (2, "c")]
+
+    async def second(act: Any) -> None:
+        partition = await act.partition()
+        assert await act.read(partition) == [(0, "a"), (1, "b"), (2, "c")]
+        assert (await act.append(partition, "d")).base_offset == 3
+        assert partition.log is not None
+        assert partition.log.epoch == 1
+
+    for power_lost in (False, True):
+        play(first, second, power_lost=power_lost)
+
+
+def test_opening_costs_one_metadata_read_and_one_write(play: Play) -> None:  # invariant 1
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=200)
+        with act.metadata.measure() as cost:
+            await partition.opened()
+        assert (cost.reads, cost.writes) == (1, 1)
+        for number in range(8):
+            await act.append(partition, f"{number}" * 50)
+        assert len(partition.segments) > 2
+        again = await act.partition()
+        with act.metadata.measure() as cost:
+            await again.opened()
+        assert (cost.reads, cost.writes) == (1, 1)
+
+    play(body)
+
+
+def test_nothing_is_opened_before_the_first_use(play: Play) -> None:  # invariant 1
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        with act.metadata.measure() as cost:
+            await act.clock.sleep(5)
+            await partition.enforce_retention()
+        assert (cost.reads, cost.writes) == (0, 0)
+        assert partition.log is None
+
+    play(body)
+
+
+def test_appends_that_come_while_it_opens_or_rolls_keep_their_order(play: Play) -> None:  # invariant 2
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=300)
+        answers = [act.send(partition, f"{number:03}" * 20) for number in range(30)]
+        offsets = [(await answer.wait()).base_offset for answer in answers]
+        assert offsets == list(range(30))
+        assert [value[:3] for _, value in await act.read(partition)] == [f"{number:03}" for number in range(30)]
+        assert len(partition.segments) > 5
+
+    play(body)
+
+
+def test_a_segment_ends_by_its_age(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000)
+        await act.append(partition, "old")
+        await act.clock.sleep(11)
+        await partition.enforce_retention()
+        assert _bases(partition) == [0, 1]
+        await act.append(partition, "new")
+        await act.clock.sleep(11)
+        await act.append(partition, "newer")
+        assert _bases(partition) == [0, 1, 2]
+        assert await act.read(partition) == [(0, "old"), (1, "new"), (2, "newer")]
+
+    play(body)
+
+
+def test_retention_by_time_takes_whole_segments_and_in_the_end_all_of_them(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150, retention_ms=20_000)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=act.clock.wall_ms())
+            await act.clock.sleep(6)
+        await partition.enforce_retention()
+        assert [offset for offset, _ in await act.read(partition)] == [1, 2, 3]
+        await act.clock.sleep(60)
+        await partition.enforce_retention()
+        assert await act.read(partition) == []
+        assert partition.log is not None
+        assert (partition.log.start_offset, partition.log.high_watermark) == (4, 4)
+        assert (await act.append(partition, "next")).base_offset == 4
+
+    async def reopened(act: Any) -> None:
+        assert await act.read(await act.partition()) == [(4, "next")]
+
+    play(body, reopened)
+
+
+def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000, retention_bytes=2500)
+        for number in range(50):
+            await act.append(partition, f"{number}" * 30)
+        assert partition.log is not None
+        await partition.enforce_retention()
+        kept = sum(segment.size_bytes for segment in partition.segments[:-1]) + partition.log.segment_bytes
+        assert 2500 <= kept < 2500 + 1100
+        read = await act.read(partition)
+        assert read[0][0] == partition.log.start_offset > 0
+        assert read[-1][0] == 49
+
+    play(body)
+
+
+def test_sealed_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(3):
+            await act.append(partition, "x" * 40, at=5000 + number)
+        with act.metadata.measure() as cost:
+            ((_, index, sealed),) = await sealed_segments(act.metadata)
+        assert (cost.reads, cost.writes) == (1, 0)
+        assert index == 0
+        assert [timestamp for _, timestamp in sealed] == [5000, 5001]
+        assert all(size > 100 for size, _ in sealed)
+
+    play(body)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 5, 6, 8, 9])
+def test_records_can_be_deleted_up_to_any_offset(play: Play, before: int) -> None:
+    values = [(offset, f"{offset}" * 40) for offset in range(9)]
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=400)
+        for first in range(0, 9, 2):
+            await act.append(partition, *(value for offset, value in values if offset in (first, first + 1)))
+        assert len(partition.segments) == 3
+        await partition.delete_before(Offset(before))
+        assert partition.log is not None
+        assert partition.log.start_offset == before
+        assert await act.read(partition) == values[before:]
+        await partition.delete_before(Offset(0))
+        assert partition.log.start_offset == before
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert await act.read(partition) == values[before:]
+        assert partition.log is not None
+        assert (partition.log.start_offset, partition.log.high_watermark) == (before, 9)
+        assert (await act.append(partition, "next")).base_offset == 9
+
+    play(body, reopened)
+
+
+def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(20):
+            produced = await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+            assert (produced.error, produced.base_offset) == (ErrorCode.NONE, number)
+        assert len(partition.segments) > 1
+        await partition.delete_before(Offset(20))
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        repeat = await act.append(partition, "x" * 60, producer_id=5, base_sequence=18)
+        assert (repeat.error, repeat.base_offset) == (ErrorCode.NONE, 18)
+        gap = await act.append(partition, "x", producer_id=5, base_sequence=21)
+        assert gap.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await act.append(partition, "x", producer_id=5, base_sequence=20)).base_offset == 20
+
+    play(body, reopened, _nothing_lost)
+
+
+async def _nothing_lost(act: Any) -> None:
+    partition = await act.partition()
+    assert [offset for offset, _ in await act.read(partition)] == [20]
+
+
+def test_a_repeat_is_answered_only_once_its_first_copy_is_durable(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        order: list[str] = []
+
+        async def note(name: str, answer: Any) -> None:
+            await answer.wait()
+            order.append(name)
+
+        first = act.send(partition, "a", producer_id=5, base_sequence=0)
+        repeat = act.send(partition, "a", producer_id=5, base_sequence=0)
+        assert repeat.outcome is None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(note, "repeat", repeat)
+            nursery.start_soon(note, "first", first)
+        assert first.outcome is not None
+        assert repeat.outcome is not None
+        assert first.outcome.base_offset == repeat.outcome.base_offset == 0
+        assert await act.read(partition) == [(0, "a")]
+
+    play(body)
+
+
+def test_after_a_full_disk_pending_appends_fail_and_the_log_goes_on_after_its_durable_prefix(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "kept")
+        act.machine.disk.conditions.full = True
+        lost = [act.send(partition, "lost", producer_id=5, base_sequence=number) for number in range(3)]
+        outcomes = [await answer.wait() for answer in lost]
+        assert {outcome.error.retriable for outcome in outcomes} == {True}
+        assert await act.read(partition) == [(0, "kept")]
+        refused = await act.append(partition, "refused")
+        assert refused.error.retriable
+        act.machine.disk.conditions.full = False
+        await act.clock.sleep(2)
+        for number in range(3):
+            again = await act.append(partition, "again", producer_id=5, base_sequence=number)
+            assert (again.error, again.base_offset) == (ErrorCode.NONE, number + 1)
+        assert [value for _, value in await act.read(partition)] == ["kept", "again", "again", "again"]
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert [value for _, value in await act.read(partition)] == ["kept", "again", "again", "again"]
+
+    play(body, reopened)  # invariant 3
+
+
+def test_a_leader_that_was_claimed_away_from_fails_its_appends_and_can_still_be_read(play: Play) -> None:
+    async def body(act: Any) -> None:
+        old, new = await act.partition(), await act.partition()
+        await act.append(old, "a")
+        await new.opened()
+        fenced = await act.append(old, "b")
+        assert fenced.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await act.read(old) == [(0, "a")]
+        assert (await act.append(new, "c")).base_offset == 1
+        assert (await act.append(old, "d")).base_offset == 2  # it claims the chain back on its next use
+        assert [value for _, value in await act.read(old)] == ["a", "c", "d"]
+        assert (await act.append(new, "e")).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    play(body)
+
+
+def test_a_failed_device_fails_what_is_pending(play: Play) -> None:
+    answers: list[Any] = []
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "kept")
+        act.machine.disk.conditions.fail_next = True
+        answers.append(act.send(partition, "lost"))
+        await trio.sleep_forever()
+
+    with pytest.raises(AssertionError, match="DiskFailed"):  # the node stops itself
+        play(body)
+    assert answers[0].outcome is not None
+    assert answers[0].outcome.error.retriable
+
+
+def test_search_by_time_goes_across_segments(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number, at in enumerate([1000, 3000, 2000, 5000, 4000]):
+            await act.append(partition, f"{number}" * 40, at=at)
+        assert len(partition.segments) == 5
+        for wanted, found in [(0, 0), (1000, 0), (1001, 1), (2500, 1), (3001, 3), (5000, 3), (5001, None)]:
+            place = partition.offset_for_timestamp(wanted)
+            assert (place[0] if place is not None else None) == found, wanted
+        assert partition.max_timestamp_offset() == (3, 5000, 0)
+
+    play(body)
+
+
+def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number, at in enumerate([9000, 1000, 2000]):
+            await act.append(partition, f"{number}", at=at)
+        assert partition.max_timestamp_offset() == (0, 9000, 0)
+        await partition.delete_before(Offset(1))
+        assert partition.max_timestamp_offset() == (2, 2000, 0)
+        assert partition.offset_for_timestamp(1500) == (2, 2000, 0)
+        await partition.delete_before(Offset(3))
+        assert partition.max_timestamp_offset() is None
+        assert partition.offset_for_timestamp(0) is None
+
+    play(body)
+
+
+def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
+    async def act_of(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for _ in range(3):
+            await act.append(partition, "x" * 40)
+
+    async def last(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        ends = [partition.end_of_epoch(LeaderEpoch(epoch)) for epoch in range(4)]
+        assert ends == [(0, 3), (1, 6), (2, 6), (-1, -1)]
+        await partition.delete_before(Offset(4))
+        assert partition.end_of_epoch(LeaderEpoch(0)) == (0, 4)
+        assert partition.check_epoch(-1) == partition.check_epoch(2) == ErrorCode.NONE
+        assert partition.check_epoch(1) == ErrorCode.FENCED_LEADER_EPOCH
+        assert partition.check_epoch(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    play(act_of, act_of, last)
+
+
+def test_when_the_topic_is_gone_all_who_wait_are_told(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        waiter = _Waiter()
+        partition.wait(waiter)
+        pending = act.send(partition, "pending")
+        partition.end()
+        assert waiter.woken == 1
+        assert (await pending.wait()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await act.append(partition, "late")).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await partition.opened() is None
+        assert partition.failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(KafkaError):
+            await partition.delete_before(Offset(0))
+
+    play(body)
+
+
+def test_a_topic_that_goes_while_its_partition_opens_stays_gone(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        stalled = act.send(partition, "stalled")
+        partition.end()
+        assert (await stalled.wait()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await act.clock.sleep(5)
+        assert partition.log is None
+        assert partition.failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(body)
+
+
+def test_a_waiter_is_woken_by_every_advance_until_it_stops_waiting(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        waiter = _Waiter()
+        partition.wait(waiter)  # opens it
+        await partition.opened()
+        await act.clock.sleep(0.1)
+        opened = waiter.woken
+        assert opened >= 1
+        await act.append(partition, "a")
+        await act.clock.sleep(0.1)
+        assert waiter.woken > opened
+        partition.stop_waiting(waiter)
+        woken = waiter.woken
+        await act.append(partition, "b")
+        await act.clock.sleep(0.1)
+        assert waiter.woken == woken
+
+    play(body)
+
+
+def test_a_partition_that_cannot_be_opened_answers_and_is_tried_again_later(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.clock.sleep(1)
+        act.machine.disk.conditions.full = True
+        answers = [act.send(partition, "a"), act.send(partition, "b")]
+        assert {(await answer.wait()).error for answer in answers} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert (await act.append(partition, "at once")).error == ErrorCode.KAFKA_STORAGE_ERROR
+        act.machine.disk.conditions.full = False
+        await act.clock.sleep(2)
+        assert (await act.append(partition, "c")).base_offset == 0
+
+    play(body)

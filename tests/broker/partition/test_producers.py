@@ -1,0 +1,167 @@
+"""Idempotent producers against a small model, and the rules one by one (numbers: invariants of `producers`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.producers import BATCHES_REMEMBERED, SEQUENCE_MODULUS, Duplicate, Producers
+from gnomon.wire.kafka.errors import ErrorCode
+
+LAST = SEQUENCE_MODULUS - 1
+IDS = st.integers(0, 2)
+COUNTS = st.integers(1, 4)
+
+
+def _end(first: int, count: int) -> int:
+    return (first + count - 1) % SEQUENCE_MODULUS
+
+
+def _append(producers: Producers, first: int, count: int, offset: int, *, epoch: int = 0, now_ms: int = 0) -> Any:
+    last = _end(first, count)
+    verdict = producers.check(7, epoch, first, last)
+    if verdict is None:
+        producers.record(7, epoch, first, last, Offset(offset), count, now_ms)
+    return verdict
+
+
+def test_an_unknown_producer_begins_at_any_sequence() -> None:  # invariant 5
+    assert _append(Producers(), 1234, 1, 0) is None
+
+
+def test_a_repeat_among_the_last_five_batches_gets_its_first_offset() -> None:  # invariants 1, 2
+    producers = Producers()
+    for number in range(BATCHES_REMEMBERED):
+        assert _append(producers, 2 * number, 2, 100 + 2 * number) is None
+    for number in range(BATCHES_REMEMBERED):
+        assert _append(producers, 2 * number, 2, 999) == Duplicate(Offset(100 + 2 * number), Offset(102 + 2 * number))
+
+
+def test_a_repeat_older_than_five_batches_is_out_of_order() -> None:  # invariants 1, 3
+    producers = Producers()
+    for number in range(BATCHES_REMEMBERED + 1):
+        assert _append(producers, number, 1, number) is None
+    assert _append(producers, 0, 1, 99) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_same_first_sequence_with_another_last_one_is_no_repeat() -> None:  # invariant 2
+    producers = Producers()
+    assert _append(producers, 0, 3, 0) is None
+    assert _append(producers, 0, 2, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_wrap_from_their_largest_to_zero_between_and_within_batches() -> None:  # invariant 3
+    between = Producers()
+    assert _append(between, LAST, 1, 0) is None
+    assert _append(between, 0, 1, 1) is None
+    within = Producers()
+    assert _append(within, LAST - 1, 4, 0) is None
+    assert _append(within, 2, 1, 4) is None
+    assert _append(within, LAST - 1, 4, 9) == Duplicate(Offset(0), Offset(4))
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:  # invariant 4
+    producers = Producers()
+    assert _append(producers, 0, 1, 0) is None
+    assert _append(producers, 1, 1, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _append(producers, 0, 1, 1, epoch=1) is None
+    assert _append(producers, 1, 1, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert _append(producers, 0, 1, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_only_states_unused_for_the_expiry_time_are_dropped() -> None:  # invariant 6
+    producers = Producers()
+    producers.record(1, 0, 0, 0, Offset(0), 1, 1000)
+    producers.record(2, 0, 0, 0, Offset(1), 1, 2000)
+    assert producers.expire(1001) == 1
+    assert producers.check(1, 0, 5, 5) is None
+    assert producers.check(2, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class ProducersAgainstModel(RuleBasedStateMachine):
+    """The model keeps every batch ever appended in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.producers = Producers()
+        self.now_ms = 0
+        self.next_offset = 0
+        self.epochs: dict[int, int] = {}
+        self.used_ms: dict[int, int] = {}
+        self.batches: dict[int, list[tuple[int, int, int]]] = {}
+        """Of each producer in its current epoch: (first sequence, count, offset)."""
+
+    def _send(self, producer: int, epoch: int, first: int, count: int) -> None:
+        expected = self._expected(producer, epoch, first, count)
+        last = _end(first, count)
+        assert self.producers.check(producer, epoch, first, last) == expected
+        if expected is None:
+            self.producers.record(producer, epoch, first, last, Offset(self.next_offset), count, self.now_ms)
+            if self.epochs.get(producer) != epoch:
+                self.batches[producer] = []
+            self.epochs[producer] = epoch
+            self.used_ms[producer] = self.now_ms
+            self.batches[producer].append((first, count, self.next_offset))
+            self.next_offset += count
+
+    def _expected(self, producer: int, epoch: int, first: int, count: int) -> Any:
+        if producer not in self.epochs:
+            return None
+        if epoch < self.epochs[producer]:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > self.epochs[producer]:
+            return None if first == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        remembered = self.batches[producer][-BATCHES_REMEMBERED:]
+        for known_first, known_count, offset in remembered:
+            if (known_first, known_count) == (first, count):
+                return Duplicate(Offset(offset), Offset(offset + count))
+        known_first, known_count, _ = remembered[-1]
+        in_order = first == (known_first + known_count) % SEQUENCE_MODULUS
+        return None if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    @rule(producer=IDS, epoch=st.integers(0, 2), first=st.sampled_from([0, 1, 5, LAST - 1, LAST]), count=COUNTS)
+    def sends_anything(self, producer: int, epoch: int, first: int, count: int) -> None:
+        self._send(producer, epoch, first, count)
+
+    @precondition(lambda self: self.epochs)
+    @rule(data=st.data(), count=COUNTS)
+    def sends_the_next(self, data: Any, count: int) -> None:
+        producer = data.draw(st.sampled_from(sorted(self.epochs)))
+        first, known_count, _ = self.batches[producer][-1]
+        self._send(producer, self.epochs[producer], (first + known_count) % SEQUENCE_MODULUS, count)
+
+    @precondition(lambda self: self.epochs)
+    @rule(data=st.data())
+    def sends_again(self, data: Any) -> None:
+        producer = data.draw(st.sampled_from(sorted(self.epochs)))
+        first, count, _ = data.draw(st.sampled_from(self.batches[producer]))
+        self._send(producer, self.epochs[producer], first, count)
+
+    @rule(ms=st.integers(1, 50))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(ms=st.integers(0, 100))
+    def expires(self, ms: int) -> None:
+        gone = [producer for producer, used in self.used_ms.items() if used < self.now_ms - ms]
+        assert self.producers.expire(self.now_ms - ms) == len(gone)
+        for producer in gone:
+            del self.epochs[producer], self.used_ms[producer], self.batches[producer]
+
+    @rule()
+    def is_restored_from_a_snapshot(self) -> None:
+        restored = Producers()
+        restored.restore_snapshot(memoryview(self.producers.encode_snapshot()))
+        self.producers = restored
+
+    @invariant()
+    def knows_as_many_producers(self) -> None:
+        assert len(self.producers) == len(self.epochs)
+
+
+TestProducersAgainstModel = ProducersAgainstModel.TestCase
+TestProducersAgainstModel.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
