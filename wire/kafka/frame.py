@@ -136,9 +136,20 @@ class FrameReader:
             self._buffer = _NO_BYTES
 
 
+_HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN")
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
+
 def _bad_length(size: int, frame_bytes_max: int) -> MalformedFrame:
+    first = size.to_bytes(4, "big", signed=True)
+    if first in _HTTP_METHODS:
+        return MalformedFrame(
+            "the peer speaks HTTP, this is the port for Kafka's protocol: metrics are on the admin port"
+        )
+    if first.startswith(_TLS_HANDSHAKE):
+        return MalformedFrame("the peer speaks TLS, this port does not: set its security.protocol to PLAINTEXT")
     if size < 0:
-        return MalformedFrame(f"frame declares a negative length of {size} bytes: is the peer speaking Kafka (no TLS)?")
+        return MalformedFrame(f"frame declares a negative length of {size} bytes: is the peer speaking Kafka?")
     return FrameTooLarge(f"frame declares {size} bytes, socket.request.max.bytes allows {frame_bytes_max}")
 
 

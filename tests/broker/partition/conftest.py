@@ -122,11 +122,11 @@ def _play(*acts: ActBody, power_lost: bool = False, seed: int = 1) -> None:
             over = trio.Event()
 
             async def node(world: SimulatedWorld, body: ActBody = body, over: trio.Event = over) -> None:
-                async with open_stores(world, Settings(data_dir=Path("/data"))) as stores:
-                    async with trio.open_nursery() as nursery:
-                        await body(Act(machine, world, stores, nursery))
-                        over.set()
-                        await trio.sleep_forever()
+                settings = Settings(data_dir=Path("/data"))
+                async with open_stores(world, settings) as stores, trio.open_nursery() as nursery:
+                    await body(Act(machine, world, stores, nursery))
+                    over.set()
+                    await trio.sleep_forever()
 
             machine.start(node)
             await over.wait()

@@ -1,0 +1,392 @@
+"""Bad input, each a test: whatever a peer sends, the node serves on and only that peer's connection may end."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnomon.broker.kafka.server import DECODED_BYTES_MAX
+from gnomon.broker.standalone import run_standalone
+from gnomon.broker.stores import NewerFormat
+from gnomon.runtime.logs import SilentLogger
+from gnomon.runtime.settings import BrokerSettings, Settings
+from gnomon.runtime.trio_world import open_trio_world
+from gnomon.runtime.world import AddressTaken, DirectoryTaken
+from gnomon.testing.embedded_broker import EmbeddedBroker, RawConnection, simulate_broker
+from gnomon.testing.simulation import SimulationFailed
+from gnomon.testing.strategies import messages
+from gnomon.wire.kafka.api import APIS, request_header_version
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.kafka.schema import encode
+
+_VERSIONS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
+API_VERSIONS_V0 = bytes.fromhex("00120000 00000001 ffff")
+PRODUCE = 0
+
+
+def _header(key: int, version: int, *, tags: bytes | None = None) -> bytes:
+    head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + b"\0\0\0\1" + b"\0\1c"
+    flexible = request_header_version(key, version) == 2
+    return head + (tags if tags is not None else b"\0" if flexible else b"")
+
+
+def _batch(value: bytes = b"v") -> bytes:
+    return build_batch([Record(offset_delta=0, key=None, value=value)], base_timestamp=1)
+
+
+async def _assert_serves(broker: EmbeddedBroker) -> None:
+    client = await broker.connect()
+    response = await client.ask(ApiVersionsRequest(), 0)
+    assert response.error_code == 0
+    client.connection.close()
+
+
+async def _assert_refused(broker: EmbeddedBroker, raw: RawConnection, *words: str) -> None:
+    with trio.fail_after(60):
+        await raw.ended.wait()
+    await broker.simulation.sleep(10)
+    assert raw.frames == []
+    event, fields = broker.events[-1]
+    assert event == "connection_refused"
+    assert all(word in str(fields["reason"]) for word in words), fields
+    await _assert_serves(broker)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\xff\xff\xff\xff", ["negative"]),
+        (b"\x7f\xff\xff\xff", ["socket.request.max.bytes"]),
+        (b"\x00\x00\x00\x05hello", ["header"]),
+        (b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n", ["HTTP"]),
+        (b"POST / HTTP/1.1\r\n\r\n", ["HTTP"]),
+        (bytes.fromhex("1603010200010001fc0303") + b"x" * 100, ["TLS"]),
+        (b"\x00\x00\x00\x0a" + bytes.fromhex("03e70000 00000001 ffff"), ["API key 999"]),
+        (b"\x00\x00\x00\x0b" + bytes.fromhex("00030063 00000001 ffff 00"), ["METADATA version 99"]),
+        (b"\x00\x00\x00\x0a" + bytes.fromhex("0003ffff 00000001 ffff"), ["METADATA version -1"]),
+        (b"\x00\x00\x00\x0c" + bytes.fromhex("00030000 00000001 7fff") + b"ab", ["client id"]),
+        (b"\x00\x00\x00\x0e" + bytes.fromhex("00030001 00000001 ffff 7fffffff"), ["MetadataRequest"]),
+        (b"\x00\x00\x00\x0e" + bytes.fromhex("00030001 00000001 ffff fffffffe"), ["MetadataRequest"]),
+    ],
+    ids=lambda value: value[:12].hex() if isinstance(value, bytes) else "",
+)
+def test_bytes_that_are_no_request_end_their_connection_with_a_clear_reason(data: bytes, words: list[str]) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send(data)
+        await _assert_refused(broker, raw, *words)
+
+    simulate_broker(scenario)
+
+
+def test_a_frame_that_never_ends_holds_no_more_memory_than_has_arrived() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raws = [await broker.connect_raw() for _ in range(20)]
+        for raw in raws:
+            raw.send((100 << 20).to_bytes(4, "big") + b"\0\0\0\7")
+        await broker.simulation.sleep(1)
+        held = [connection._frames.capacity_bytes for connection in broker.server._connections]
+        assert sum(held) < 1 << 20
+        await _assert_serves(broker)
+        assert broker.server.request_bytes == 0
+
+    simulate_broker(scenario)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_zero() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(bytes.fromhex("00120063 00000005 0000 00"))
+        await raw.settle(1)
+        (frame,) = raw.frames
+        assert frame[:4] == b"\0\0\0\5"
+        assert int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
+        assert int.from_bytes(frame[6:10], "big") == len(APIS)
+        raw.send_frame(API_VERSIONS_V0)
+        await raw.settle(2)
+        assert raw.frames[1][4:6] == b"\0\0"
+
+    simulate_broker(scenario)
+
+
+def test_unknown_tagged_fields_are_skipped_in_header_and_body() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        tags = b"\x02" + b"\x63\x03abc" + b"\x64\x00"
+        raw.send_frame(_header(18, 3, tags=tags) + b"\x02a\x02b" + tags)
+        await raw.settle(1)
+        assert raw.frames[0][4:6] == b"\0\0"
+
+    simulate_broker(scenario)
+
+
+def test_only_produce_may_be_larger_than_what_decoding_may_cost() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(_header(15, 0) + bytes(DECODED_BYTES_MAX))
+        await _assert_refused(broker, raw, "DESCRIBE_GROUPS", str(DECODED_BYTES_MAX))
+        client = await broker.connect()
+        await client.create_topic("large", configs={"max.message.bytes": str(32 << 20)})
+        assert (await client.produce("large", _batch(bytes(DECODED_BYTES_MAX + 1)))).error_code == 0
+
+    simulate_broker(scenario)
+
+
+def test_a_batch_with_a_wrong_checksum_is_refused_and_its_connection_lives_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        damaged = bytearray(_batch())
+        damaged[-1] ^= 1
+        assert (await client.produce("t", bytes(damaged))).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert (await client.produce("t", _batch())).base_offset == 0
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_frames_of_every_api_and_version_leave_the_node_serving(seed: int) -> None:
+    """A thousand frames a seed: noise behind a sound header, and sound requests with some of their bytes changed or cut."""
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        stream = random.Random(f"frames/{seed}")
+        client = await broker.connect()
+        await client.create_topic("t")
+        await client.create_topic("kept")
+        sound = _sound_requests()
+        frames = 0
+        for api, version in _VERSIONS:
+            for _ in range(6):
+                raw = await broker.connect_raw()
+                if api.serves(version) and stream.random() < 0.6:
+                    body = bytearray(stream.choice(sound[api.key, version]))
+                    for _ in range(stream.choice([0, 1, 1, 3])):
+                        if body:
+                            body[stream.randrange(len(body))] = stream.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+                    body = body[: stream.choice([len(body), len(body), stream.randint(0, len(body))])]
+                else:
+                    body = bytearray(stream.randbytes(stream.choice([0, 3, 20, 200])))
+                raw.send_frame(_header(api.key, version) + bytes(body))
+                frames += 1
+            await broker.simulation.sleep(0.05)
+        await broker.simulation.sleep(1)
+        await _assert_serves(broker)
+        assert (await client.produce("kept", _batch())).error_code == 0
+        broker.simulation.machine("clients").kill()
+        await broker.simulation.sleep(100)
+        assert broker.server.request_bytes == 0
+        assert frames > 900
+
+    simulate_broker(scenario, seed=seed, kafka={"group.min.session.timeout.ms": "1"})
+
+
+def _sound_requests() -> dict[tuple[int, int], list[bytes]]:
+    """A few requests of every API and version, drawn from the declarations of their messages."""
+    if not _SOUND:
+        names = st.sampled_from(["t", "u", "", "g"])
+        for api, version in _VERSIONS:
+            if api.serves(version):
+                _SOUND[api.key, version] = _drawn(api.request, version, names)
+    return _SOUND
+
+
+_SOUND: dict[tuple[int, int], list[bytes]] = {}
+
+
+def _drawn(request: type, version: int, names: st.SearchStrategy[str]) -> list[bytes]:
+    found: list[bytes] = []
+    fields = {"name": names, "topic": names, "group_id": names, "resource_name": names}
+
+    @settings(max_examples=6, database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(messages(request, version, fields))
+    def draw(message: Any) -> None:
+        found.append(encode(message, version))
+
+    draw()
+    return found
+
+
+def test_texts_that_quote_a_long_name_fit_into_every_answer() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        from gnomon.wire.kafka.messages.configs import (
+            AlterableConfig,
+            AlterConfigsRequest,
+            AlterConfigsResource,
+            DescribeConfigsRequest,
+            DescribeConfigsResource,
+        )
+        from gnomon.wire.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+        client = await broker.connect()
+        await client.create_topic("t")
+        long = "\u00e4" * 16_000
+        create = CreatableTopic(name=long, num_partitions=1, replication_factor=1)
+        named = CreatableTopic(name="u", num_partitions=1, replication_factor=1)
+        named.configs = [
+            CreatableTopicConfig(name="retention.ms", value=long),
+            CreatableTopicConfig(name=long, value="1"),
+        ]
+        response = await client.ask(CreateTopicsRequest(topics=[create, named]), 2)
+        assert [item.error_code for item in response.topics] == [17, 40]
+        response = await client.ask(
+            DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name=long)]), 1
+        )
+        assert response.results[0].error_code == 3
+        resource = AlterConfigsResource(
+            resource_type=2, resource_name="t", configs=[AlterableConfig(name="retention.ms", value=long)]
+        )
+        response = await client.ask(AlterConfigsRequest(resources=[resource]), 0)
+        assert response.responses[0].error_code == 40
+        assert (await client.produce(long, _batch(), version=8)).error_code == 3
+
+    simulate_broker(scenario)
+
+
+def test_a_fetch_of_more_partitions_than_the_store_has_readers_is_answered() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("wide", 150)
+        produce = client.produce_request("wide", _batch())
+        one = produce.topic_data[0].partition_data[0]
+        produce.topic_data[0].partition_data = [type(one)(index=index, records=_batch()) for index in range(150)]
+        await client.ask(produce, 9)
+        fetch = client.fetch_request("wide", 0)
+        wanted = fetch.topics[0].partitions[0]
+        fetch.topics[0].partitions = [
+            type(wanted)(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(150)
+        ]
+        fetch.max_bytes = 50 << 20
+        response = await client.ask(fetch, 11)
+        assert all(item.records for item in response.responses[0].partitions)
+
+    simulate_broker(scenario)
+
+
+def test_a_thousand_idle_and_slow_connections_leave_another_client_served() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        for number in range(1000):
+            raw = await broker.connect_raw()
+            raw.send([b"", b"\0\0", b"\0\0\0\x0a\0\x12"][number % 3])
+        client = await broker.connect()
+        await client.create_topic("t")
+        for number in range(20):
+            assert (await client.produce("t", _batch())).base_offset == number
+        assert broker.server.connections_count == 1001
+        assert broker.server.request_bytes == 0
+
+    simulate_broker(scenario)
+
+
+def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        held = [await broker.connect_raw() for _ in range(3)]
+        raw = await broker.connect_raw()
+        with trio.fail_after(60):
+            await raw.ended.wait()
+        await broker.simulation.sleep(10)
+        assert "connections_max" in str(broker.events[-1][1]["reason"])
+        held[0].connection.abort()
+        await broker.simulation.sleep(1)
+        await _assert_serves(broker)
+
+    simulate_broker(scenario, limits={"connections_max": 3})
+
+
+def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert (await client.produce("t", _batch())).error_code == 0
+        broker.machine.disk.conditions.full = True
+        for _ in range(5):
+            refused = await client.produce("t", _batch())
+            assert ErrorCode(refused.error_code).retriable
+            assert refused.error_message
+            assert (await client.fetch("t", 0)).records
+            await broker.simulation.sleep(0.3)
+        await broker.serving.broker.enforce_retention()
+        broker.machine.disk.conditions.full = False
+        await broker.simulation.sleep(5)
+        assert (await client.produce("t", _batch())).base_offset == 1
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("where", ["records", "metadata"])
+def test_a_failed_device_stops_the_node_with_its_reason(where: str) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert (await client.produce("t", _batch())).error_code == 0
+        broker.machine.disk.conditions.fail_next = True
+        request: Any = client.produce_request("t", _batch())
+        if where == "records":
+            client.connection.send(request, 9)
+        else:
+            await client.create_topic("u")
+        await broker.simulation.sleep(30)
+
+    with pytest.raises(SimulationFailed, match="DiskFailed.*takes no more writes"):
+        simulate_broker(scenario)
+
+
+# --- the data directory and the port, on the real machine ---
+
+
+def _serve(data_dir: Path, port: int = 0) -> Settings:
+    return Settings(data_dir=data_dir, broker=BrokerSettings(kafka_port=port))
+
+
+async def _run(settings: Settings) -> None:
+    async with open_trio_world(lambda text: None) as world:
+        await run_standalone(world, settings, SilentLogger(), ready=lambda serving: None, stop=trio.Event())
+
+
+async def _while_one_serves(first: Settings, second: Any) -> None:
+    """Runs `second(port)` beside a broker."""
+    async with open_trio_world(lambda text: None) as world, trio.open_nursery() as nursery:
+        ports: list[int] = []
+        ready, stop = trio.Event(), trio.Event()
+
+        def served(serving: Any) -> None:
+            ports.append(serving.kafka_port)
+            ready.set()
+
+        async def serve() -> None:
+            await run_standalone(world, first, SilentLogger(), ready=served, stop=stop)
+
+        nursery.start_soon(serve)
+        await ready.wait()
+        await second(ports[0])
+        stop.set()
+
+
+def test_a_data_directory_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("7\n")
+    with pytest.RaisesGroup(pytest.RaisesExc(NewerFormat, match="format '7'.*upgrade"), flatten_subgroups=True):
+        trio.run(_run, _serve(tmp_path))
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    async def second(port: int) -> None:
+        with pytest.RaisesGroup(AddressTaken, flatten_subgroups=True) as refusal:
+            await _run(_serve(tmp_path / "second", port))
+        assert f"127.0.0.1:{port}" in str(refusal.value.exceptions)
+
+    trio.run(_while_one_serves, _serve(tmp_path / "first"), second)
+
+
+def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:
+    async def second(port: int) -> None:
+        with pytest.RaisesGroup(pytest.RaisesExc(DirectoryTaken, match=str(tmp_path)), flatten_subgroups=True):
+            await _run(_serve(tmp_path))
+
+    trio.run(_while_one_serves, _serve(tmp_path), second)
