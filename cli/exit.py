@@ -87,6 +87,17 @@ KAFKA_ERRORS: dict[int, Exit] = {
 """By Kafka's error code; any other is FAILED."""
 
 
+ADVICE: dict[int, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`gnomon topic list` shows all topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or change it with `gnomon topic alter`",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`gnomon group list` shows all groups",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    -140: "the partition holds none from there on; begin at `earliest`",
+    -185: "check that this is a Kafka broker and not overloaded",
+}
+"""What to do about it, by Kafka's error code, where the broker's text leaves that open."""
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """How a command ends after `error`; None where that is a bug."""
     if isinstance(error, BaseExceptionGroup):
@@ -102,7 +113,10 @@ def failure_of(error: BaseException) -> Failure | None:
 
 def kafka_failure(what: str, code: int, text: str) -> Failure:
     """How a command ends whose attempt to `what` the broker answered with an error."""
-    return Failure(f"cannot {what}: {text}", KAFKA_ERRORS.get(code, Exit.FAILED))
+    advice = f": {ADVICE[code]}" if code in ADVICE else ""
+    return Failure(
+        f"cannot {what}: {text.removeprefix('Broker: ').rstrip('.')}{advice}", KAFKA_ERRORS.get(code, Exit.FAILED)
+    )
 
 
 def _text(error: BaseException) -> str:

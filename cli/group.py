@@ -192,5 +192,6 @@ def _targets(
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete groups with their offsets; none of their members may be running."""
-    futures = connect(bootstrap).delete_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
+    admin = connect(bootstrap)  # has to live until it has answered
+    futures = admin.delete_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
     finish([(f"delete group {name!r}", f"deleted group {name!r}", futures[name]) for name in dict.fromkeys(names)])

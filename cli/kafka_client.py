@@ -26,6 +26,8 @@ EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 15.0
+# A future that is never answered would hang the command.
+FUTURE_SECONDS = ANSWER_SECONDS + 5
 
 
 def quiet() -> logging.Logger:
@@ -99,7 +101,10 @@ def answer(future: Future[T], what: str) -> T:
         Failure: it is an error.
     """
     with kafka_errors(what):
-        return future.result()
+        try:
+            return future.result(FUTURE_SECONDS)
+        except TimeoutError:
+            raise Failure(f"cannot {what}: no answer for {FUTURE_SECONDS:g} s", Exit.UNREACHABLE) from None
 
 
 def describe_topic(admin: AdminClient, name: str) -> Any:

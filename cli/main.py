@@ -58,13 +58,15 @@ class Commands(click.Group):
         """Turns what went wrong into one line and the exit code of `gnomon.cli.exit`; a bug keeps its traceback."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # The reader has had enough. Nothing may be flushed into the pipe at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return None
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if _holds(error, BrokenPipeError):
+                # The reader has had enough. Nothing may be flushed into the pipe at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return None
+            if _holds(error, KeyboardInterrupt):
+                raise click.Abort from None
             from gnomon.cli.exit import failure_of
 
             failure = failure_of(error)
@@ -72,6 +74,10 @@ class Commands(click.Group):
                 raise
             click.echo(f"Error: {failure}", err=True)
             ctx.exit(int(failure.code))
+
+
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    return isinstance(error, kind) or (isinstance(error, BaseExceptionGroup) and error.subgroup(kind) is not None)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -86,7 +87,7 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        numbers = bool(rows) and all(isinstance(row[name], int | float | None) for row in rows)
+        numbers = bool(rows) and all(type(row[name]) in (int, float, NoneType) for row in rows)
         table.add_column(_title(name).upper(), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in columns))

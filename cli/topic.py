@@ -69,10 +69,15 @@ def list_topics(bootstrap: str, output: str) -> None:
                     "topic": name,
                     "partitions": len(found.partitions),
                     "internal": found.is_internal,
-                    "id": str(found.topic_id),
+                    "id": topic_id(found),
                 }
             )
     show_list(rows, ("topic", "partitions", "internal", "id"), output)
+
+
+def topic_id(found: Any) -> str:
+    """A described topic's id as Kafka writes it: base64 for file names."""
+    return str(found.topic_id).replace("+", "-").replace("/", "_")
 
 
 @topic.command()
@@ -88,7 +93,7 @@ def describe(name: str, bootstrap: str, output: str) -> None:
     latest = offsets(admin, name, partitions, LATEST)
     record = {
         "topic": name,
-        "id": str(found.topic_id),
+        "id": topic_id(found),
         "internal": found.is_internal,
         "partitions": [
             {
@@ -146,7 +151,8 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
-    futures = connect(bootstrap).delete_topics(list(names), request_timeout=ANSWER_SECONDS)
+    admin = connect(bootstrap)  # has to live until it has answered
+    futures = admin.delete_topics(list(names), request_timeout=ANSWER_SECONDS)
     finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in dict.fromkeys(names)])
 
 

@@ -1,0 +1,79 @@
+"""A data directory's stores, opened by a command as a broker opens them: one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from gnomon.bookie.entry_store import StoreView
+from gnomon.bookie.errors import DigestMismatch, LedgerError
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import Ledger, OpenMode, open_ledger
+from gnomon.bookie.record import Quorum
+from gnomon.broker.stores import BOOKIE_NAME, FORMAT_FILE, Stores, open_stores
+from gnomon.cli.exit import Exit, Failure, failure_of
+from gnomon.runtime.settings import Settings
+from gnomon.runtime.trio_world import open_trio_world
+
+T = TypeVar("T")
+
+
+def in_stores(settings: Settings, work: Callable[[Stores], Awaitable[T]], *, create: bool = False) -> T:
+    """What `work` gives on the stores in `settings.data_dir`, which nobody else has open meanwhile.
+
+    Args:
+        create: begin a new directory where there is none.
+
+    Raises:
+        Failure: there is no data directory; or a broker, or another command, has it open; or `work` met an error that
+            an operator can act on.
+    """
+    if not create and not (settings.data_dir / FORMAT_FILE).is_file():
+        raise Failure(
+            f"{settings.data_dir} is no data directory of gnomon: point --data-dir or GNOMON_DATA_DIR to one",
+            Exit.CONFLICT,
+        )
+
+    async def run() -> T:
+        async with open_trio_world() as world, open_stores(world, settings) as stores:
+            return await work(stores)
+
+    try:
+        return trio.run(run)
+    except Exception as error:  # Trio wraps it in groups
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        raise failure from None
+
+
+async def open_to_the_end(stores: Stores, name: str) -> Ledger:
+    """Opens a ledger for reading all that is on disk, and changes nothing.
+
+    A writer tells how far its entries are confirmed with the next entry, so of the last ones the disk alone does not
+    say it. But where one bookie holds the only copy, and no writer is alive, being there is being confirmed.
+
+    Raises:
+        NoSuchLedger: there is no such ledger.
+    """
+    ledger = await open_ledger(stores.metadata, stores.bookies, name, mode=OpenMode.O_RDONLY)
+    if ledger.record.quorum == Quorum() and not ledger.record.sealed:
+        end = EntryId(max(ledger.last_add_confirmed, ledger.start_entry - 1) + 1)
+        with stores.store.view() as view:
+            while _is_there(view, ledger, end):
+                end = EntryId(end + 1)
+        stores.bookies[BOOKIE_NAME].confirm(ledger.id, EntryId(end - 1))
+        await ledger.refresh_lac()
+    return ledger
+
+
+def _is_there(view: StoreView, ledger: Ledger, entry: EntryId) -> bool:
+    try:
+        view.entry(ledger.id, entry, ledger.record.fragment_of(entry).session)
+    except DigestMismatch:
+        return True  # whoever reads it is told
+    except LedgerError:
+        return False
+    return True
