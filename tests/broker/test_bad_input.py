@@ -154,7 +154,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused_and_its_connection_lives_on() 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_frames_of_every_api_and_version_leave_the_node_serving(seed: int) -> None:
-    """A thousand frames a seed: noise behind a sound header, and sound requests with some of their bytes changed or cut."""
+    """A thousand frames a seed: noise behind a sound header, and sound requests changed or cut."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
         stream = random.Random(f"frames/{seed}")
@@ -334,7 +334,7 @@ def test_a_failed_device_stops_the_node_with_its_reason(where: str) -> None:
             await client.create_topic("u")
         await broker.simulation.sleep(30)
 
-    with pytest.raises(SimulationFailed, match="DiskFailed.*takes no more writes"):
+    with pytest.raises(SimulationFailed, match=r"DiskFailed.*takes no more writes"):
         simulate_broker(scenario)
 
 
