@@ -87,6 +87,8 @@ class Broker:
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self.flush_replies: Callable[[], None] = lambda: None
         """Of the front end: sends the replies that were made with `flush=False`."""
+        self.routes_revision = 0
+        """Grows when a partition found before may have become another."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
@@ -300,6 +302,7 @@ class Broker:
         for key in [key for key in self._partitions if key[0] == topic.id]:
             self._partitions.pop(key).end()
         self._produced_to.clear()
+        self.routes_revision += 1
         assert self._nursery is not None, "the broker was not started"
         self._nursery.start_soon(self._forget_offsets, topic.name)
 

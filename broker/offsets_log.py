@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -83,7 +83,7 @@ class _Answer:
         self._done = done
         self._later = later
 
-    def appended(self, slot: int, outcome: Produced) -> None:
+    def appended(self, slot: Any, outcome: Produced) -> None:
         """See `Appender.appended`."""
         if self.within_append:
             self._later(lambda: self._report(outcome))

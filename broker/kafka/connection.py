@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Protocol
 
 from gnomon.runtime.world import Buffer, Connection
 from gnomon.wire.kafka.api import request_header_version
@@ -21,6 +23,10 @@ BACKLOG_BYTES_MAX = 4 << 20
 REQUESTS_IN_FLIGHT_MAX = 1024
 REQUEST_BYTES_MIN = 256
 """What the smallest request counts for: its bookkeeping is not free either."""
+
+
+CORRELATION_ID_AT = 4
+_CORRELATION_ID = Struct(">i")
 
 
 class RequestMemory:
@@ -102,6 +108,19 @@ class Exchange:
         self.connection.replied(self, (), False)
 
 
+class Shortcut(Protocol):
+    """Handles a connection's next request without parsing it, where it is like the one before."""
+
+    header: RequestHeader
+    """That one's header; the correlation id differs."""
+
+    def fits(self, frame: memoryview) -> bool:
+        """Whether the request is like it."""
+
+    def handle(self, exchange: Exchange, frame: memoryview) -> None:
+        """Takes the request, which fits."""
+
+
 class KafkaConnection:
     """The stream handler of one client."""
 
@@ -119,6 +138,8 @@ class KafkaConnection:
     ) -> None:
         self.transport = transport
         self.closed_by_peer = False
+        self.shortcut: Shortcut | None = None
+        """Set by a handler that can tell the next request of its kind by its bytes."""
         self._frames = FrameReader(frame_bytes_max)
         self._memory = memory
         self._dispatch = dispatch
@@ -199,14 +220,23 @@ class KafkaConnection:
         self._send()
 
     def _take(self, frame: memoryview) -> None:
-        header = parse_request_header(frame, _is_flexible)
+        shortcut = self.shortcut
+        if shortcut is not None and shortcut.fits(frame):
+            header = shortcut.header
+        else:
+            shortcut = None
+            header = parse_request_header(frame, _is_flexible)
         if self._exchanges:
             self._cut(self._exchanges[-1])
         exchange = Exchange(self, header, max(len(frame), REQUEST_BYTES_MIN), self._now)
         self._exchanges.append(exchange)
         self._request_bytes += exchange.size
         self._memory.take(exchange.size)
-        self._dispatch(exchange, frame, header)
+        if shortcut is not None:
+            (exchange.correlation_id,) = _CORRELATION_ID.unpack_from(frame, CORRELATION_ID_AT)
+            shortcut.handle(exchange, frame)
+        else:
+            self._dispatch(exchange, frame, header)
 
     @staticmethod
     def _cut(exchange: Exchange) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection
+from gnomon.broker.kafka.produce_route import produce_route, refusal_by_attributes
 from gnomon.broker.partition.entry import NO_OFFSET
 from gnomon.broker.partition.partition import Produced
-from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.produce import (
     PartitionProduced,
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 OLDEST_SERVED = 3
 """Versions below are advertised, so that librdkafka <= 2.0 keeps compressing (KIP-896), and refused."""
-ZSTD_SINCE = 7
-ATTRIBUTES_AT = 22
-"""Where the low byte of a batch's attributes stands."""
-CODEC_MASK = 0x07
-TRANSACTIONAL = 0x10
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
 
 
@@ -55,6 +50,8 @@ class ProduceHandler:
             )
         elif request.acks not in (-1, 0, 1):
             refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: only -1 (all), 0 and 1 exist"
+        if refusal is None:
+            exchange.connection.shortcut = produce_route(self._broker, exchange, frame, request, self._flush_later)
         answer = _Answer(exchange, request, self._flush_later)
         slot = 0
         for topic, partitions in request.topics:
@@ -71,7 +68,7 @@ class ProduceHandler:
         if records is None:
             answer.refuse(slot, ErrorCode.INVALID_RECORD, "no record batch was sent for the partition")
             return
-        refusal = _refusal_by_attributes(records, answer.version)
+        refusal = refusal_by_attributes(records, answer.version)
         if refusal is not None:
             answer.refuse(slot, *refusal)
             return
@@ -84,18 +81,6 @@ class ProduceHandler:
         metrics.produce_bytes += len(records)
         metrics.produce_batches += 1
         partition.append(records, answer, slot)
-
-
-def _refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
-    """Why a batch is refused for what its attributes say, before anything else of it is looked at."""
-    if len(records) <= ATTRIBUTES_AT:
-        return None
-    attributes = records[ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL:
-        return ErrorCode.INVALID_TXN_STATE, "transactions are not built yet: unset transactional.id"
-    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE} or later (KIP-110)"
-    return None
 
 
 class _Answer:
@@ -119,7 +104,7 @@ class _Answer:
         """The batch is not appended."""
         self.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
 
-    def appended(self, slot: int, outcome: Produced) -> None:
+    def appended(self, slot: Any, outcome: Produced) -> None:
         """See `Appender.appended`."""
         assert self._outcomes[slot] is None, f"two outcomes for batch {slot} of one request"
         self._outcomes[slot] = outcome

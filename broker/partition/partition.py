@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
@@ -49,9 +49,9 @@ class Produced(NamedTuple):
 
 
 class Appender(Protocol):
-    """Who appends: is told the outcome of each batch, by the slot number it gave."""
+    """Who appends: is told the outcome of each batch, by the slot that it gave it, whatever that is."""
 
-    def appended(self, slot: int, outcome: Produced) -> None:
+    def appended(self, slot: Any, outcome: Produced) -> None:
         """The batch is durable or refused; called once, perhaps before `append` returns."""
 
 
@@ -62,7 +62,7 @@ class Waiter(Protocol):
         """The high watermark moved, the partition opened, or it failed."""
 
 
-_Pending = tuple[Offset, Offset, int, Appender | None, int]
+_Pending = tuple[Offset, Offset, int, Appender | None, Any]
 """An entry on its way to the disk: base offset, next offset, log append time, and whose slot it is; a snapshot is
 nobody's. A plain tuple, since one is made per batch."""
 
@@ -110,7 +110,7 @@ class Partition:
         self._turn_ended = turn_ended
         self._state = State.CLOSED
         self._failed_at = float("-inf")
-        self._stalled: deque[tuple[bytes, Appender, int]] = deque()
+        self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
         self._waiters: dict[Waiter, None] = {}
@@ -189,7 +189,7 @@ class Partition:
 
     # --- appending ----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, appender: Appender, slot: int) -> None:
+    def append(self, records: memoryview, appender: Appender, slot: Any) -> None:
         """Appends one produced batch; `appender.appended(slot, …)` follows once it is durable or refused.
 
         `records` need not outlive the call.
@@ -217,7 +217,7 @@ class Partition:
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, appender, slot), payload)
 
-    def _stall(self, records: memoryview, appender: Appender, slot: int) -> None:
+    def _stall(self, records: memoryview, appender: Appender, slot: Any) -> None:
         if self._state is State.ENDED:
             appender.appended(slot, _DELETED)
             return
@@ -240,7 +240,7 @@ class Partition:
                 self._stalled.extend(waiting)
                 return
 
-    def _repeat(self, log: PartitionLog, first: Duplicate, appender: Appender, slot: int) -> None:
+    def _repeat(self, log: PartitionLog, first: Duplicate, appender: Appender, slot: Any) -> None:
         """A batch that is in the log already: answered like the first one, and not before it."""
         if first.next_offset <= log.high_watermark:
             appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))

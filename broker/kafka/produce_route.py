@@ -1,0 +1,173 @@
+"""A producer's requests are alike but for the correlation id and the records: the next one is known by its bytes.
+
+A producer that sends single batches to one partition repeats header, topic and partition byte for byte. Comparing them
+replaces parsing, look-ups and an answer object: 21 to 12.5 us of Python a small request.
+
+1. A route takes a request only when every byte but the correlation id, the records' length and the records is that of
+   the request it was made from, and the records end where the request does.
+2. It ends with any change of the topics: the next request is parsed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange, KafkaConnection
+from gnomon.broker.partition.entry import NO_OFFSET
+from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.frame import RequestHeader
+from gnomon.wire.kafka.produce import PartitionProduced, ProduceRequest, encode_produce_response, success_frames
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+ZSTD_SINCE = 7
+ATTRIBUTES_AT = 22
+"""Where the low byte of a batch's attributes stands."""
+CODEC_MASK = 0x07
+TRANSACTIONAL = 0x10
+FLEXIBLE_SINCE = 9
+LOG_START_SINCE = 5
+AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
+_NO_TAGS = bytes(3)
+"""The ends of partition, topic and request, from version 9 on."""
+_INT32 = Struct(">i")
+
+
+def refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
+    """Why a batch is refused for what its attributes say, before anything else of it is looked at."""
+    if len(records) <= ATTRIBUTES_AT:
+        return None
+    attributes = records[ATTRIBUTES_AT]
+    if attributes & TRANSACTIONAL:
+        return ErrorCode.INVALID_TXN_STATE, "transactions are not built yet: unset transactional.id"
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE} or later (KIP-110)"
+    return None
+
+
+def produce_route(
+    broker: Broker,
+    exchange: Exchange,
+    frame: memoryview,
+    request: ProduceRequest,
+    flush_later: Callable[[KafkaConnection], None],
+) -> ProduceRoute | None:
+    """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
+    if request.acks == 0 or len(request.topics) != 1 or exchange.api_version < LOG_START_SINCE:
+        return None
+    topic, partitions = request.topics[0]
+    if len(partitions) != 1:
+        return None
+    index, records = partitions[0]
+    if not records:
+        return None
+    after = _NO_TAGS if exchange.api_version >= FLEXIBLE_SINCE else b""
+    stop = len(frame) - len(after)
+    length = _records_length(exchange.api_version, len(records))
+    end = stop - len(records) - len(length)
+    if frame[stop:] != after or frame[end : end + len(length)] != length:
+        return None
+    try:
+        partition = broker.partition_to_produce(topic, index)
+    except KafkaError:
+        return None
+    header = RequestHeader(exchange.api_key, exchange.api_version, 0, exchange.client_id, 0)
+    return ProduceRoute(broker, header, bytes(frame[:end]), after, partition, topic, index, flush_later)
+
+
+def _records_length(version: int, size: int) -> bytes:
+    """How a request of this version says the records' length, or the same plus one in a varint."""
+    if version < FLEXIBLE_SINCE:
+        return _INT32.pack(size)
+    length = bytearray()
+    left = size + 1
+    while left > 0x7F:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    length.append(left)
+    return bytes(length)
+
+
+class ProduceRoute:
+    """`connection.Shortcut` to one partition; the exchange of a request is its slot."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        header: RequestHeader,
+        prefix: bytes,
+        after: bytes,
+        partition: Partition,
+        topic: str | bytes,
+        index: int,
+        flush_later: Callable[[KafkaConnection], None],
+    ) -> None:
+        self.header = header
+        self._broker = broker
+        self._routes_revision = broker.routes_revision
+        self._head = prefix[:CORRELATION_ID_AT]
+        self._middle = prefix[AFTER_CORRELATION_ID:]
+        self._end = len(prefix)
+        self._after = after
+        self._partition = partition
+        self._topic = topic
+        self._index = index
+        self._success = success_frames(header.api_version, topic, index)
+        self._flush_later = flush_later
+        self._start = 0
+
+    def fits(self, frame: memoryview) -> bool:
+        """See `Shortcut.fits`; remembers where the records begin."""
+        end = self._end
+        stop = len(frame) - len(self._after)
+        if (
+            stop - end < 5
+            or frame[AFTER_CORRELATION_ID:end] != self._middle
+            or frame[:CORRELATION_ID_AT] != self._head
+            or self._routes_revision != self._broker.routes_revision
+        ):
+            return False
+        if self.header.api_version < FLEXIBLE_SINCE:
+            self._start = end + 4
+            (size,) = _INT32.unpack_from(frame, end)
+            return bool(size == stop - end - 4)
+        size, shift, at = 0, 0, end
+        while shift < 35:
+            byte = frame[at]
+            size |= (byte & 0x7F) << shift
+            at += 1
+            shift += 7
+            if byte < 0x80:
+                break
+        self._start = at
+        return size - 1 == stop - at and frame[stop:] == self._after
+
+    def handle(self, exchange: Exchange, frame: memoryview) -> None:
+        """See `Shortcut.handle`."""
+        records = frame[self._start : len(frame) - len(self._after)]
+        refusal = refusal_by_attributes(records, self.header.api_version)
+        if refusal is not None:
+            self.appended(exchange, Produced(refusal[0], NO_OFFSET, -1, -1, refusal[1]))
+            return
+        metrics = self._broker.metrics
+        metrics.produce_bytes += len(records)
+        metrics.produce_batches += 1
+        self._partition.append(records, self, exchange)
+
+    def appended(self, slot: Any, outcome: Produced) -> None:
+        """See `Appender.appended`."""
+        exchange: Exchange = slot
+        error, base_offset, append_time_ms, log_start_offset, _ = outcome
+        if error:
+            results = [(self._topic, [PartitionProduced(self._index, *outcome)])]
+            frame = encode_produce_response(exchange.correlation_id, self.header.api_version, results)
+        else:
+            frame = self._success(exchange.correlation_id, base_offset, append_time_ms, log_start_offset)
+        exchange.reply((frame,), flush=False)
+        self._flush_later(exchange.connection)

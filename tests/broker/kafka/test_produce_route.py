@@ -1,0 +1,129 @@
+"""A request taken by its bytes alone is answered as one that was parsed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.produce_route import ProduceRoute, produce_route
+from gnomon.broker.partition.partition import Appender, Produced
+from gnomon.wire.kafka.api import request_header_version
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.frame import RequestHeader, parse_request_header
+from gnomon.wire.kafka.messages.header import RequestHeader as HeaderMessage
+from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from gnomon.wire.kafka.produce import PartitionProduced, encode_produce_response, parse_produce
+from gnomon.wire.kafka.schema import encode
+
+VERSIONS = range(5, 14)
+TOPIC_ID = bytes(range(16))
+
+
+class RecordingPartition:
+    def __init__(self) -> None:
+        self.appended: list[tuple[bytes, Appender, Any]] = []
+
+    def append(self, records: memoryview, appender: Appender, slot: Any) -> None:
+        self.appended.append((bytes(records), appender, slot))
+
+
+class RecordingConnection:
+    def __init__(self) -> None:
+        self.replies: list[bytes] = []
+
+    def replied(self, exchange: Exchange, chunks: Any, flush: bool) -> None:
+        self.replies.append(b"".join(chunks))
+
+
+def frame_of(version: int, records: bytes, *, correlation_id: int = 1, index: int = 3, acks: int = -1) -> memoryview:
+    header = HeaderMessage(
+        request_api_key=0, request_api_version=version, correlation_id=correlation_id, client_id="producer"
+    )
+
+    message = ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name="orders" if version < 13 else "",
+                topic_id=UUID(bytes=TOPIC_ID) if version >= 13 else UUID(int=0),
+                partition_data=[PartitionProduceData(index=index, records=records)],
+            )
+        ],
+    )
+    return memoryview(encode(header, request_header_version(0, version)) + encode(message, version))
+
+
+def route_for(frame: memoryview, version: int) -> tuple[ProduceRoute | None, RecordingPartition, Any]:
+    partition = RecordingPartition()
+    broker: Any = SimpleNamespace(
+        routes_revision=0,
+        metrics=SimpleNamespace(produce_bytes=0, produce_batches=0),
+        partition_to_produce=lambda topic, index: partition,
+    )
+    header = parse_request_header(frame, lambda key, version: request_header_version(key, version) >= 2)
+    exchange = exchange_of(header)
+    request = parse_produce(frame, header.body_start, version)
+    return produce_route(broker, exchange, frame, request, lambda connection: None), partition, broker
+
+
+def exchange_of(header: RequestHeader, connection: Any = None) -> Exchange:
+    return Exchange(connection or RecordingConnection(), header, 256, 0.0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(first=st.integers(30, 400), second=st.integers(30, 400))
+def test_a_like_request_fits_and_its_records_are_found(version: int, first: int, second: int) -> None:
+    route, partition, _ = route_for(frame_of(version, b"\0" * first), version)
+    assert route is not None
+    records = b"\0" * 29 + b"\7" * (second - 29)
+    frame = frame_of(version, records, correlation_id=77)
+    assert route.fits(frame)
+    route.handle(exchange_of(route.header), frame)
+    assert partition.appended[0][0] == records
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_anything_else_does_not_fit(version: int) -> None:
+    records = b"\0" * 100
+    frame = frame_of(version, records)
+    route, _, broker = route_for(frame, version)
+    assert route is not None
+    assert not route.fits(frame_of(version, records, index=4))
+    assert not route.fits(frame_of(version, records, acks=1))
+    assert not route.fits(memoryview(bytes(frame) + b"\0"))
+    for stop in range(len(frame)):
+        assert not route.fits(frame[:stop])
+    broker.routes_revision += 1
+    assert not route.fits(frame)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    offset=st.integers(0, 2**62),
+    time_ms=st.integers(-1, 2**50),
+    start=st.integers(0, 2**62),
+)
+def test_its_answer_is_the_one_the_encoder_gives(
+    version: int, correlation_id: int, offset: int, time_ms: int, start: int
+) -> None:
+    route, _, _ = route_for(frame_of(version, b"\0" * 100), version)
+    assert route is not None
+    topic = "orders" if version < 13 else TOPIC_ID
+    for outcome in (
+        Produced(ErrorCode.NONE, offset, time_ms, start),  # type: ignore[arg-type]
+        Produced(ErrorCode.INVALID_RECORD, -1, -1, -1, "why"),  # type: ignore[arg-type]
+    ):
+        connection = RecordingConnection()
+        exchange = exchange_of(route.header, connection)
+        exchange.correlation_id = correlation_id
+        route.appended(exchange, outcome)
+        results = [(topic, [PartitionProduced(3, *outcome)])]
+        assert connection.replies == [encode_produce_response(correlation_id, version, results)]
