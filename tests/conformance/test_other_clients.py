@@ -1,0 +1,154 @@
+"""Clients that need a toolchain of their own (`make conformance`): each is skipped loudly where it is absent.
+
+Each program asks its library everything: topics, codecs, a group of three that grows and shrinks, commits, and, after
+the broker was killed, whether the group goes on. It ends with an error at the first thing that is not as it should be.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gnomon.testing import KafkaBroker
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".cache" / "conformance"
+FETCH_SECONDS = 600
+PROGRAM_SECONDS = 240
+
+
+def tool(name: str, what_for: str) -> str:
+    """The path of a program, or a skip that says what is missed without it."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name} on the path: {what_for}")
+    return found
+
+
+def fetched(command: Sequence[str], folder: Path, what: str) -> None:
+    """Runs what fetches a client; a skip where that is impossible."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS)
+    if done.returncode:
+        pytest.skip(f"{what} could not be fetched: {(done.stdout + done.stderr).strip()[-400:]}")
+
+
+def run(command: Sequence[str], given: str | None = None) -> str:
+    """The program's standard output.
+
+    Raises:
+        AssertionError: it failed; the text is what it wrote.
+    """
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_around_a_kill(command: Sequence[str], broker: KafkaBroker) -> list[str]:
+    """The lines that the program writes before the broker is killed and after it came back."""
+    first = run([*command, "first", broker.bootstrap_servers])
+    broker.kill()
+    broker.start()
+    return (first + run([*command, "second", broker.bootstrap_servers])).splitlines()
+
+
+@pytest.fixture(scope="session")
+def java() -> list[str]:
+    """How to start a program on Kafka's jars."""
+    found = tool("java", "Kafka's Java client and console tools need a JVM, 17 or newer")
+    jars = CACHE / "java"
+    if not list(jars.glob("kafka-tools-*.jar")):
+        maven = tool("mvn", "Kafka's jars come through Maven")
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        fetched([maven, "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), *goal], HERE, "Kafka's jars")
+    quiet = jars / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    return [found, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={quiet}"]
+
+
+def test_kafkas_java_client(java: list[str], own_broker: KafkaBroker) -> None:
+    lines = run_around_a_kill([*java, str(HERE / "java" / "Conformance.java")], own_broker)
+    assert lines == [
+        *("ok topics", "ok codecs", "ok eager", "ok cooperative", "ok records", "ok transactions", "ok resumed at 0"),
+        *("ok resumed at 50", "ok resumed at 90", "ok reset"),
+    ]
+
+
+def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
+    at = ["--bootstrap-server", broker.bootstrap_servers]
+    topics = [*java, "org.apache.kafka.tools.TopicCommand", *at]
+    run([*topics, "--create", "--topic", "console", "--partitions", "2", "--config", "retention.ms=60000"])
+    assert "console" in run([*topics, "--list"]).split()
+    described = run([*topics, "--describe", "--topic", "console"])
+    assert "PartitionCount: 2" in described
+    assert "retention.ms=60000" in described
+    run([*topics, "--alter", "--topic", "console", "--partitions", "3"])
+    assert "PartitionCount: 3" in run([*topics, "--describe", "--topic", "console"])
+
+    configs = [*java, "kafka.admin.ConfigCommand", *at, "--entity-type", "topics", "--entity-name", "console"]
+    run([*configs, "--alter", "--add-config", "retention.ms=120000"])
+    assert "retention.ms=120000" in run([*configs, "--describe"])
+    brokers = [*java, "kafka.admin.ConfigCommand", *at, "--entity-type", "brokers", "--entity-name", "1"]
+    assert "num.partitions=" in run([*brokers, "--describe", "--all"])
+
+    values = [f"value {number}" for number in range(50)]
+    produce = [*java, "org.apache.kafka.tools.ConsoleProducer", *at, "--topic", "console"]
+    run(produce, "\n".join(values) + "\n")
+    consume = [*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", *at, "--topic", "console"]
+    came = run([*consume, "--group", "console", "--from-beginning", "--max-messages", "50", "--timeout-ms", "20000"])
+    assert sorted(came.splitlines()) == sorted(values)
+
+    groups = [*java, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *at, "--group", "console"]
+    rows = [line.split() for line in run([*groups, "--describe"]).splitlines() if line.startswith("console")]
+    assert sum(int(row[3]) for row in rows) == 50
+    run([*groups, "--reset-offsets", "--to-earliest", "--topic", "console", "--execute"])
+    rows = [line.split() for line in run([*groups, "--describe"]).splitlines() if line.startswith("console")]
+    assert [int(row[3]) for row in rows] == [0, 0, 0]
+    run([*groups, "--delete"])
+    run([*topics, "--delete", "--topic", "console"])
+    assert "console" not in run([*topics, "--list"]).split()
+
+
+def test_franz_go(own_broker: KafkaBroker) -> None:
+    go = tool("go", "franz-go needs the Go toolchain")
+    program = CACHE / "go" / "conformance"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    fetched([go, "build", "-o", str(program), "."], HERE / "go", "franz-go")
+    lines = run_around_a_kill([str(program)], own_broker)
+    assert lines == [
+        *("ok topics", "ok codecs", "ok eager", "ok cooperative", "ok transactions", "ok resumed at 0"),
+        *("ok resumed at 50", "ok reset"),
+    ]
+
+
+def test_kafkajs(own_broker: KafkaBroker) -> None:
+    node, npm = tool("node", "kafkajs needs Node.js"), tool("npm", "kafkajs comes through npm")
+    folder = CACHE / "js"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "conformance.js"):
+        shutil.copy(HERE / "js" / name, folder)
+    if not (folder / "node_modules" / "kafkajs").exists():
+        fetched([npm, "install", "--no-package-lock", "--no-audit", "--no-fund"], folder, "kafkajs")
+    lines = run_around_a_kill([node, str(folder / "conformance.js")], own_broker)
+    assert lines == [
+        *("ok topics", "ok codecs", "ok eager", "ok transactions", "ok resumed at 0"),
+        *("ok resumed at 50", "ok reset"),
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_kcat(broker: KafkaBroker, codec: str) -> None:
+    kcat = [tool("kcat", "it is a Debian package"), "-b", broker.bootstrap_servers, "-q"]
+    topic = f"kcat-{codec}"
+    values = [f"key{number}:value {number}" for number in range(50)]
+    run([*kcat, "-P", "-t", topic, "-p", "0", "-K:", "-z", codec, "-X", "enable.idempotence=true"], "\n".join(values))
+    came = run([*kcat, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-K:"])
+    assert came.splitlines() == values
+    came = run([*kcat, "-C", "-t", topic, "-p", "0", "-o", "-5", "-e", "-K:"])
+    assert came.splitlines() == values[-5:]
+    grouped = ["-X", "auto.offset.reset=earliest", "-e", "-K:", "-G", topic, topic]
+    assert sorted(run([*kcat, *grouped]).splitlines()) == sorted(values)
+    assert f'topic "{topic}" with 2 partitions' in run([*kcat, "-L", "-t", topic])
