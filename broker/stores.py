@@ -22,7 +22,7 @@ from gnomon.bookie.ids import BookieId
 from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.runtime.settings import Settings
-from gnomon.runtime.world import DiskFailed, Environment, World
+from gnomon.runtime.world import DiskFailed, Environment, World, WorldError
 
 FORMAT = 1
 FORMAT_FILE = "FORMAT"
@@ -31,7 +31,7 @@ METADATA_FOLDER = "metadata"
 BOOKIE_NAME = BookieId("bookie-1")
 
 
-class NewerFormat(Exception):
+class NewerFormat(WorldError):
     """The data directory was written by a gnomon that this one cannot follow."""
 
 

@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print the completion script of a shell.
 
     For bash: gnomon completion bash > ~/.local/share/bash-completion/completions/gnomon
     """

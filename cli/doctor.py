@@ -83,7 +83,6 @@ def _broker(bootstrap: str | None) -> Check:
 
 def _ledgers(settings: Settings, deep: bool) -> list[Check]:
     """Whether the ledgers can be opened and, where `deep`, all of their entries read."""
-    from gnomon.broker.stores import FORMAT_FILE
 
     if not (settings.data_dir / FORMAT_FILE).is_file():
         return []

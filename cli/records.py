@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.kafka_client import ANSWER_SECONDS, client_config, connect, describe_topic, kafka_errors, reach
@@ -40,7 +40,10 @@ def produce(
     timeout: float,
     bootstrap: str,
 ) -> None:
-    """Write each line of standard input as a record of TOPIC, in order, each once (acks=all, idempotent)."""
+    """Write the lines of standard input to a topic.
+
+    Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
+    """
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
     reach(bootstrap)
     milliseconds = max(1, int(timeout * 1000))
@@ -166,7 +169,10 @@ def consume(
     format: str,
     bootstrap: str,
 ) -> None:
-    """Write the records of TOPIC to standard output, one a line, until interrupted."""
+    """Write the records of a topic to standard output.
+
+    One a line, until interrupted.
+    """
     if group is not None and (partition is not None or start >= 0):
         raise click.UsageError("--group shares out the partitions and knows its offsets: no --partition, no OFFSET")
     partitions = [found.id for found in describe_topic(connect(bootstrap), topic).partitions]
@@ -180,6 +186,7 @@ def consume(
             "group.id": group or "gnomon-cli",
             "enable.auto.commit": group is not None,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
             "auto.offset.reset": {OFFSET_BEGINNING: "earliest", OFFSET_END: "latest"}.get(start, "error"),
         }
     )
@@ -216,23 +223,40 @@ def _read(
     """
     stdout = sys.stdout.buffer
     seen, last = 0, time.monotonic()
+    # Finding the partitions is not counted: the first to be heard is a record, or that there is none.
+    patience = None if timeout is None else timeout + ANSWER_SECONDS
     while count is None or seen < count:
-        messages = consumer.consume(POLL_RECORDS if count is None else min(POLL_RECORDS, count - seen), POLL_SECONDS)
+        heard = consumer.consume(POLL_RECORDS if count is None else min(POLL_RECORDS, count - seen), POLL_SECONDS)
+        messages = _records(heard, topic)
         for message in messages:
-            if (error := message.error()) is not None:
-                raise kafka_failure(f"consume topic {topic!r}", error.code(), error.str())
             stdout.write(form(message) + b"\n")
         stdout.flush()
         if commits:
             for message in messages:
                 consumer.store_offsets(message)
         seen += len(messages)
-        if messages:
-            last = time.monotonic()
-        elif timeout is not None and time.monotonic() - last >= timeout:
+        if heard:
+            last, patience = time.monotonic(), timeout
+        elif patience is not None and time.monotonic() - last >= patience:
             if count is not None:
-                raise Failure(f"topic {topic!r} gave {seen} records, not {count}, and then none for {timeout:g} s")
+                raise Failure(f"topic {topic!r} gave {seen} records, not {count}, and then none for {patience:g} s")
             return
+
+
+def _records(heard: list[Message], topic: str) -> list[Message]:
+    """What was heard, without the ends of partitions.
+
+    Raises:
+        Failure: the broker sent an error.
+    """
+    records = []
+    for message in heard:
+        error = message.error()
+        if error is None:
+            records.append(message)
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise kafka_failure(f"consume topic {topic!r}", error.code(), error.str())
+    return records
 
 
 def _value(message: Message) -> bytes:

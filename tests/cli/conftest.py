@@ -1,0 +1,56 @@
+"""The command line in processes of its own, as a shell runs it, and one broker for all who only ask it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+
+from gnomon.testing import KafkaBroker
+
+GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
+SECONDS_MAX = 60
+
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Ours without settings, and with these."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}, **variables}
+
+
+@pytest.fixture(scope="session")
+def gnomon() -> Run:
+    """Runs `gnomon` with these arguments to its end."""
+
+    def run(*arguments: object, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*GNOMON, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            env=environment(**variables),
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(settings={"num.partitions": 2, "offsets.topic.num.partitions": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ask(gnomon: Run, broker: KafkaBroker) -> Run:
+    """Runs `gnomon` aimed at the broker."""
+
+    def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return gnomon(*arguments, stdin=stdin, GNOMON_BOOTSTRAP_SERVER=broker.bootstrap_servers)
+
+    return run

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gnomon.cli.main import main
+
+
+def settings(*arguments: str) -> dict[str, dict[str, object]]:
+    done = CliRunner().invoke(main, ["config", "show", "--origin", "--output", "json", *arguments])
+    assert done.exit_code == 0, done.output
+    return {row["setting"]: row for row in json.loads(done.stdout)}
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text("[broker]\nkafka_port = 1\nadmin_port = 2\n[kafka]\nnum.partitions = 7\n")
+    monkeypatch.setenv("GNOMON_BROKER__KAFKA_PORT", "3")
+    monkeypatch.setenv("GNOMON_BOOTSTRAP_SERVER", "127.0.0.1:9")
+    shown = settings("--config", str(file))
+    assert shown["broker.kafka_port"]["value"] == 3
+    assert shown["broker.kafka_port"]["origin"] == "environment GNOMON_BROKER__KAFKA_PORT"
+    assert shown["broker.admin_port"]["origin"] == f"file {file}"
+    assert shown["kafka.num.partitions"]["value"] == "7"
+    assert shown["kafka.broker.id"] == {"setting": "kafka.broker.id", "value": "1", "origin": "default"}
+    assert shown["bookie.durability"]["value"] == "synced"
+
+
+def test_the_file_may_be_named_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('data_dir = "/elsewhere"\n')
+    monkeypatch.setenv("GNOMON_CONFIG", str(file))
+    assert settings()["data_dir"]["value"] == "/elsewhere"
+
+
+def test_an_unknown_setting_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text("[broker]\nkafka_prt = 1\n")
+    done = CliRunner().invoke(main, ["config", "show", "--config", str(file)])
+    assert done.exit_code == 2
+    assert "did you mean broker.kafka_port" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_table_has_one_line_for_each_setting() -> None:
+    lines = CliRunner().invoke(main, ["config", "show"]).stdout.splitlines()
+    assert lines[0].split() == ["SETTING", "VALUE"]
+    assert len(lines) == len(settings()) + 1

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.cli import host_checks
+from gnomon.cli.check import Status
+from gnomon.runtime.settings import load_settings
+from gnomon.testing import KafkaBroker
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def statuses(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return {row["check"]: row["status"] for row in json.loads(done.stdout)}
+
+
+def test_a_machine_with_a_running_broker_passes(ask: Run, broker: KafkaBroker) -> None:
+    done = ask("doctor", "--data-dir", broker.data_dir, "--output", "json")
+    assert done.returncode == 0, done.stdout
+    found = statuses(done)
+    assert (found["python"], found["packages"], found["format"], found["broker"]) == ("ok", "ok", "ok", "ok")
+
+
+def test_a_broker_that_was_asked_for_has_to_answer(gnomon: Run, tmp_path: Path) -> None:
+    done = gnomon("doctor", "--data-dir", tmp_path / "new", "--bootstrap-server", "127.0.0.1:1", "--output", "json")
+    assert (done.returncode, statuses(done)["broker"]) == (1, "fail")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_newer_format_and_lost_durability_are_told(gnomon: Run, tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("99\n")
+    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BOOKIE__DURABILITY="none")
+    found = statuses(done)
+    assert (done.returncode, found["format"], found["durability"]) == (1, "fail", "warn")
+
+
+def test_too_few_files_are_a_warning_that_says_what_to_set() -> None:
+    check = host_checks.open_files(10**9)
+    assert check.status is Status.WARN
+    assert f"ulimit -n {10**9 + host_checks.SPARE_FILES}" in check.advice
+
+
+def test_a_store_that_nears_its_map_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bookie").mkdir()
+    (tmp_path / "bookie" / "data.mdb").write_bytes(bytes(9 << 20))
+    settings = load_settings(None, {}, {"data_dir": str(tmp_path), "bookie.map_bytes": 10 << 20}).settings
+    found = {check.name: check for check in host_checks.directory(settings)}
+    assert found["bookie store"].status is Status.WARN
+    assert "raise bookie.map_bytes" in found["bookie store"].advice
+
+
+@pytest.mark.parametrize(("kind", "status"), [("tmpfs", Status.WARN), ("nfs4", Status.WARN), ("ext4", Status.OK)])
+def test_the_file_system_is_judged_by_its_type(
+    kind: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_checks, "_file_system_type", lambda _path: kind)
+    settings = load_settings(None, {}, {"data_dir": str(tmp_path)}).settings
+    found = {check.name: check for check in host_checks.directory(settings)}
+    assert found["file system"].status is status

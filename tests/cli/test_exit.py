@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from gnomon.bookie.errors import LedgerFailed, NoSuchLedger, UnauthorizedAccess
+from gnomon.cli.exit import KAFKA_ERRORS, Exit, Failure, failure_of, kafka_failure
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.runtime.settings import SettingsError
+from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DirectoryTaken("taken"), 5),
+        (AddressTaken("in use"), 1),
+        (DiskFull("full"), 1),
+        (Unreachable("gone"), 3),
+        (SettingsError("unknown"), 2),
+        (UnauthorizedAccess("no"), 4),
+        (NoSuchLedger("none"), 5),
+        (LedgerFailed("failed", outcome_unknown=True), 1),
+        (MetadataUnavailable("gone"), 1),
+        (PermissionError(13, "Permission denied", "/x"), 4),
+        (Failure("so", Exit.CONFLICT), 5),
+    ],
+)
+def test_every_error_that_an_operator_can_act_on_has_its_exit_code(error: Exception, code: int) -> None:
+    failure = failure_of(error)
+    assert failure is not None
+    assert failure.code == code
+
+
+def test_an_error_inside_groups_counts_as_itself() -> None:
+    failure = failure_of(ExceptionGroup("outer", [ExceptionGroup("inner", [DirectoryTaken("taken")])]))
+    assert failure is not None
+    assert (failure.code, str(failure)) == (Exit.CONFLICT, "taken")
+
+
+def test_a_bug_has_no_exit_code_even_beside_an_operational_error() -> None:
+    assert failure_of(KeyError("x")) is None
+    assert failure_of(ExceptionGroup("both", [DirectoryTaken("taken"), KeyError("x")])) is None
+
+
+def test_a_text_of_several_lines_becomes_one() -> None:
+    assert str(Failure("first\n  second")) == "first second"
+
+
+def test_the_table_names_librdkafkas_own_errors_by_their_numbers() -> None:
+    from confluent_kafka import KafkaError
+
+    own = {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._AUTHENTICATION,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._TRANSPORT,
+    }
+    assert {code for code in KAFKA_ERRORS if code < 0} == own
+
+
+def test_a_kafka_error_says_what_failed_why_and_what_to_do() -> None:
+    failure = kafka_failure("describe topic 'x'", 3, "Broker: Unknown topic or partition")
+    assert failure.code is Exit.CONFLICT
+    assert str(failure) == (
+        "cannot describe topic 'x': Unknown topic or partition: `gnomon topic list` shows all topics"
+    )

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from gnomon.testing import KafkaBroker
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_lines_come_back_in_order_in_every_format(ask: Run) -> None:
+    ask("topic", "create", "keyed", "--partitions", 1)
+    done = ask("produce", "keyed", "--key-separator", ":", "--header", "from=here", stdin="a:1\nb:2:x\nc:\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "delivered 3 records to topic 'keyed'\n"
+    assert ask("consume", "keyed", "--count", 3).stdout == "1\n2:x\n\n"
+    assert ask("consume", "keyed", "--from", 1, "--timeout", 0.5, "--format", "kv").stdout == "b\t2:x\nc\t\n"
+    record = json.loads(ask("consume", "keyed", "--from", 1, "--count", 1, "--format", "json").stdout)
+    assert record.pop("timestamp_ms") > 0
+    assert record == {
+        "topic": "keyed",
+        "partition": 0,
+        "offset": 1,
+        "key": "b",
+        "value": "2:x",
+        "headers": [{"name": "from", "value": "here"}],
+    }
+
+
+def test_what_does_not_exist_ends_with_5(ask: Run) -> None:
+    assert ask("consume", "nope", "--count", 1).returncode == 5
+    ask("topic", "create", "small", "--partitions", 1)
+    assert ask("produce", "small", "--partition", 7, stdin="x\n").returncode == 5
+    assert ask("consume", "small", "--partition", 7).returncode == 5
+    beyond = ask("consume", "small", "--from", 99)
+    assert (beyond.returncode, beyond.stderr.count("\n")) == (5, 1), beyond.stderr
+
+
+def test_a_line_without_the_separator_ends_with_1_and_says_which(ask: Run) -> None:
+    done = ask("produce", "partly", "--key-separator", ":", stdin="a:1\nb\nc:3\n")
+    assert done.returncode == 1
+    assert "delivered 1 records" in done.stderr
+    assert "line 2" in done.stderr
+
+
+def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:
+    ask("produce", "short", stdin="x\n")
+    done = ask("consume", "short", "--count", 2, "--timeout", 0.5)
+    assert (done.returncode, done.stdout) == (1, "x\n")
+    assert "1 records, not 2" in done.stderr
+
+
+def test_a_reader_that_has_had_enough_is_no_error(ask: Run, broker: KafkaBroker) -> None:
+    ask("produce", "long", stdin="line\n" * 50_000)
+    consume = subprocess.Popen(
+        [sys.executable, "-m", "gnomon.cli.main", "consume", "long", "--bootstrap-server", broker.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert consume.stdout is not None
+    assert consume.stderr is not None
+    assert consume.stdout.readline() == b"line\n"
+    consume.stdout.close()
+    assert consume.stderr.read() == b""
+    consume.stderr.close()
+    assert consume.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_consume_ends_with_0(ask: Run, broker: KafkaBroker, number: signal.Signals) -> None:
+    ask("produce", "tailed", stdin="first\n")
+    consume = subprocess.Popen(
+        [sys.executable, "-m", "gnomon.cli.main", "consume", "tailed", "--bootstrap-server", broker.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert consume.stdout is not None
+    assert consume.stdout.readline() == b"first\n"
+    consume.send_signal(number)
+    _, stderr = consume.communicate(timeout=20)
+    assert (consume.returncode, stderr) == (0, b"")
+
+
+def test_bad_usage_ends_with_2(gnomon: Run) -> None:
+    assert gnomon("consume", "x", "--from", "middle").returncode == 2
+    assert gnomon("consume", "x", "--group", "g", "--partition", 1).returncode == 2
+    assert gnomon("produce", "x", "--header", "novalue").returncode == 2

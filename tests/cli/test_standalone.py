@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnomon.testing import KafkaBroker
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+PORTS = ("--kafka-port", "0", "--admin-port", "0")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gnomon.cli.main", "standalone", *PORTS, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_one_line_when_it_serves_and_ends_with_0_when_asked(tmp_path: Path, number: signal.Signals) -> None:
+    process = start("--data-dir", str(tmp_path / "data"))
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert re.fullmatch(rf"ready kafka=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+ data={tmp_path}/data\n", line)
+    process.send_signal(number)
+    stdout, _ = process.communicate(timeout=20)
+    assert (process.returncode, stdout) == (0, "")
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, gnomon: Run) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text('data_dir = "/nowhere"\n[kafka]\nnum.partitions = 7\n')
+    process = start(
+        "--config", str(file), "--data-dir", str(tmp_path / "data"), "--set", "default.replication.factor=1"
+    )
+    assert process.stdout is not None
+    where = process.stdout.readline().split()[1].removeprefix("kafka=")
+    created = gnomon("topic", "create", "x", "--bootstrap-server", where)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert "with 7 partitions" in created.stderr
+
+
+def test_a_wildcard_address_without_a_name_is_warned_of(tmp_path: Path) -> None:
+    process = start("--data-dir", str(tmp_path / "data"), "--set", "broker.kafka_host=0.0.0.0")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready kafka=0.0.0.0:")
+    process.terminate()
+    _, stderr = process.communicate(timeout=20)
+    assert "GNOMON_BROKER__ADVERTISED_HOST" in stderr
+
+
+def test_a_directory_in_use_ends_with_5_and_a_port_in_use_with_1(
+    gnomon: Run, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    taken = gnomon("standalone", *PORTS, "--data-dir", broker.data_dir)
+    assert (taken.returncode, taken.stdout, taken.stderr.count("\n")) == (5, "", 1)
+    assert f"in use by process {broker.pid}" in taken.stderr
+    for flag, port in (("--kafka-port", broker.port), ("--admin-port", broker.admin_port)):
+        busy = gnomon("standalone", *PORTS, flag, port, "--data-dir", tmp_path)
+        assert (busy.returncode, busy.stdout, busy.stderr.count("\n")) == (1, "", 1), busy.stderr
+        assert str(port) in busy.stderr
+
+
+def test_a_newer_format_ends_with_1_and_is_left_alone(gnomon: Run, tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("99\n")
+    done = gnomon("standalone", *PORTS, "--data-dir", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "upgrade gnomon" in done.stderr
+    assert (tmp_path / "FORMAT").read_text() == "99\n"
+
+
+def test_an_unknown_or_unfit_setting_ends_with_2(gnomon: Run) -> None:
+    unknown = gnomon("standalone", "--set", "num.partition=3")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert "num.partitions" in unknown.stderr
+    assert gnomon("standalone", "--set", "num.partitions=many").returncode == 2
+    assert gnomon("standalone", "--kafka-port", "70000").returncode == 2

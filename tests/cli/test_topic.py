@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import yaml
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_a_topic_is_created_described_altered_and_deleted(ask: Run) -> None:
+    created = ask("topic", "create", "one", "--partitions", 3, "--config", "retention.ms=5000")
+    assert (created.returncode, created.stdout) == (0, "")
+    assert created.stderr == "created topic 'one' with 3 partitions\n"
+
+    altered = ask(
+        *("topic", "alter", "one", "--partitions", 4),
+        *("--set", "segment.bytes=2000000", "--set", "max.message.bytes=9999", "--unset", "retention.ms"),
+    )
+    assert altered.returncode == 0, altered.stderr
+
+    described = json.loads(ask("topic", "describe", "one", "--output", "json").stdout)
+    assert described["partitions"][3] == {"partition": 3, "leader": 1, "earliest": 0, "latest": 0}
+    assert {row["config"]: row["source"] for row in described["configs"]} == {
+        "max.message.bytes": "dynamic_topic_config",
+        "segment.bytes": "dynamic_topic_config",
+    }
+    assert len(described["id"]) == 22
+
+    deleted = ask("topic", "delete", "one")
+    assert deleted.returncode == 0, deleted.stderr
+    assert ask("topic", "describe", "one").returncode == 5
+
+
+def test_topics_are_listed_in_every_format(ask: Run) -> None:
+    ask("topic", "create", "listed")
+    table = ask("topic", "list").stdout.splitlines()
+    assert table[0].split() == ["TOPIC", "PARTITIONS", "INTERNAL", "ID"]
+    as_json = json.loads(ask("topic", "list", "--output", "json").stdout)
+    assert yaml.safe_load(ask("topic", "list", "--output", "yaml").stdout) == as_json
+    (row,) = [row for row in as_json if row["topic"] == "listed"]
+    assert (row["partitions"], row["internal"]) == (2, False)
+
+
+def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> None:
+    ask("topic", "create", "twice")
+    again = ask("topic", "create", "twice")
+    assert (again.returncode, again.stderr.count("\n")) == (5, 1)
+    for missing in (("describe", "nope"), ("alter", "nope", "--set", "retention.ms=1"), ("delete", "nope")):
+        done = ask("topic", *missing)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1), done.stderr
+        assert "`gnomon topic list` shows all topics" in done.stderr
+    both = ask("topic", "delete", "nope", "twice")
+    assert both.returncode == 5
+    assert "deleted topic 'twice'" in both.stderr
+
+
+def test_what_the_broker_refuses_ends_with_1(ask: Run) -> None:
+    done = ask("topic", "create", "refused", "--config", "no.such.config=1")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -> None:
+    done = gnomon("topic", "list", "--bootstrap-server", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Connection refused" in done.stderr
+    assert "gnomon standalone" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_bad_usage_ends_with_2(gnomon: Run) -> None:
+    assert gnomon("topic", "create").returncode == 2
+    assert gnomon("topic", "alter", "x").returncode == 2
+    assert gnomon("topic", "create", "x", "--config", "novalue").returncode == 2
+    assert gnomon("topic", "list", "--bootstrap-server", "host:port").returncode == 2
