@@ -68,7 +68,7 @@ class Poll:
     def start(self) -> None:
         """Answers, or begins to wait."""
         wait_seconds = self._request.max_wait_ms / 1000
-        if self._attempt(final=wait_seconds <= 0 or not self._wanted):
+        if self._attempt(final=wait_seconds <= 0 or self._request.min_bytes <= 0 or not self._wanted):
             return
         self._exchange.cut_short = self._finish
         self._timer = self._broker.timers.call_at(self._broker.world.clock.monotonic() + wait_seconds, self._finish)

@@ -5,7 +5,8 @@
 2. A response of a session names a partition when it has records, an error, or a mark that the client was not told.
 3. There are at most `slots` sessions; a new one takes the place of the one that was idle longest if that was idle for
    EVICTION_SECONDS, else the client is served without one, which is always allowed.
-4. Whoever was served records moves to the end of its session, so that everybody's turn comes.
+4. A session follows SESSION_PARTITIONS_MAX partitions at most, else it ends.
+5. Whoever was served records moves to the end of its session, so that everybody's turn comes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
 
 EVICTION_SECONDS = 120.0
+SESSION_PARTITIONS_MAX = 200_000
+"""A session lives on when its client is gone: what one can hold is bounded, as their number is."""
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
@@ -107,6 +110,12 @@ class FetchSessions:
         del self._sessions[session.id]
         self._sessions[session.id] = session
         session.follow(request)
+        if len(session.followed) > SESSION_PARTITIONS_MAX:
+            del self._sessions[session.id]
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                f"fetch session {session.id} follows more than {SESSION_PARTITIONS_MAX} partitions: it was ended",
+            )
         return session, session.followed.values()
 
     def _create(self, request: FetchRequest, now: float) -> tuple[FetchSession | None, Iterable[Followed]]:

@@ -1,0 +1,127 @@
+"""Incremental fetch sessions (KIP-227; numbers: invariants of `fetch_sessions`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.fetch_sessions import EPOCH_MAX, EVICTION_SECONDS, FetchSession, FetchSessions
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
+
+
+def _request(
+    session: int, epoch: int, partitions: Sequence[int] = (), forgotten: Sequence[int] = (), offset: int = 0
+) -> FetchRequest:
+    wanted = [FetchPartition(index, -1, offset, -1, -1, 100) for index in partitions]
+    return FetchRequest(
+        0, 1, 1000, 0, session, epoch, [("t", wanted)] if wanted else [], [("t", list(forgotten))], "", -1
+    )
+
+
+def _sessions(slots: int = 10) -> FetchSessions:
+    return FetchSessions(slots, random.Random(1))
+
+
+def _created(sessions: FetchSessions, partitions: Sequence[int] = (0, 1, 2), now: float = 0.0) -> FetchSession:
+    session, _ = sessions.find(_request(0, 0, partitions), now)
+    assert session is not None
+    return session
+
+
+def _followed(sessions: FetchSessions, request: FetchRequest, now: float = 0.0) -> list[tuple[int, int]]:
+    _, followed = sessions.find(request, now)
+    return [(item.spec.partition, item.spec.fetch_offset) for item in followed]
+
+
+def test_without_a_session_a_request_names_all_that_it_wants() -> None:
+    sessions = _sessions()
+    session, followed = sessions.find(_request(0, -1, [3, 4]), 0)
+    assert session is None
+    assert [item.spec.partition for item in followed] == [3, 4]
+    assert len(sessions) == 0
+
+
+def test_a_session_keeps_what_it_follows_and_takes_changes() -> None:  # invariant 1
+    sessions = _sessions()
+    session = _created(sessions)
+    assert _followed(sessions, _request(session.id, 1)) == [(0, 0), (1, 0), (2, 0)]
+    assert _followed(sessions, _request(session.id, 2, [1], offset=7)) == [(0, 0), (1, 7), (2, 0)]
+    assert _followed(sessions, _request(session.id, 3, [5], forgotten=[0, 9])) == [(1, 7), (2, 0), (5, 0)]
+
+
+@pytest.mark.parametrize("epoch", [2, 5, EPOCH_MAX])
+def test_another_epoch_is_refused_and_changes_nothing(epoch: int) -> None:  # invariant 1
+    sessions = _sessions()
+    session = _created(sessions)
+    with pytest.raises(KafkaError) as refusal:
+        sessions.find(_request(session.id, epoch, [8]), 0)
+    assert refusal.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert _followed(sessions, _request(session.id, 1)) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_an_unknown_session_is_refused() -> None:
+    with pytest.raises(KafkaError) as refusal:
+        _sessions().find(_request(77, 1), 0)
+    assert refusal.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_after_the_largest_epoch_comes_one() -> None:  # invariant 1
+    sessions = _sessions()
+    session = _created(sessions)
+    session.epoch = EPOCH_MAX
+    sessions.find(_request(session.id, EPOCH_MAX), 0)
+    assert session.epoch == 1
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_the_final_and_the_initial_epoch_end_the_session_they_name(epoch: int) -> None:
+    sessions = _sessions()
+    session = _created(sessions)
+    sessions.find(_request(session.id, epoch, [0]), 0)
+    assert len(sessions) == 1 + epoch
+    with pytest.raises(KafkaError):
+        sessions.find(_request(session.id, 1), 0)
+
+
+def test_a_full_house_serves_without_a_session_until_one_was_idle_for_long() -> None:  # invariant 3
+    sessions = _sessions(slots=2)
+    first, second = _created(sessions, now=0), _created(sessions, now=1)
+    sessions.find(_request(first.id, 1), EVICTION_SECONDS)
+    session, followed = sessions.find(_request(0, 0, [6]), EVICTION_SECONDS)
+    assert session is None
+    assert [item.spec.partition for item in followed] == [6]
+    third = _created(sessions, now=EVICTION_SECONDS + 1)
+    assert len(sessions) == 2
+    sessions.find(_request(first.id, 2), EVICTION_SECONDS + 1)
+    sessions.find(_request(third.id, 1), EVICTION_SECONDS + 1)
+    with pytest.raises(KafkaError):
+        sessions.find(_request(second.id, 1), EVICTION_SECONDS + 1)
+
+
+def test_no_slots_mean_no_sessions() -> None:
+    session, _ = _sessions(slots=0).find(_request(0, 0, [1]), 0)
+    assert session is None
+
+
+def test_whoever_was_served_comes_last_next_time() -> None:  # invariant 5
+    sessions = _sessions()
+    session = _created(sessions)
+    session.served(session.followed["t", 0])
+    assert [index for index, _ in _followed(sessions, _request(session.id, 1))] == [1, 2, 0]
+
+
+def test_a_session_that_follows_ever_more_partitions_is_ended() -> None:  # invariant 4
+    sessions = _sessions()
+    session = _created(sessions)
+    for epoch in range(1, 12):
+        start = 20_000 * epoch
+        try:
+            sessions.find(_request(session.id, epoch, range(start, start + 20_000)), 0)
+        except KafkaError as error:
+            assert error.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            break
+    assert len(sessions) == 0
