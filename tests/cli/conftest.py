@@ -40,7 +40,7 @@ def gnomon() -> Run:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[KafkaBroker]:
     with KafkaBroker(settings={"num.partitions": 2, "offsets.topic.num.partitions": 2}) as broker:
         yield broker
