@@ -1,0 +1,125 @@
+"""Metadata and the requests that a client begins with: ApiVersions, FindCoordinator, DescribeCluster."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
+
+
+async def _asked(client: BrokerClient, *names: str, version: int = 12, create: bool = True) -> Any:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return await client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=create), version)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_all_topics_and_none_are_told_apart(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("a")
+        await client.create_topic("b", 3)
+        everything = await client.ask(MetadataRequest(topics=[] if version == 0 else None), version)
+        assert sorted((topic.name, len(topic.partitions)) for topic in everything.topics) == [("a", 1), ("b", 3)]
+        if version > 0:
+            assert (await client.ask(MetadataRequest(topics=[]), version)).topics == []
+        (node,) = everything.brokers
+        assert (node.node_id, node.host, node.port) == (1, "broker", 9092)
+        for topic in everything.topics:
+            for partition in topic.partitions:
+                assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
+
+    simulate_broker(scenario)
+
+
+def test_a_topic_is_created_when_it_is_first_asked_for_where_that_is_allowed() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        refused = (await _asked(client, "new", create=False)).topics[0]
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        created = (await _asked(client, "new")).topics[0]
+        assert (created.error_code, len(created.partitions)) == (0, 4)
+        assert (await _asked(client, "new", create=False)).topics[0].topic_id == created.topic_id
+
+    simulate_broker(scenario, kafka={"num.partitions": "4"})
+
+
+def test_no_topic_is_created_where_the_broker_does_not_allow_it() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        assert (await _asked(client, "new")).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        internal = (await _asked(client, "__consumer_offsets")).topics[0]
+        assert (internal.error_code, internal.is_internal) == (0, True)
+
+    simulate_broker(scenario, kafka={"auto.create.topics.enable": "false"})
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_names_that_no_topic_can_have_are_called_invalid(create: bool) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        names = ["", ".", "..", "a b", "a/b", "\u00e4", "x" * 250, "public/default/a", "a/../b"]
+        errors = {topic.error_code for topic in (await _asked(client, *names, create=create)).topics}
+        assert errors == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+    simulate_broker(scenario)
+
+
+def test_many_clients_that_ask_for_one_new_topic_at_once_get_the_same_one() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        clients = [await broker.connect() for _ in range(5)]
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+        answers = [client.connection.send(request, 12) for client in clients]
+        found = [await client.connection.wait(answer) for client, answer in zip(clients, answers, strict=True)]
+        described: list[Any] = [message.topics[0] for message in found]  # type: ignore[attr-defined]
+        assert {topic.error_code for topic in described} == {0}
+        assert len({topic.topic_id for topic in described}) == 1
+
+    simulate_broker(scenario)
+
+
+def test_an_id_names_one_life_of_a_topic() -> None:  # KIP-516
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        first = await client.create_topic("t")
+        await broker.restart()
+        client = await broker.connect()
+
+        async def by_id(topic_id: UUID) -> Any:
+            return (
+                await client.ask(MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic_id, name=None)]), 12)
+            ).topics[0]
+
+        assert (await by_id(first)).name == "t"
+        await client.ask(DeleteTopicsRequest(topic_names=["t"]), 4)
+        second = await client.create_topic("t")
+        assert second != first
+        gone = await by_id(first)
+        assert (gone.error_code, gone.name, gone.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, first)
+
+    simulate_broker(scenario)
+
+
+def test_leader_epochs_are_told_once_a_partition_is_open_and_grow_with_each_restart() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+
+        async def epoch() -> int:
+            found: int = (await _asked(client, "t")).topics[0].partitions[0].leader_epoch
+            return found
+
+        assert await epoch() == -1
+        await client.fetch("t", 0)
+        assert await epoch() == 0
+        await broker.restart()
+        client = await broker.connect()
+        await client.fetch("t", 0)
+        assert await epoch() == 1
+
+    simulate_broker(scenario)

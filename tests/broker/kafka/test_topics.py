@@ -1,0 +1,159 @@
+"""Creating, growing and deleting topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from gnomon.wire.kafka.records import Record, build_batch
+
+
+def _topic(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **fields)
+
+
+async def _create(client: BrokerClient, *topics: CreatableTopic, version: int = 7, validate: bool = False) -> list[Any]:
+    response = await client.ask(CreateTopicsRequest(topics=list(topics), validate_only=validate), version)
+    found: list[Any] = response.topics
+    return found
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_topic_is_created_and_described(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        configs = [CreatableTopicConfig(name="retention.ms", value="1000")]
+        (created,) = await _create(client, _topic("t", -1, -1, configs=configs), version=version)
+        assert (created.error_code, created.error_message) == (0, None)
+        if version >= 5:
+            assert (created.num_partitions, created.replication_factor) == (2, 1)
+            told = {item.name: (item.value, item.config_source) for item in created.configs}
+            assert told["retention.ms"] == ("1000", 1)
+            assert told["segment.ms"] == ("604800000", 5)
+            assert all(source != -1 for _, source in told.values())
+        (again,) = await _create(client, _topic("t"), version=version)
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        if version >= 5:
+            assert again.configs == []
+
+    simulate_broker(scenario, kafka={"num.partitions": "2"})
+
+
+def test_validate_only_creates_nothing() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        good, bad = await _create(client, _topic("t"), _topic("a b"), validate=True)
+        assert (good.error_code, good.topic_id.int, bad.error_code) == (0, 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+        assert (await client.ask(asked, 9)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    simulate_broker(scenario)
+
+
+def test_what_cannot_be_created_is_refused_with_its_error() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("a.b")
+        here = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
+        elsewhere = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
+        gap = [CreatableReplicaAssignment(partition_index=1, broker_ids=[1])]
+        cases = [
+            (_topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (_topic("a.b"), ErrorCode.TOPIC_ALREADY_EXISTS),
+            (_topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (_topic("p0", 0), ErrorCode.INVALID_PARTITIONS),
+            (_topic("p-2", -2), ErrorCode.INVALID_PARTITIONS),
+            (_topic("p-many", 100_001), ErrorCode.INVALID_PARTITIONS),
+            (_topic("f3", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (_topic("f0", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (_topic("both", 1, 1, assignments=here), ErrorCode.INVALID_REQUEST),
+            (_topic("away", -1, -1, assignments=elsewhere), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (_topic("gap", -1, -1, assignments=gap), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (_topic("c1", configs=[CreatableTopicConfig(name="nonsense", value="1")]), ErrorCode.INVALID_CONFIG),
+            (_topic("c2", configs=[CreatableTopicConfig(name="retention.ms")]), ErrorCode.INVALID_CONFIG),
+            (_topic("c3", configs=[CreatableTopicConfig(name="retention.ms", value="1_0")]), ErrorCode.INVALID_CONFIG),
+            (_topic("twice"), ErrorCode.INVALID_REQUEST),
+            (_topic("twice"), ErrorCode.INVALID_REQUEST),
+            (_topic("fine", -1, -1, assignments=here), ErrorCode.NONE),
+            (_topic("tenant/space/topic"), ErrorCode.NONE),
+        ]
+        results = await _create(client, *(topic for topic, _ in cases))
+        found = [(result.name, ErrorCode(result.error_code)) for result in results]
+        assert found == [(topic.name, error) for topic, error in cases]
+        assert all(bool(result.error_message) == bool(result.error_code) for result in results)
+
+    simulate_broker(scenario)
+
+
+def test_topics_are_deleted_by_name_and_by_id_with_all_that_they_held() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
+        await client.create_topic("a")
+        b = await client.create_topic("b")
+        await client.produce("a", batch)
+        response = await client.ask(DeleteTopicsRequest(topic_names=["a", "missing"]), 5)
+        assert [(item.name, item.error_code) for item in response.responses] == [("a", 0), ("missing", 3)]
+        ids = [DeleteTopicState(topic_id=b), DeleteTopicState(topic_id=b), DeleteTopicState(name="missing")]
+        response = await client.ask(DeleteTopicsRequest(topics=ids), 6)
+        assert [(item.name, item.error_code) for item in response.responses] == [("b", 0), (None, 100), ("missing", 3)]
+        assert (await client.produce("a", batch)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await client.create_topic("a")
+        assert (await client.produce("a", batch)).base_offset == 0
+        await broker.simulation.sleep(60)
+        assert len(broker.serving.store.ledgers()) == 1
+
+    simulate_broker(scenario)
+
+
+def test_deleting_can_be_switched_off_and_never_reaches_internal_topics() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("a")
+        await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 9)
+        response = await client.ask(DeleteTopicsRequest(topic_names=["a", "__consumer_offsets"]), 5)
+        errors = [item.error_code for item in response.responses]
+        assert errors == [ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.INVALID_REQUEST]
+
+    simulate_broker(scenario, kafka={"delete.topic.enable": "false"})
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_topic_only_grows(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", 2)
+
+        async def grow(name: str, count: int, *, validate: bool = False, assigned: list[int] | None = None) -> int:
+            given = None if assigned is None else [CreatePartitionsAssignment(broker_ids=[node]) for node in assigned]
+            topic = CreatePartitionsTopic(name=name, count=count, assignments=given)
+            response = await client.ask(CreatePartitionsRequest(topics=[topic], validate_only=validate), version)
+            code: int = response.results[0].error_code
+            return code
+
+        assert await grow("missing", 3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await grow("t", 2) == await grow("t", 1) == ErrorCode.INVALID_PARTITIONS
+        assert await grow("t", 3, assigned=[1, 1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await grow("t", 3, assigned=[9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await grow("t", 3, validate=True) == 0
+        batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
+        assert (await client.produce("t", batch, 2)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await grow("t", 4, assigned=[1, 1]) == 0
+        assert (await client.produce("t", batch, 3)).error_code == 0
+
+    simulate_broker(scenario)
