@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +18,11 @@ from gnomon.testing import KafkaBroker
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `families`: test folders are no packages
 
+from families.aim import FAMILIES, SETTINGS, connected  # noqa: E402 - found through the line above
+
 if TYPE_CHECKING:
     from families.family import Admin, Family
 
-FAMILIES = {
-    "confluent-kafka": ("families.confluent", "ConfluentKafka"),
-    "kafka-python": ("families.python", "KafkaPython"),
-    "aiokafka": ("families.asyncio_", "AioKafka"),
-}
-SETTINGS = {
-    "num.partitions": 2,
-    "group.min.session.timeout.ms": 1000,
-    "offsets.topic.num.partitions": 4,
-}
 OTHER_CLIENTS = "test_other_clients.py"
 
 
@@ -66,12 +57,6 @@ def own_broker() -> Iterator[KafkaBroker]:
     """A broker for one test to kill."""
     with KafkaBroker(settings=SETTINGS) as broker:
         yield broker
-
-
-def connected(name: str, broker: KafkaBroker) -> Family:
-    module, kind = FAMILIES[name]
-    family: Family = getattr(import_module(module), kind)(broker.bootstrap_servers)
-    return family
 
 
 @pytest.fixture(params=FAMILIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import SETTINGS, connected
+from families.aim import SETTINGS, connected
 from families.group import Member, read, settle, wait_until
 
 from gnomon.testing import KafkaBroker
