@@ -30,11 +30,16 @@ _CORRELATION_ID = Struct(">i")
 
 
 class RequestMemory:
-    """The bytes of all requests in flight, broker-wide, and who waits for room."""
+    """The bytes of all requests in flight and of all answers not taken yet, broker-wide, and who waits for room.
+
+    Requests beyond the limit wait. Answers do not, or one peer's sloth would cost the others: with as many bytes
+    untaken as the limit allows, each further answer to a fetch has one batch only.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_used = 0
+        self.backlog_bytes = 0
         self._waiting: dict[KafkaConnection, None] = {}
         self._waking = False
 
@@ -57,6 +62,10 @@ class RequestMemory:
     def full(self) -> bool:
         """Whether the next request has to wait."""
         return self.bytes_used >= self.bytes_max
+
+    def backlog_room(self) -> int:
+        """Bytes of answers that may be left untaken before further ones have to be small."""
+        return max(0, self.bytes_max - self.backlog_bytes)
 
     def wait(self, connection: KafkaConnection) -> None:
         """`connection.go_on()` is called when there is room."""
@@ -147,6 +156,7 @@ class KafkaConnection:
         self._clock = clock
         self._now = 0.0
         self._left: list[Exchange] = []
+        self._backlog_counted = 0
         self._ended = ended
         self._request_bytes_max = request_bytes_max
         self._exchanges: deque[Exchange] = deque()
@@ -170,12 +180,14 @@ class KafkaConnection:
 
     def drained(self) -> None:
         """The peer has taken everything."""
+        self._count_backlog(0)
         self.go_on()
 
     def closed(self) -> None:
         """The stream is gone: requests in flight are finished, their replies dropped."""
         self.closed_by_peer = True
         self._memory.forget(self)
+        self._count_backlog(0)
         for exchange in list(self._exchanges):
             self._cut(exchange)
         self._memory.give_back(self._request_bytes)
@@ -310,10 +322,20 @@ class KafkaConnection:
         self._send()
         self.go_on()
 
+    def answer_room(self) -> int:
+        """Bytes that one more answer may have, so that peers which do not read cannot fill the memory."""
+        return self._memory.backlog_room()
+
+    def _count_backlog(self, backlog_bytes: int) -> None:
+        self._memory.backlog_bytes += backlog_bytes - self._backlog_counted
+        self._backlog_counted = backlog_bytes
+
     def _send(self) -> None:
         if self._outgoing:
             outgoing, self._outgoing = self._outgoing, []
             self.transport.write(outgoing)
+            if self.transport.backlog_bytes != self._backlog_counted:
+                self._count_backlog(self.transport.backlog_bytes)
         if self._left:
             left, self._left = self._left, []
             self._answered(left, self._clock())

@@ -62,7 +62,9 @@ class Poll:
         self._session = session
         self._full = session is None or request.session_epoch <= 0
         self._wanted = [(item, *self._find(item)) for item in followed]
-        self._bytes_max = min(request.max_bytes, broker.configs.number("fetch.max.bytes"))
+        self._bytes_max = min(
+            request.max_bytes, broker.configs.number("fetch.max.bytes"), exchange.connection.answer_room()
+        )
         self._timer: Timer | None = None
 
     def start(self) -> None:

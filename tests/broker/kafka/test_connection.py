@@ -306,3 +306,24 @@ def test_a_connection_that_is_to_finish_takes_no_more_and_ends_after_its_last_re
     _answer(peer.exchanges[0])
     assert peer.transport.ended
     assert peer.replies == [0, 1]
+
+
+def test_answers_that_peers_do_not_take_leave_less_room_for_further_ones() -> None:
+    memory = RequestMemory(1000)
+    sloth, other = _Peer(memory), _Peer(memory)
+    sloth.ask()
+    sloth.transport.backlog_bytes = 900
+    _answer(sloth.exchanges[0])
+    assert other.connection.answer_room() == 100
+    sloth.ask()
+    sloth.transport.backlog_bytes = 1500
+    _answer(sloth.exchanges[1])
+    assert other.connection.answer_room() == 0
+    sloth.transport.backlog_bytes = 0
+    sloth.connection.drained()
+    assert other.connection.answer_room() == 1000
+    sloth.ask()
+    sloth.transport.backlog_bytes = 300
+    _answer(sloth.exchanges[2])
+    sloth.connection.closed()
+    assert other.connection.answer_room() == 1000
