@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test check bench conformance clean
+.PHONY: help run test check simulate bench conformance clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
+	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way
 	@$(BIN)/python -m bench.flights
@@ -19,7 +19,11 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
+
+simulate: $(STAMP) ## the simulated broker under faults: SEEDS=1000 [FIRST_SEED=n]
+	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) $(BIN)/python -m pytest -q -s tests/simulation/test_broker_sweep.py -k no_seed
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench

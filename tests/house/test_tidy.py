@@ -47,10 +47,12 @@ def test_files_stay_one_noun() -> None:
 
 def test_no_name_is_empty() -> None:
     wrong = [str(path.relative_to(ROOT)) for path in product() if path.name in EMPTY_FILES]
-    for path in product():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and EMPTY_NAMES.search(node.name):
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    wrong += [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in product()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and EMPTY_NAMES.search(node.name)
+    ]
     assert wrong == []
 
 
