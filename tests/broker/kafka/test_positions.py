@@ -1,0 +1,163 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords, and the offsets of groups that nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from gnomon.wire.kafka.messages.positions import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from gnomon.wire.kafka.records import Record, build_batch
+
+
+async def _filled(broker: EmbeddedBroker, *timestamps: int) -> BrokerClient:
+    client = await broker.connect()
+    await client.create_topic("t", configs={"retention.ms": "-1", "message.timestamp.after.max.ms": str(1 << 60)})
+    for timestamp in timestamps:
+        records = [Record(offset_delta=number, timestamp_delta=number, key=None, value=b"v") for number in range(2)]
+        produced = await client.produce("t", build_batch(records, base_timestamp=timestamp))
+        assert produced.error_code == 0
+    return client
+
+
+async def _list(client: BrokerClient, timestamp: int, version: int = 11, partition: int = 0, epoch: int = -1) -> Any:
+    wanted = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)
+    topic = ListOffsetsTopic(name="t", partitions=[wanted])
+    return (await client.ask(ListOffsetsRequest(topics=[topic]), version)).topics[0].partitions[0]
+
+
+async def _delete(client: BrokerClient, offset: int, topic: str = "t", partition: int = 0) -> tuple[int, int]:
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])])
+    result = (await client.ask(request, 2)).topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_offsets_are_found_by_time_and_by_name(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000, 3000, 2000)
+
+        async def found(timestamp: int) -> tuple[int, int, int]:
+            place = await _list(client, timestamp, version)
+            return place.error_code, place.offset, place.timestamp
+
+        assert await found(-1) == (0, 6, -1)
+        assert await found(-2) == (0, 0, -1)
+        assert await found(1001) == (0, 1, 1001)
+        assert await found(1002) == (0, 2, 3000)
+        assert await found(3002) == (0, -1, -1)
+        if version >= 7:
+            assert await found(-3) == (0, 3, 3001)
+        if version >= 8:
+            assert await found(-4) == (0, 0, -1)
+        if version >= 9:
+            assert await found(-5) == (0, -1, -1)
+        assert (await found(-77))[0] != 0
+
+    simulate_broker(scenario)
+
+
+def test_what_cannot_be_listed_is_answered_with_its_error() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        assert (await _list(client, -1, partition=5)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await _list(client, -1, epoch=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        await broker.restart()
+        client = await broker.connect()
+        assert (await _list(client, -1, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await _list(client, -1, epoch=1)).offset == 2
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_end_of_an_epoch_is_told(version: int) -> None:  # KIP-320
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        await broker.restart()
+        client = await broker.connect()
+        batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
+        assert (await client.produce("t", batch)).base_offset == 2
+
+        async def end(epoch: int, partition: int = 0, current: int = -1) -> tuple[int, int, int]:
+            wanted = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
+            request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wanted])])
+            found = (await client.ask(request, version)).topics[0].partitions[0]
+            return found.error_code, found.leader_epoch, found.end_offset
+
+        assert await end(0) == (0, 0, 2)
+        assert await end(1) == (0, 1, 3)
+        assert await end(2) == (0, -1, -1)
+        assert await end(0, partition=4) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+        assert await end(0, current=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+
+    simulate_broker(scenario)
+
+
+def test_records_are_deleted_up_to_an_offset_and_stay_deleted() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000, 2000, 3000)
+        assert await _delete(client, 3) == (0, 3)
+        assert await _delete(client, 1) == (0, 3)
+        assert await _delete(client, 7) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await _delete(client, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await _delete(client, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert (await client.fetch("t", 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await client.fetch("t", 3)).error_code == 0
+        assert (await _list(client, -2)).offset == 3
+        await broker.restart(power_lost=True)
+        client = await broker.connect()
+        assert (await _list(client, -2)).offset == 3
+        assert await _delete(client, -1) == (0, 6)
+        assert ((await _list(client, -2)).offset, (await _list(client, -1)).offset) == (6, 6)
+        await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 9)
+        assert await _delete(client, -1, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_a_group_that_nobody_knows_has_committed_nothing_and_that_is_no_error(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        topic_id = await client.create_topic("t")
+        request = OffsetFetchRequest(group_id="unknown")
+        if version >= 8:
+            topics = [OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])]
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="unknown", topics=topics)])
+        else:
+            request.topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        response = await client.ask(request, version)
+        while _loading(response, version):
+            await broker.simulation.sleep(0.1)
+            response = await client.ask(request, version)
+        group = response.groups[0] if version >= 8 else response
+        (topic,) = group.topics
+        (partition,) = topic.partitions
+        assert (partition.error_code, partition.committed_offset) == (0, -1)
+
+    simulate_broker(scenario)
+
+
+def _loading(response: Any, version: int) -> bool:
+    group = response.groups[0] if version >= 8 else response
+    codes = [group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)]
+    return any(code in (14, 15, 16) for code in codes)
