@@ -66,7 +66,7 @@ async function codecs() {
   }
   await producer.disconnect()
   const found = []
-  const consumer = kafka.consumer({ groupId: 'codecs' })
+  const consumer = kafka.consumer({ groupId: 'codecs', maxWaitTimeInMs: 500 })
   await consumer.connect()
   await consumer.subscribe({ topic: 'codecs', fromBeginning: true })
   await consumer.run({ eachMessage: async ({ message }) => found.push(message.value.toString()) })
@@ -80,7 +80,7 @@ class Member {
   constructor(group) {
     this.values = new Set()
     this.owned = []
-    this.consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 300 })
+    this.consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 300, maxWaitTimeInMs: 500 })
     this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
       this.owned = payload.memberAssignment.js || []
     })
@@ -148,7 +148,7 @@ async function produce(from, to) {
 
 async function resume(from, to) {
   const found = []
-  const consumer = kafka.consumer({ groupId: 'resumed' })
+  const consumer = kafka.consumer({ groupId: 'resumed', maxWaitTimeInMs: 500 })
   await consumer.connect()
   await consumer.subscribe({ topic: 'resumed', fromBeginning: true })
   await consumer.run({ eachMessage: async ({ message }) => found.push(Number(message.value)) })
