@@ -25,6 +25,7 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.world import DiskFull, Durability, World
 
+EVERY_ADDRESS = ("0.0.0.0", "::")
 DRAIN_SECONDS = 5.0
 
 
@@ -103,6 +104,12 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         store.on_group = broker.turn_ended
         listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
         broker.advertised = (settings.broker.advertised_host, listener.port)
+        if settings.broker.advertised_host in EVERY_ADDRESS:
+            log.warning(
+                "advertised_host_missing",
+                told=settings.broker.advertised_host,
+                problem="clients on other machines cannot come back to this address: set broker.advertised_host",
+            )
         yield Serving(listener.host, listener.port, broker, server, store, metrics)
         listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
