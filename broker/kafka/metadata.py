@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+import trio
+
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.topics import Topic, is_topic_name
@@ -22,6 +24,8 @@ from gnomon.wire.kafka.messages.cluster import (
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
+
+TOPICS_PER_TURN = 256
 
 
 class MetadataHandler:
@@ -41,7 +45,12 @@ class MetadataHandler:
         if message.topics is None or (request.version == 0 and not message.topics):
             topics = [self._describe(topic, request.version) for topic in broker.image]
         else:
-            topics = [await self._find(item, message.allow_auto_topic_creation, request) for item in message.topics]
+            topics = []
+            # Each once, as Kafka answers; and a long list leaves the others their turn.
+            for number, item in enumerate({(item.topic_id, item.name): item for item in message.topics}.values()):
+                topics.append(await self._find(item, message.allow_auto_topic_creation, request))
+                if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                    await trio.lowlevel.checkpoint()
         host, port = broker.advertised
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],

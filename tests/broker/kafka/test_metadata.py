@@ -123,3 +123,14 @@ def test_leader_epochs_are_told_once_a_partition_is_open_and_grow_with_each_rest
         assert await epoch() == 1
 
     simulate_broker(scenario)
+
+
+def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        names = ["t", "missing", *["t"] * 1000, *(f"missing-{number}" for number in range(600))]
+        found = [topic.name for topic in (await _asked(client, *names, create=False)).topics]
+        assert found == list(dict.fromkeys(names))
+
+    simulate_broker(scenario)
