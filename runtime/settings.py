@@ -312,7 +312,7 @@ def _checked_kafka(name: str, value: object, origin: Origin, check: Callable[[st
 
 
 def render_settings_page() -> str:
-    """`docs/settings.md`: every setting but Kafka's."""
+    """`docs/settings.md` up to Kafka's settings, which the broker declares."""
     lines = [_PAGE_HEAD]
     section = None
     for name, setting in declared_settings().items():
@@ -338,7 +338,7 @@ def _shown(default: object) -> str:
 
 _PAGE_HEAD = """# Settings
 
-Written by `render_settings_page()` in `runtime/settings.py`; a test keeps the two the same.
+Written by `python tests/house/settings_page.py` from the code; a test keeps the two the same.
 
 A flag wins over an environment variable, that over the TOML file, that over the default. `gnomon config show --origin`
 says what is in force and why. An unknown name is an error that names the nearest known one.
@@ -358,6 +358,8 @@ The same in the environment: `GNOMON_DATA_DIR`, `GNOMON_BROKER__KAFKA_PORT`, `GN
 _PAGE_END = """
 ## kafka
 
-Kafka's own broker settings under Kafka's names (`num.partitions`, `log.retention.ms`, …). They are what
-`kafka-configs.sh --describe --entity-type brokers` lists; some may be altered while the broker runs.
+Kafka's own broker settings under Kafka's names (`num.partitions`, `log.retention.ms`, …): here in the file, as
+`GNOMON_KAFKA__NUM_PARTITIONS` in the environment, as `--set num.partitions=4` on the command line.
+`kafka-configs.sh --describe --entity-type brokers` lists them with their values. The tables below come from
+`broker/broker_configs.py` and `broker/topic_configs.py`.
 """

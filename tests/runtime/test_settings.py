@@ -179,6 +179,6 @@ def test_every_field_is_declared_with_one_line_of_documentation() -> None:
     assert declared["broker.kafka_port"].variable == "GNOMON_BROKER__KAFKA_PORT"
 
 
-def test_the_page_of_settings_is_the_one_written_from_the_code() -> None:
+def test_the_page_of_settings_begins_with_the_one_written_from_the_code() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page == render_settings_page(), "write docs/settings.md again from render_settings_page()"
+    assert page.startswith(render_settings_page()), "write it again: python tests/house/settings_page.py"

@@ -1,0 +1,114 @@
+"""The documents say what the code is: the file map, the paths through the code, the settings, the links."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent))  # for `settings_page`: test folders are no packages
+
+from settings_page import PAGE, settings_page  # noqa: E402 - found only now
+
+DOCS = ROOT / "docs"
+ARCHITECTURE = DOCS / "ARCHITECTURE.md"
+MAPPED = ("wire", "runtime", "metadata", "bookie", "broker", "cli", "testing", "bench")
+
+DECISION_LINES_MAX = 40
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if not (ROOT / name).is_symlink() and (ROOT / name).exists()]
+
+
+def file_map() -> list[str]:
+    """Every file named in a table under a heading that is a folder (### `broker/kafka/`)."""
+    named, folder = [], None
+    for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = re.fullmatch(r"#+ `([a-z/]+/)`.*", line)
+            folder = heading[1] if heading else None
+        elif folder is not None and (row := re.match(r"\| `([A-Za-z_0-9./]+)` \|", line)):
+            named.append(folder + row[1])
+    return named
+
+
+def steps() -> list[tuple[str, str]]:
+    """(file, function) of every row of a table whose columns begin with step, file, function."""
+    found, inside = [], False
+    for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
+        inside = line.startswith("| step | file | function |") or (inside and line.startswith("|"))
+        row = re.match(r"\| [^|]* \| `([a-z_/.]+)` \| ([^|]*) \|", line)
+        if inside and row:
+            found += [(row[1], name) for name in re.findall(r"`([A-Za-z_.]+)`", row[2])]
+    return found
+
+
+def definitions(path: Path) -> set[str]:
+    """Functions, classes and methods (`Class.method`) of a module."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{child.name}" for child in node.body if hasattr(child, "name")}
+        if hasattr(node, "name"):
+            names.add(node.name)
+    return names
+
+
+def pages() -> list[Path]:
+    return [ROOT / name for name in tracked() if name.endswith(".md")]
+
+
+def test_the_file_map_names_every_module_once_and_no_other() -> None:
+    modules = [
+        name
+        for name in tracked()
+        if name.startswith(tuple(f"{folder}/" for folder in MAPPED))
+        and name.endswith((".py", ".c", ".h"))
+        and not name.endswith("__init__.py")
+    ]
+    named = file_map()
+    assert sorted(set(named)) == sorted(named), "a file is named twice"
+    assert sorted(set(modules) - set(named)) == [], "not in docs/ARCHITECTURE.md"
+    assert sorted(name for name in named if not (ROOT / name).exists()) == [], "named in docs/ARCHITECTURE.md only"
+
+
+def test_every_step_of_a_path_is_a_function_of_its_file() -> None:
+    assert len(steps()) > 50
+    wrong = [f"{path}: {name}" for path, name in steps() if name not in definitions(ROOT / path)]
+    assert wrong == []
+
+
+def test_the_page_of_settings_is_the_one_written_from_the_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == settings_page(), "write it again: python tests/house/settings_page.py"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    wrong = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert wrong == []
+
+
+def test_decisions_are_numbered_without_a_gap_and_short() -> None:
+    decisions = sorted((DOCS / "decisions").glob("*.md"))
+    assert [path.name[:5] for path in decisions] == [f"{number:04}-" for number in range(1, len(decisions) + 1)]
+    long = [path.name for path in decisions if len(path.read_text(encoding="utf-8").splitlines()) > DECISION_LINES_MAX]
+    assert long == []
+
+
+def test_every_term_of_the_glossary_is_listed_once_and_used() -> None:
+    terms = re.findall(r"^\| \*\*([^*]+)\*\*", (DOCS / "GLOSSARY.md").read_text(encoding="utf-8"), re.M)
+    assert len(terms) > 40
+    assert sorted(set(terms)) == sorted(terms)
+    sources = [ROOT / name for name in tracked() if name.startswith(MAPPED) and name.endswith(".py")]
+    text = "\n".join(path.read_text(encoding="utf-8").lower().replace("_", " ") for path in sources)
+    assert [term for term in terms if term.lower() not in text] == []
