@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
@@ -22,8 +22,8 @@ from gnomon.cli.options import BOOTSTRAP_VARIABLE
 T = TypeVar("T")
 
 PORT_DEFAULT = 9092
-EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+EARLIEST: Any = OffsetSpec.earliest()
+LATEST: Any = OffsetSpec.latest()
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 15.0
 # A future that is never answered would hang the command.

@@ -134,7 +134,8 @@ def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     """Kafka's number for where to begin."""
     named = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
     if text in named:
-        return named[text]
+        count: int = named[text]
+    return count
     if not text.isdecimal():
         raise click.BadParameter(f"{text!r} is neither earliest, latest nor an offset")
     return int(text)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

@@ -20,6 +20,8 @@ from gnomon.wire.kafka.frame import FrameReader, MalformedFrame, RequestHeader, 
 
 BACKLOG_BYTES_MAX = 4 << 20
 """Bytes a peer may leave untaken before its next requests wait."""
+UNFINISHED_BYTES_FREE = 64 << 10
+"""A part of a request up to this size is not counted: every connection may have one."""
 REQUESTS_IN_FLIGHT_MAX = 1024
 REQUEST_BYTES_MIN = 256
 """What the smallest request counts for: its bookkeeping is not free either."""
@@ -40,6 +42,8 @@ class RequestMemory:
         self.bytes_max = bytes_max
         self.bytes_used = 0
         self.backlog_bytes = 0
+        self.unfinished_bytes = 0
+        """Of requests that have not arrived whole."""
         self._waiting: dict[KafkaConnection, None] = {}
         self._waking = False
 
@@ -157,6 +161,7 @@ class KafkaConnection:
         self._now = 0.0
         self._left: list[Exchange] = []
         self._backlog_counted = 0
+        self._unfinished_bytes = 0
         self._ended = ended
         self._request_bytes_max = request_bytes_max
         self._exchanges: deque[Exchange] = deque()
@@ -177,6 +182,8 @@ class KafkaConnection:
         """Bytes have arrived."""
         self._frames.received(count)
         self._work()
+        if self._frames.buffered_bytes > UNFINISHED_BYTES_FREE or self._unfinished_bytes:
+            self._count_unfinished(self._frames.buffered_bytes)
 
     def drained(self) -> None:
         """The peer has taken everything."""
@@ -188,6 +195,7 @@ class KafkaConnection:
         self.closed_by_peer = True
         self._memory.forget(self)
         self._count_backlog(0)
+        self._count_unfinished(0)
         for exchange in list(self._exchanges):
             self._cut(exchange)
         self._memory.give_back(self._request_bytes)
@@ -325,6 +333,17 @@ class KafkaConnection:
     def answer_room(self) -> int:
         """Bytes that one more answer may have, so that peers which do not read cannot fill the memory."""
         return self._memory.backlog_room()
+
+    def _count_unfinished(self, unfinished_bytes: int) -> None:
+        memory = self._memory
+        memory.unfinished_bytes += unfinished_bytes - self._unfinished_bytes
+        self._unfinished_bytes = unfinished_bytes
+        if unfinished_bytes and memory.unfinished_bytes > memory.bytes_max:
+            # Waiting would not help: what the others have not finished either is what fills the memory.
+            self.refuse(
+                f"{memory.unfinished_bytes} bytes of unfinished requests are in memory, {memory.bytes_max} are "
+                "allowed: see broker.request_queue_bytes_max"
+            )
 
     def _count_backlog(self, backlog_bytes: int) -> None:
         self._memory.backlog_bytes += backlog_bytes - self._backlog_counted

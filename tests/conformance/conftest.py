@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 OTHER_CLIENTS = "test_other_clients.py"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--all-clients", action="store_true", help="also ask Java, kcat, franz-go and kafkajs, where they are present"
-    )
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    # Without `tests/conformance` on the command line this file is read too late for its option to be known.
-    if collection_path.name == OTHER_CLIENTS and not config.getoption("--all-clients", default=False):
+    if collection_path.name == OTHER_CLIENTS and not config.getoption("--all-clients"):
         return True
     return None
 

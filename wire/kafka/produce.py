@@ -50,6 +50,9 @@ _PRODUCED_COMPACT_PLAIN: Final = Struct(">ihqqqBBB")
 _THROTTLE_TAGS: Final = Struct(">iB")
 _CURRENT_LEADER: Final = Struct(">BBBiiB")
 
+PARTITIONS_MAX: Final = 100_000
+"""Partitions of one request: what stands for one without records is some ten times larger than its bytes."""
+
 Topic: TypeAlias = str | bytes
 """A topic's name, or from version 13 on its id as 16 bytes."""
 ProducedRecords: TypeAlias = memoryview | None
@@ -109,6 +112,7 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
     position += 10
     _check_count(topics_count, "topics")
     topics: list[tuple[Topic, list[tuple[int, ProducedRecords]]]] = []
+    left = PARTITIONS_MAX
     for _ in range(topics_count):
         (size,) = _INT16.unpack_from(frame, position)
         name, position = _plain_text(frame, position + 2, size, "topic")
@@ -128,6 +132,7 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
             partitions.append((index, frame[position:stop]))
             position = stop
         topics.append((name, partitions))
+        left = _partitions_left(left, partitions)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
@@ -150,6 +155,7 @@ def _parse_flexible(frame: memoryview, position: int, by_id: bool) -> ProduceReq
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topics_count, position = _compact_count(frame, position + 6, "topics")
     topics: list[tuple[Topic, list[tuple[int, ProducedRecords]]]] = []
+    left = PARTITIONS_MAX
     for _ in range(topics_count):
         name: Topic
         if by_id:
@@ -165,6 +171,7 @@ def _parse_flexible(frame: memoryview, position: int, by_id: bool) -> ProduceReq
             name, position = _plain_text(frame, position, size - 1, "topic")
         partitions, position = _flexible_partitions(frame, position)
         topics.append((name, partitions))
+        left = _partitions_left(left, partitions)
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     skip_tagged_fields(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
@@ -199,12 +206,20 @@ def _compact_count(frame: memoryview, position: int, what: str) -> tuple[int, in
         count, position = read_unsigned_varint(frame, position - 1)
     if not count:
         raise MalformedFrame(f"{what} are null")
+    _check_count(count - 1, what)
     return count - 1, position
 
 
 def _check_count(count: int, what: str) -> None:
-    if count < 0:
-        raise MalformedFrame(f"{what} declare a count of {count}")
+    if not 0 <= count <= PARTITIONS_MAX:
+        raise MalformedFrame(f"{what} declare a count of {count}: 0 to {PARTITIONS_MAX} are allowed")
+
+
+def _partitions_left(left: int, partitions: list[tuple[int, ProducedRecords]]) -> int:
+    left -= len(partitions) or 1
+    if left < 0:
+        raise MalformedFrame(f"a Produce request of more than {PARTITIONS_MAX} partitions")
+    return left
 
 
 def _bad_length(what: str, size: int, position: int, frame: memoryview) -> MalformedFrame:

@@ -327,3 +327,18 @@ def test_answers_that_peers_do_not_take_leave_less_room_for_further_ones() -> No
     _answer(sloth.exchanges[2])
     sloth.connection.closed()
     assert other.connection.answer_room() == 1000
+
+
+def test_unfinished_requests_cannot_fill_the_memory() -> None:
+    memory = RequestMemory(1 << 20)
+    peers = [_Peer(memory) for _ in range(3)]
+    part = (1 << 20).to_bytes(4, "big") + bytes(400 << 10)
+    for peer in peers:
+        peer.receive(part)
+    assert [peer.transport.ended for peer in peers] == [False, False, True]
+    peers[2].connection.closed()
+    assert "unfinished requests" in str(peers[2].reasons[0])
+    assert 800 << 10 <= memory.unfinished_bytes <= 1 << 20
+    for peer in peers[:2]:
+        peer.connection.closed()
+    assert memory.unfinished_bytes == 0

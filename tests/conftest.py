@@ -1,0 +1,19 @@
+"""What all tests share: pytest's options of this project, and Hypothesis without a deadline.
+
+A busy machine is not a failed test, so that no example has a time limit of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("gnomon", deadline=None)
+settings.load_profile("gnomon")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--wheel", action="store_true", help="also build the wheel and try it in a fresh environment")
+    parser.addoption(
+        "--all-clients", action="store_true", help="also ask Java, kcat, franz-go and kafkajs, where they are present"
+    )
