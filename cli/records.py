@@ -132,10 +132,9 @@ class Delivery:
 
 def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     """Kafka's number for where to begin."""
-    named = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+    named: dict[str, int] = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
     if text in named:
-        count: int = named[text]
-    return count
+        return named[text]
     if not text.isdecimal():
         raise click.BadParameter(f"{text!r} is neither earliest, latest nor an offset")
     return int(text)
