@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from gnomon.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))  # for `settings_page`: test folders are no packages
@@ -96,6 +100,44 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     wrong = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
     assert wrong == []
+
+
+def shell_lines(page: Path) -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    return [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
+
+
+def unknown_in(words: list[str]) -> list[str]:
+    """What of a `gnomon` command line names no command or option."""
+    command: click.Command = main
+    context = click.Context(main)
+    while words and isinstance(command, click.Group) and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
+            return words[:1]
+        command, words = found, words[1:]
+    options = {name for parameter in command.get_params(context) for name in parameter.opts}
+    return [word for word in words if word.startswith("--") and word not in options]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "getting-started.md"], ids=lambda page: page.name)
+def test_commands_in_pages_exist(page: Path) -> None:
+    wrong, count = [], 0
+    for line in shell_lines(page):
+        for part in line.split("|"):
+            words = shlex.split(part)
+            if words[:1] == ["gnomon"]:
+                count += 1
+                wrong += [f"{line}: {word}" for word in unknown_in(words[1:])]
+    assert wrong == []
+    assert count > 0
+
+
+def test_make_targets_in_pages_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = {name for page in pages() for name in re.findall(r"`make ([a-z]+)", page.read_text(encoding="utf-8"))}
+    assert named
+    assert named - targets == set()
 
 
 def test_decisions_are_numbered_without_a_gap_and_short() -> None:
