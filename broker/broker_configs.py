@@ -36,7 +36,7 @@ _KEYS = (
     _static("advertised.listeners", ConfigType.STRING, None, "Addresses that clients are told."),
     _static("auto.create.topics.enable", ConfigType.BOOLEAN, "true", "Create a topic when a client first asks for it."),
     _static("broker.id", ConfigType.INT, "1", "This broker's number.", 0),
-    _static("node.id", ConfigType.INT, "1", "This broker's number.", 0),
+    _static("node.id", ConfigType.INT, None, "This broker's number."),
     _alterable("compression.type", "compression.type", "Who compresses."),
     _static(
         "default.replication.factor",
@@ -118,6 +118,15 @@ _FALLBACKS: Mapping[str, tuple[tuple[str, int], ...]] = {
 """Kafka's older names for the same thing, with the milliseconds of their unit."""
 
 
+TOLD: Mapping[str, str] = {
+    "advertised.listeners": "broker.advertised_host",
+    "listeners": "broker.kafka_host and broker.kafka_port",
+    "log.dirs": "data_dir",
+    "node.id": "kafka.broker.id",
+}
+"""Kafka's names for what gnomon's own settings say: shown, and set there."""
+
+
 class ConfigValue(NamedTuple):
     """One value on the way to the one in force."""
 
@@ -135,6 +144,8 @@ def check_broker_config(name: str, text: str) -> None:
     key = BROKER_CONFIGS.get(name)
     if key is None:
         raise InvalidConfig(f"Unknown broker config name: {name}")
+    if name in TOLD:
+        raise InvalidConfig(f"Configuration {name} follows from another setting: set {TOLD[name]}")
     key.check(text)
 
 
@@ -151,6 +162,11 @@ class BrokerConfigs:
         }
         self.revision = 0
         """Grows with every change, for those who keep something worked out from the values."""
+
+    def tell(self, values: Mapping[str, str]) -> None:
+        """Gives the values of `TOLD`, once they are known."""
+        static = ConfigSource.STATIC_BROKER
+        self.set_layer(static, {**self._layers[static], **values})
 
     def set_layer(self, source: ConfigSource, values: Mapping[str, str]) -> None:
         """Replaces the values that were set at run time, for this broker or for all."""

@@ -104,19 +104,33 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         store.on_group = broker.turn_ended
         listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
         broker.advertised = (settings.broker.advertised_host, listener.port)
+        broker.configs.tell(
+            {
+                "advertised.listeners": f"PLAINTEXT://{settings.broker.advertised_host}:{listener.port}",
+                "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
+                "log.dirs": str(settings.data_dir),
+                "node.id": str(broker.node_id),
+            }
+        )
+        metrics.watch("request_bytes", "Bytes of requests received and not yet answered", lambda: server.request_bytes)
+        metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
+        metrics.watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
         if settings.broker.advertised_host in EVERY_ADDRESS:
             log.warning(
                 "advertised_host_missing",
-                told=settings.broker.advertised_host,
-                problem="clients on other machines cannot come back to this address: set broker.advertised_host",
+                problem=f"clients are told to come back to {settings.broker.advertised_host}, which from another "
+                "machine is not this one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or "
+                "address that they know it by",
             )
         yield Serving(listener.host, listener.port, broker, server, store, metrics)
         listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
             await server.drain()
-        for environment in stores.environments.values():
-            environment.close()  # the last commits are reported while there are tasks to hear of them
         nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
+        for environment in stores.environments.values():
+            environment.close()  # what the last commits bring may still start tasks: they are cancelled at once
 
 
 async def _collect(garbage: GarbageCollector) -> None:

@@ -18,8 +18,6 @@ from gnomon.runtime.logs import configure_logs
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import open_trio_world
 
-WILDCARDS = ("0.0.0.0", "::")
-
 
 @click.command()
 @data_dir_option
@@ -63,8 +61,6 @@ async def _serve(settings: Settings) -> None:
             nursery.start_soon(admin.serve, app, stop.wait)
             kafka = _address(serving.kafka_host, serving.kafka_port)
             print(f"ready kafka={kafka} admin={_address(admin.host, admin.port)} data={settings.data_dir}", flush=True)
-            if settings.broker.advertised_host in WILDCARDS:
-                log.warning("advertised_host", problem=_unreachable(settings.broker.advertised_host))
 
         try:
             await nursery.start(_stop_on_signal, stop)
@@ -76,13 +72,6 @@ async def _serve(settings: Settings) -> None:
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _unreachable(host: str) -> str:
-    return (
-        f"clients are told to come back to {host}, which from another machine is not this one: set"
-        " broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they know it by"
-    )
 
 
 async def _stop_on_signal(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

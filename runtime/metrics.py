@@ -25,17 +25,14 @@ COUNTERS = {
     "produce_batches": ("produce_batches", "Record batches accepted"),
     "fetch_bytes": ("fetch_bytes", "Bytes of record batches sent to consumers"),
     "fetch_batches": ("fetch_batches", "Record batches sent to consumers"),
-    "entries_added": ("entries_added", "Entries stored on the bookie"),
-    "entries_read": ("entries_read", "Entries read from the bookie"),
-    "entries_collected": ("entries_collected", "Entries deleted by garbage collection"),
     "connections_accepted": ("connections_accepted", "Kafka connections accepted since the start"),
-    "connections_refused": ("connections_refused", "Kafka connections closed at once because of connections_max"),
-    "reading_paused": ("reading_paused", "Times a connection was not read from because its requests wait in memory"),
+    "connections_refused": (
+        "connections_refused",
+        "Kafka connections that the broker ended, for the reason in its log",
+    ),
 }
 GAUGES = {
     "connections": ("connections", "Kafka connections open"),
-    "request_queue_bytes": ("request_queue_bytes", "Bytes of requests received and not yet answered"),
-    "waiting_fetches": ("waiting_fetches", "Fetches that wait for data"),
     "durability_synced": ("durability_synced", "1 where an acknowledgement means disk, 0 with durability none"),
 }
 
@@ -71,20 +68,12 @@ class Metrics:
         self.produce_batches = 0
         self.fetch_bytes = 0
         self.fetch_batches = 0
-        self.entries_added = 0
-        self.entries_read = 0
-        self.entries_collected = 0
         self.connections_accepted = 0
         self.connections_refused = 0
-        self.reading_paused = 0
         self.connections = 0
-        self.request_queue_bytes = 0
-        self.waiting_fetches = 0
         self.durability_synced = 1
         self.request_seconds: dict[str, Histogram] = defaultdict(Histogram)
         """By API; a request's count is its histogram's, so keep the Histogram where the API is dispatched."""
-        self.errors: dict[tuple[str, str], int] = defaultdict(int)
-        """By API and error name, as answered to clients."""
         self.commits: dict[str, CommitCounts] = {}
         """By environment: `metrics.commits["bookie"] = environment.counts`."""
         self._watched: list[tuple[str, str, Callable[[], float]]] = []
@@ -138,10 +127,7 @@ class Metrics:
             buckets = histogram.buckets()
             requests.add_metric([api], buckets[-1][1])
             seconds.add_metric([api], buckets=buckets, sum_value=histogram.sum_seconds)
-        errors: Any = CounterMetricFamily("gnomon_errors", "Errors answered to Kafka clients", labels=["api", "error"])
-        for labels, count in sorted(self.errors.items()):
-            errors.add_metric(labels, count)
-        yield from (requests, seconds, errors)
+        yield from (requests, seconds)
 
     def _collect_commits(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

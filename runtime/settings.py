@@ -55,9 +55,6 @@ class BrokerSettings:
         32 * MIB, "Bytes of unanswered requests of one connection; beyond, it is not read.", minimum=1
     )
     connections_max: int = _setting(10_000, "Kafka connections at a time; further ones are closed at once.", minimum=1)
-    request_bytes_max: int = _setting(
-        100 * MIB, "Largest request; a larger one closes its connection. Kafka: `socket.request.max.bytes`.", minimum=1
-    )
 
     def __post_init__(self) -> None:
         if not self.advertised_host:

@@ -28,18 +28,16 @@ def test_every_counter_and_gauge_is_exported_under_its_name() -> None:
         assert samples[f"gnomon_{name}", ()] == number
 
 
-def test_requests_and_errors_are_counted_by_api() -> None:
+def test_requests_are_counted_by_api() -> None:
     metrics = Metrics()
     for seconds in (0.0004, 0.0005, 0.3, 99.0):
         metrics.request_seconds["Produce"].observe(seconds)
-    metrics.errors["Fetch", "NOT_LEADER_OR_FOLLOWER"] += 2
     samples = scrape(metrics)
     assert samples["gnomon_requests_total", (("api", "Produce"),)] == 4
     assert samples["gnomon_request_seconds_count", (("api", "Produce"),)] == 4
     assert samples["gnomon_request_seconds_sum", (("api", "Produce"),)] == pytest.approx(99.3009)
     assert samples["gnomon_request_seconds_bucket", (("api", "Produce"), ("le", "0.0005"))] == 2
     assert samples["gnomon_request_seconds_bucket", (("api", "Produce"), ("le", "10.0"))] == 3
-    assert samples["gnomon_errors_total", (("api", "Fetch"), ("error", "NOT_LEADER_OR_FOLLOWER"))] == 2
 
 
 def test_commits_are_exported_by_environment_as_of_the_scrape() -> None:
