@@ -23,7 +23,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
-from gnomon.broker.partition.producers import Duplicate
+from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull
 from gnomon.runtime.world import Clock, WorldError
@@ -113,6 +113,7 @@ class Partition:
         self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
+        self._awaited = AwaitedBatches()
         self._waiters: dict[Waiter, None] = {}
         self._maintenance = trio.Lock()
         self._opened = trio.Event()
@@ -149,6 +150,7 @@ class Partition:
                 return
             if self._state is State.OPENING:
                 self.log, self.segments = opened
+                self.log.producers.awaited = self._awaited
                 self.failure = None
                 self._state = State.OPEN
                 if self.log.snapshot_due():
@@ -166,9 +168,20 @@ class Partition:
             self.failure = code
         self._opened.set()
         stalled, self._stalled = self._stalled, deque()
-        for _, appender, slot in stalled:
+        for records, appender, slot in stalled:
+            self._note_refused(memoryview(records))
             appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
         self._changed()
+
+    def _note_refused(self, records: memoryview) -> None:
+        """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
+        try:
+            batch = parse_batch(records)
+        except MalformedBatch:
+            return
+        if batch.producer_id >= 0:
+            now_ms = self._clock.wall_ms()
+            self._awaited.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
 
     def configure(self, settings: LogSettings) -> None:
         """The topic's configs have changed."""
@@ -224,6 +237,7 @@ class Partition:
         if self._state is State.CLOSED:
             self._open_soon()
             if self._state is State.CLOSED:
+                self._note_refused(records)
                 code = self.failure or ErrorCode.KAFKA_STORAGE_ERROR
                 text = "the partition could not be opened for writing; it is tried again soon"
                 appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
@@ -280,6 +294,8 @@ class Partition:
     def _writing_failed(self, error: Exception) -> None:
         if self._state is not State.ENDED:
             self._state = State.CLOSED
+        if self.log is not None:
+            self.log.producers.lost(self.log.high_watermark, self._clock.wall_ms())
         self._fail_pending(self._code_of(error), str(error))
         if self.log is not None:
             self.log.next_offset = self.log.high_watermark

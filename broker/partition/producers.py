@@ -5,7 +5,8 @@
    nothing is appended.
 3. Otherwise its first sequence is the last one + 1, where 2^31 - 1 is followed by 0; anything else is out of order.
 4. A newer epoch begins at sequence 0; an older one is fenced.
-5. A producer that is not known may begin at any sequence: its state may have expired here.
+5. A producer that is not known may begin at any sequence: its state may have expired here. But one whose batch was
+   refused for want of storage goes on with that batch: what it had sent behind it must not overtake it.
 6. A state nobody used for the expiry time is dropped; time is the wall time of its last batch.
 """
 
@@ -45,6 +46,34 @@ class ProducerState:
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
 
+class AwaitedBatches:
+    """The oldest batch that was refused of each producer and not appended since: (epoch, first sequence, when)."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, tuple[int, int, int]] = {}
+
+    def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
+        """A batch could not be stored."""
+        before = self._batches.get(producer_id)
+        if before is None or before[0] < epoch:
+            self._batches[producer_id] = (epoch, first, now_ms)
+
+    def overtaken(self, producer_id: int, epoch: int, first: int) -> bool:
+        """Whether a batch comes too early: another one of its epoch is awaited."""
+        awaited = self._batches.get(producer_id)
+        return awaited is not None and awaited[0] == epoch and awaited[1] != first
+
+    def appended(self, producer_id: int) -> None:
+        """The producer goes on."""
+        if self._batches:
+            self._batches.pop(producer_id, None)
+
+    def expire(self, before_ms: int) -> None:
+        """Forgets what was refused before `before_ms`."""
+        for producer_id in [key for key, awaited in self._batches.items() if awaited[2] < before_ms]:
+            del self._batches[producer_id]
+
+
 class Duplicate(NamedTuple):
     """The batch is in the log already."""
 
@@ -57,6 +86,8 @@ class Producers:
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
+        self.awaited = AwaitedBatches()
+        """Replace it by the one from before a reopening."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -74,7 +105,7 @@ class Producers:
         """
         state = self._states.get(producer_id)
         if state is None:
-            return None
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if self.awaited.overtaken(producer_id, epoch, first) else None
         if epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > state.epoch:
@@ -95,14 +126,23 @@ class Producers:
         state = self._states.get(producer_id)
         if state is None or state.epoch != epoch:
             state = self._states[producer_id] = ProducerState(epoch, now_ms)
+        self.awaited.appended(producer_id)
         state.last_used_ms = now_ms
         state.batches.append(ProducedBatch(first, last, base_offset, records_count))
+
+    def lost(self, high_watermark: Offset, now_ms: int) -> None:
+        """The batches from the high watermark on did not become durable."""
+        for producer_id, state in self._states.items():
+            lost = next((batch for batch in state.batches if batch.base_offset >= high_watermark), None)
+            if lost is not None:
+                self.awaited.refused(producer_id, state.epoch, lost.first_sequence, now_ms)
 
     def expire(self, before_ms: int) -> int:
         """Drops the states last used before `before_ms`; returns how many."""
         gone = [producer_id for producer_id, state in self._states.items() if state.last_used_ms < before_ms]
         for producer_id in gone:
             del self._states[producer_id]
+        self.awaited.expire(before_ms)
         return len(gone)
 
     def clear(self) -> None:

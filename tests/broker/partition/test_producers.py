@@ -165,3 +165,28 @@ class ProducersAgainstModel(RuleBasedStateMachine):
 
 TestProducersAgainstModel = ProducersAgainstModel.TestCase
 TestProducersAgainstModel.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+def test_what_was_sent_behind_a_refused_batch_does_not_overtake_it() -> None:
+    """Invariant 5: a new producer's first batch found the disk full, the ones behind it found room again."""
+    before = Producers()
+    assert before.check(7, 0, 0, 4) is None
+    before.record(7, 0, 0, 4, Offset(10), 5, now_ms=1)
+    before.lost(Offset(10), now_ms=1)
+
+    after = Producers()
+    after.awaited = before.awaited
+    assert after.check(7, 0, 5, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert after.check(7, 1, 0, 0) is None
+    assert after.check(7, 0, 0, 4) is None
+    after.record(7, 0, 0, 4, Offset(10), 5, now_ms=2)
+    assert after.check(7, 0, 5, 9) is None
+
+
+def test_an_awaited_batch_is_forgotten_like_a_producer() -> None:
+    producers = Producers()
+    producers.awaited.refused(7, 0, 3, now_ms=1)
+    producers.awaited.refused(7, 0, 8, now_ms=2)
+    assert producers.check(7, 0, 8, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.expire(before_ms=2)
+    assert producers.check(7, 0, 8, 8) is None
