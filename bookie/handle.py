@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import trio
 
@@ -495,12 +495,20 @@ class Ledger:
         self._wake_waiters()
 
 
-class LocalViews(ExitStack):
+class LocalViews:
     """One read transaction for views of many ledgers: LMDB has room for some hundred readers at a time, not more."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._stores: dict[BookieId, StoreView] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for store in self._stores.values():
+            store.__exit__(kind, error, traceback)
 
     def of(self, ledger: Ledger) -> LocalView | None:
         """A view that is valid until this block ends; None where no copy of the ledger is in this process."""
@@ -510,7 +518,7 @@ class LocalViews(ExitStack):
                 view = ledger.store_view(name)
                 if view is None:
                     continue
-                store = self._stores[name] = self.enter_context(view)
+                store = self._stores[name] = view.__enter__()
             return LocalView(ledger, store)
         return None
 

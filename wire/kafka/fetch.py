@@ -312,9 +312,21 @@ def encode_fetch_response(
         topics: per topic, named as the request named it, the answers of its partitions.
         throttle_ms: how long the client is asked to wait; 0 for no quota.
     """
+    body_bytes, chunks = encode_fetch_body(version, error_code, session_id, topics, throttle_ms)
+    return [response_prefix(body_bytes, correlation_id, version >= _FLEXIBLE_FROM), *chunks]
+
+
+def encode_fetch_body(
+    version: int,
+    error_code: int,
+    session_id: int,
+    topics: Sequence[tuple[Topic, Sequence[FetchedPartition]]],
+    throttle_ms: int = 0,
+) -> tuple[int, list[Buffer]]:
+    """All of the response but the length prefix and the header, and its bytes: what equal requests have in common."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch v{version} is not served"
     flexible = version >= _FLEXIBLE_FROM
-    chunks: list[Buffer] = [b""]
+    chunks: list[Buffer] = []
     parts: list[bytes] = []
     body_bytes = 0
     if version >= _SESSION_FROM:
@@ -346,8 +358,39 @@ def encode_fetch_response(
         tail = b"".join(parts)
         chunks.append(tail)
         body_bytes += len(tail)
-    chunks[0] = response_prefix(body_bytes, correlation_id, flexible)
-    return chunks
+    return body_bytes, chunks
+
+
+def fetch_prefix(body_bytes: int, correlation_id: int, version: int) -> bytes:
+    """The length prefix and the header of a response whose body has `body_bytes` bytes."""
+    return response_prefix(body_bytes, correlation_id, version >= _FLEXIBLE_FROM)
+
+
+def fetch_offset_at(frame: memoryview, request: FetchRequest, version: int) -> int | None:
+    """Where the request in `frame` says its one fetch offset; None where it does not end in the plain way.
+
+    A consumer's next request differs from this one in the eight bytes there, and in its correlation id.
+    """
+    if request.forgotten or len(request.topics) != 1 or len(request.topics[0][1]) != 1:
+        return None
+    spec = request.topics[0][1][0]
+    index, epoch, offset, _, start, bytes_max = spec
+    rack = request.rack_id.encode()
+    if version >= _FLEXIBLE_FROM:
+        tail = _PARTITION_FULL.pack(*spec) + b"\0\0\1" + encode_unsigned_varint(len(rack) + 1) + rack + b"\0"
+        before = 8
+    elif version >= _LEADER_EPOCH_FROM:
+        tail, before = _PARTITION_EPOCH.pack(index, epoch, offset, start, bytes_max), 8
+    elif version >= _LOG_START_FROM:
+        tail, before = _PARTITION_START.pack(index, offset, start, bytes_max), 4
+    else:
+        tail, before = _PARTITION.pack(index, offset, bytes_max), 4
+    if _SESSION_FROM <= version < _FLEXIBLE_FROM:
+        tail += _INT32.pack(0)
+    if _RACK_FROM <= version < _FLEXIBLE_FROM:
+        tail += _INT16.pack(len(rack)) + rack
+    tail_at = len(frame) - len(tail)
+    return tail_at + before if frame[tail_at:] == tail else None
 
 
 def _array_count(count: int, flexible: bool) -> bytes:

@@ -1,0 +1,96 @@
+"""A consumer's polls are alike but for the correlation id and the offset: the next one is known by its bytes.
+
+Comparing them replaces parsing and look-ups: with `poll` invariant 4, 42 to 12 us of Python a
+delivery, where 200 consumers wait for the next record of one partition.
+
+1. A route takes a request only when every byte but the correlation id and the one fetch offset is that of the request
+   it was made from, and that one had no session.
+2. It ends with any change of the topics: the next request is parsed again.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange
+from gnomon.broker.kafka.fetch_sessions import FINAL_EPOCH, Followed
+from gnomon.broker.kafka.poll import Poll
+from gnomon.broker.partition.partition import Partition
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
+from gnomon.wire.kafka.frame import RequestHeader
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
+_OFFSET = Struct(">q")
+
+
+def fetch_route(
+    broker: Broker, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int
+) -> FetchRoute | None:
+    """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
+    if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
+        return None
+    offset_at = fetch_offset_at(frame, request, exchange.api_version)
+    if offset_at is None:
+        return None
+    topic, (spec,) = request.topics[0]
+    try:
+        partition = broker.partition_of(topic, spec.partition)
+    except KafkaError:
+        return None
+    header = RequestHeader(exchange.api_key, exchange.api_version, 0, exchange.client_id, 0)
+    return FetchRoute(broker, header, bytes(frame), offset_at, request, partition, bytes_max)
+
+
+class FetchRoute:
+    """`connection.Shortcut` to one partition."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        header: RequestHeader,
+        frame: bytes,
+        offset_at: int,
+        request: FetchRequest,
+        partition: Partition,
+        bytes_max: int,
+    ) -> None:
+        self.header = header
+        self._broker = broker
+        self._routes_revision = broker.routes_revision
+        self._size = len(frame)
+        self._offset_at = offset_at
+        self._offset_end = offset_at + _OFFSET.size
+        self._head = frame[:CORRELATION_ID_AT]
+        self._middle = frame[AFTER_CORRELATION_ID:offset_at]
+        self._after = frame[self._offset_end :]
+        self._request = request
+        self._topic = request.topics[0][0]
+        self._spec = request.topics[0][1][0]
+        self._partition = partition
+        self._bytes_max = bytes_max
+
+    def fits(self, frame: memoryview) -> bool:
+        """See `Shortcut.fits`."""
+        if len(frame) != self._size:
+            return False
+        request = bytes(frame)  # comparing parts of bytes is faster than comparing views
+        return (
+            request[AFTER_CORRELATION_ID : self._offset_at] == self._middle
+            and request[self._offset_end :] == self._after
+            and request[:CORRELATION_ID_AT] == self._head
+            and self._routes_revision == self._broker.routes_revision
+        )
+
+    def handle(self, exchange: Exchange, frame: memoryview) -> None:
+        """See `Shortcut.handle`."""
+        partition, leader_epoch, _, fetched_epoch, log_start, bytes_max = self._spec
+        (offset,) = _OFFSET.unpack_from(frame, self._offset_at)
+        spec = FetchPartition(partition, leader_epoch, offset, fetched_epoch, log_start, bytes_max)
+        wanted = ((Followed(self._topic, spec), self._partition, ErrorCode.NONE),)
+        Poll(self._broker, exchange, self._request, None, wanted, self._bytes_max).start()

@@ -1,0 +1,205 @@
+"""One poll: from the ledger's own memory to the socket, or a wait until there is something.
+
+1. An answer leaves inside the read transaction that its records live in; nothing waits while that is open.
+2. A poll is answered at once when there are `min_bytes`, an error, or nothing to wait for; else at its deadline, or
+   when another request is waiting behind it on its connection.
+3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
+4. Those who are woken together and asked for the same are given the same bytes, but for the correlation id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.fetch_sessions import FetchSession, Followed, TopicRef
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.partition import Partition, Reading
+from gnomon.runtime.timers import Timer
+from gnomon.runtime.world import Buffer
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fetch import FetchedPartition, FetchRequest, encode_fetch_body, fetch_prefix
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+
+class Answer(NamedTuple):
+    """A response without what differs from one request to its equals."""
+
+    body_bytes: int
+    chunks: list[Buffer]
+    records_bytes: int
+    batches: int
+
+
+class Poll:
+    """One fetch request until its answer."""
+
+    __slots__ = ("_broker", "_bytes_max", "_exchange", "_key", "_request", "_session", "_timer", "_wanted")
+
+    def __init__(
+        self,
+        broker: Broker,
+        exchange: Exchange,
+        request: FetchRequest,
+        session: FetchSession | None,
+        wanted: Sequence[tuple[Followed, Partition | None, ErrorCode]],
+        bytes_max: int,
+    ) -> None:
+        """A poll of `wanted`, each with its partition or why there is none; `bytes_max` of records in all."""
+        self._broker = broker
+        self._exchange = exchange
+        self._request = request
+        self._session = session
+        self._wanted = wanted
+        self._bytes_max = min(bytes_max, exchange.connection.answer_room())
+        self._timer: Timer | None = None
+        self._key: Hashable = None
+
+    def start(self) -> None:
+        """Answers, or begins to wait."""
+        wait_seconds = self._request.max_wait_ms / 1000
+        final = wait_seconds <= 0 or self._request.min_bytes <= 0 or not self._wanted
+        if final or self._something():
+            with Reading() as reading:
+                if self._attempt(reading, final=final):
+                    return
+        exchange = self._exchange
+        exchange.cut_short = self._finish
+        self._timer = self._broker.timers.call_at(exchange.started + wait_seconds, self._finish)
+        for _, partition, _ in self._wanted:
+            if partition is not None:
+                partition.wait(self)
+        if self._session is None and len(self._wanted) == 1:
+            item, partition, _ = self._wanted[0]
+            self._key = (
+                partition,
+                item.topic,
+                item.spec,
+                exchange.api_version,
+                self._request.min_bytes,
+                self._bytes_max,
+            )
+
+    def wake(self, reading: Reading) -> None:
+        """See `Waiter.wake`."""
+        if self._timer is None:
+            return
+        answer = reading.answers.get(self._key) if self._key is not None else None
+        if answer is not None:
+            self._send(answer)
+        elif not self._something() or not self._attempt(reading, final=False):
+            return
+        self._stop_waiting()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._stop_waiting()
+            with Reading() as reading:
+                self._attempt(reading, final=True)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._exchange.cut_short = None
+            for _, partition, _ in self._wanted:
+                if partition is not None:
+                    partition.stop_waiting(self)
+
+    def _attempt(self, reading: Reading, *, final: bool) -> bool:
+        """Answers when there is enough or nothing more to wait for."""
+        results: list[tuple[Followed, FetchedPartition]] = []
+        total, failed = 0, False
+        for item, partition, error in self._wanted:
+            fetched, size = self._read(item, partition, error, reading, self._bytes_max - total, total == 0)
+            opening = partition is not None and partition.log is None and partition.failure is None
+            failed |= fetched.error_code != 0 and not opening
+            total += size
+            results.append((item, fetched))
+        if not final and not failed and total < self._request.min_bytes:
+            return False
+        answer = self._answer(results, total)
+        if self._key is not None:
+            reading.answers[self._key] = answer
+        self._send(answer)
+        return True
+
+    def _something(self) -> bool:
+        """Whether reading could give an error or a record; the cheap look before a read transaction."""
+        for item, partition, _ in self._wanted:
+            if partition is None or partition.failure is not None:
+                return True
+            log = partition.log
+            if log is not None and (
+                item.spec.fetch_offset != log.high_watermark or partition.check_epoch(item.spec.current_leader_epoch)
+            ):
+                return True
+        return False
+
+    def _read(
+        self,
+        item: Followed,
+        partition: Partition | None,
+        error: ErrorCode,
+        reading: Reading,
+        bytes_left: int,
+        first: bool,
+    ) -> tuple[FetchedPartition, int]:
+        spec = item.spec
+        if partition is None:
+            return FetchedPartition(spec.partition, error, -1, -1, -1), 0
+        log = partition.open_log()
+        if log is None:
+            # Still opening when the poll had to end: nothing is known of it, so the client shall ask again.
+            code = partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return FetchedPartition(spec.partition, code, -1, -1, -1), 0
+        code = partition.check_epoch(spec.current_leader_epoch)
+        if code == ErrorCode.NONE and not log.start_offset <= spec.fetch_offset <= log.next_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if code != ErrorCode.NONE:
+            return FetchedPartition(spec.partition, code, -1, -1, -1), 0
+        chunks: list[memoryview] = []
+        size = 0
+        if spec.fetch_offset < log.high_watermark and (bytes_left > 0 or first):
+            limit = min(spec.partition_max_bytes, bytes_left)
+            chunks, size, code = partition.read(Offset(spec.fetch_offset), limit, first, reading)
+        watermark = log.high_watermark
+        return FetchedPartition(spec.partition, code, watermark, watermark, log.start_offset, records=chunks), size
+
+    def _answer(self, results: list[tuple[Followed, FetchedPartition]], size: int) -> Answer:
+        session = self._session
+        full = session is None or self._request.session_epoch <= 0
+        topics: dict[TopicRef, list[FetchedPartition]] = {}
+        for item, fetched in results:
+            if full or self._news(item, fetched):
+                topics.setdefault(item.topic, []).append(fetched)
+            if session is not None:
+                item.high_watermark, item.log_start_offset = fetched.high_watermark, fetched.log_start_offset
+                if fetched.records:
+                    session.served(item)
+        body_bytes, chunks = encode_fetch_body(
+            self._exchange.api_version,
+            ErrorCode.NONE,
+            session.id if session is not None else 0,
+            list(topics.items()),
+        )
+        return Answer(body_bytes, chunks, size, sum(len(fetched.records) for _, fetched in results))
+
+    def _send(self, answer: Answer) -> None:
+        exchange, metrics = self._exchange, self._broker.metrics
+        metrics.fetch_bytes += answer.records_bytes
+        metrics.fetch_batches += answer.batches
+        prefix = fetch_prefix(answer.body_bytes, exchange.correlation_id, exchange.api_version)
+        exchange.reply([prefix, *answer.chunks])
+
+    @staticmethod
+    def _news(item: Followed, fetched: FetchedPartition) -> bool:
+        return bool(
+            fetched.records
+            or fetched.error_code
+            or fetched.high_watermark != item.high_watermark
+            or fetched.log_start_offset != item.log_start_offset
+        )
