@@ -130,10 +130,10 @@ class PositionHandlers:
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
-            await partition.delete_before(before)
+            low_watermark = await partition.delete_before(before)
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
-        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset)
+        return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
 
 
 def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tuple[int, int, int]:

@@ -371,8 +371,8 @@ class Partition:
             del self.segments[:count]
             self.log.trim(self.segments[0].base_offset)
 
-    async def delete_before(self, offset: Offset) -> None:
-        """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords).
+    async def delete_before(self, offset: Offset) -> Offset:
+        """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords); returns where it is then.
 
         Raises:
             KafkaError: the log could not be changed.
@@ -382,14 +382,14 @@ class Partition:
             if log is None or self._state is not State.OPEN:
                 self._open_soon()
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
-            if offset <= log.start_offset:
-                return
             try:
-                await self._drop(self.segment_of(offset))
+                if offset > log.start_offset:
+                    await self._drop(self.segment_of(offset))
                 if offset > log.start_offset:
                     await self._shrink_first(log, offset)
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
+            return log.start_offset
 
     async def _shrink_first(self, log: PartitionLog, offset: Offset) -> None:
         segment = self.segments[0]
