@@ -8,7 +8,8 @@
    so do the network's latencies and the disk's. Narrow mixes reach what an even mix of everything hides.
 2. Every fault injected is counted as `fault/<kind>`; see `coverage`.
 3. A node that ends, however it does, is started again after a drawn while, until `calm` starts what is left.
-4. A node may stop itself with an error only where a fault excuses it: a failed disk, or a start on a full one.
+4. A node that is asked to stop has to end within STOPPING_SECONDS of the calm.
+5. A node may stop itself with an error only where a fault excuses it: a failed disk, or a start on a full one.
 
 Bit flips are no part of a storm, as one copy cannot survive them: `MachineDisk.flip_bit`.
 """
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import trio
+
 from gnomon.testing.machine import Machine
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
@@ -29,10 +32,14 @@ STARTING_SECONDS = 1.0
 """So long after its start a node may still need room to begin at all."""
 
 
+STOPPING_SECONDS = 60.0
+
+
 class Fault(Enum):
     """The kinds of fault of a storm."""
 
     KILL = "kill"
+    STOP = "stop"
     POWER_LOSS = "power loss"
     POWER_LOSS_OF_ALL = "power loss of all"
     RESET = "reset"
@@ -101,6 +108,7 @@ class Storm:
         self._raging = False
         self._inject: dict[Fault, Callable[[Machine], None]] = {
             Fault.KILL: Machine.kill,
+            Fault.STOP: Machine.terminate,
             Fault.POWER_LOSS: Machine.power_off,
             Fault.POWER_LOSS_OF_ALL: self._power_off_all,
             Fault.RESET: self._reset,
@@ -151,6 +159,19 @@ class Storm:
         for victim in self._victims:
             if not victim.running:
                 victim.start()
+            elif _is_stopping(victim):
+                self._simulation.start_soon(self._start_after_stop, victim)
+
+    async def _start_after_stop(self, machine: Machine) -> None:
+        process = machine.process
+        assert process is not None
+        with trio.move_on_after(STOPPING_SECONDS):
+            await process.ended.wait()
+            machine.start()
+            return
+        self._simulation.fail(
+            f"{process.name} was asked to stop and still ran {STOPPING_SECONDS} s later", TimeoutError(process.name)
+        )
 
     def _rates(self) -> list[tuple[Fault, float]]:
         return list(self.mix.seconds_between.items())
@@ -218,3 +239,8 @@ class Storm:
     def _jump_clock(self, machine: Machine) -> None:
         # Less than the hour by which Kafka lets a record's timestamp lie in the future.
         machine.clock.skew_ms = round(self.random.choice([-1, 1]) * 100 * 18_000 ** self.random.random())
+
+
+def _is_stopping(machine: Machine) -> bool:
+    process = machine.process
+    return process is not None and process.stop_requested is not None and process.stop_requested.is_set()

@@ -1,10 +1,10 @@
 """An idempotent producer and a consumer for simulations, which write down what they are told (see `log_checker`).
 
-    producer = SimulatedProducer(cluster, "orders", 0, history, name="producer-1")
+    producer = SimulatedProducer(cluster, "orders", {0: history}, name="producer-1")
     consumer = SimulatedConsumer(cluster, "orders", 0, history, name="consumer-1")
     nursery.start_soon(producer.run)
     nursery.start_soon(consumer.run)
-    producer.send(b"unique value")
+    producer.send(b"unique value", partition=0)
     await producer.flush()                             # all acknowledged, however often it took
     history.final = await consumer.read_all()          # after healing
 
@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import trio
@@ -68,20 +69,26 @@ def _check(code: int, what: str) -> None:
 
 @dataclass(slots=True)
 class _Batch:
+    partition: int
     sequence: int
     sends: list[Send]
     data: bytes
 
 
 class SimulatedProducer:
-    """Sends to one partition, idempotently, for ever."""
+    """Sends to partitions of one topic, idempotently, for ever; a request takes a batch of each that has records.
+
+    Args:
+        histories: the history of each partition that it sends to.
+        in_flight_max: requests; 5 at most, as brokers remember so many batches of a producer.
+        batch_records_max: records of one batch.
+    """
 
     def __init__(
         self,
         cluster: KafkaCluster,
         topic: str,
-        partition: int,
-        history: LogHistory,
+        histories: Mapping[int, LogHistory],
         *,
         name: str,
         in_flight_max: int = 5,
@@ -90,27 +97,26 @@ class SimulatedProducer:
         self.name = name
         self._cluster = cluster
         self._topic = topic
-        self._partition = partition
-        self._history = history
+        self._histories = histories
         self._in_flight_max = in_flight_max
         self._batch_records_max = batch_records_max
-        self._waiting: deque[Send] = deque()
-        self._unsettled: deque[_Batch] = deque()
+        self._waiting: dict[int, deque[Send]] = {partition: deque() for partition in histories}
+        self._unsettled: deque[list[_Batch]] = deque()
         self._producer: tuple[int, int] | None = None
-        self._sequence = 0
+        self._sequence = dict.fromkeys(histories, 0)
         self._wake = trio.Event()
         self._settled = trio.Event()
 
-    def send(self, value: bytes) -> Send:
+    def send(self, value: bytes, partition: int) -> Send:
         """Queues a record; the value has to be unique in its history."""
-        send = self._history.send(self.name, value)
-        self._waiting.append(send)
+        send = self._histories[partition].send(self.name, value)
+        self._waiting[partition].append(send)
         self._wake.set()
         return send
 
     async def flush(self) -> None:
         """Waits until everything sent so far, and what comes meanwhile, is acknowledged."""
-        while self._waiting or self._unsettled:
+        while self._unsettled or any(self._waiting.values()):
             await self._settled.wait()
 
     async def run(self) -> None:
@@ -119,7 +125,7 @@ class SimulatedProducer:
         while True:
             connection: KafkaConnection | None = None
             try:
-                connection = await self._cluster.leader(self._topic, self._partition)
+                connection = await self._cluster.leader(self._topic, next(iter(self._histories)))
                 await self._identify(connection)
                 await self._flow(connection)
             except Unreachable:
@@ -135,14 +141,14 @@ class SimulatedProducer:
             self._producer = (found.producer_id, found.producer_epoch)
 
     async def _flow(self, connection: KafkaConnection) -> None:
-        """Keeps batches in flight until something fails."""
+        """Keeps requests in flight until something fails."""
         in_flight: deque[Answer] = deque()
         while True:
             while len(in_flight) < self._in_flight_max:
-                if len(in_flight) == len(self._unsettled) and not self._form_batch():
+                if len(in_flight) == len(self._unsettled) and not self._form_batches():
                     break
-                batch = self._unsettled[len(in_flight)]
-                in_flight.append(connection.send(self._request(batch), PRODUCE_VERSION))
+                batches = self._unsettled[len(in_flight)]
+                in_flight.append(connection.send(self._request(batches), PRODUCE_VERSION))
             if in_flight:
                 answer = await connection.wait(in_flight[0])
                 assert isinstance(answer, ProduceResponse)
@@ -152,37 +158,47 @@ class SimulatedProducer:
                 self._wake = trio.Event()
                 await self._wake.wait()
 
-    def _form_batch(self) -> bool:
-        if not self._waiting:
-            return False
-        count = min(len(self._waiting), self._batch_records_max)
-        sends = [self._waiting.popleft() for _ in range(count)]
+    def _form_batches(self) -> bool:
+        batches = [self._form_batch(partition) for partition, waiting in self._waiting.items() if waiting]
+        if batches:
+            self._unsettled.append(batches)
+        return bool(batches)
+
+    def _form_batch(self, partition: int) -> _Batch:
+        waiting, sequence = self._waiting[partition], self._sequence[partition]
+        count = min(len(waiting), self._batch_records_max)
+        sends = [waiting.popleft() for _ in range(count)]
         assert self._producer is not None
         data = build_batch(
             [Record(offset_delta=index, value=send.value) for index, send in enumerate(sends)],
             base_timestamp=self._cluster.world.clock.wall_ms(),
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
-            base_sequence=self._sequence,
+            base_sequence=sequence,
         )
-        self._unsettled.append(_Batch(self._sequence, sends, data))
-        self._sequence += count
-        return True
+        self._sequence[partition] = sequence + count
+        return _Batch(partition, sequence, sends, data)
 
-    def _request(self, batch: _Batch) -> ProduceRequest:
-        partition = PartitionProduceData(index=self._partition, records=batch.data)
-        topic = TopicProduceData(name=self._topic, partition_data=[partition])
+    def _request(self, batches: list[_Batch]) -> ProduceRequest:
+        partitions = [PartitionProduceData(index=batch.partition, records=batch.data) for batch in batches]
+        topic = TopicProduceData(name=self._topic, partition_data=partitions)
         return ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
 
     def _settle(self, response: ProduceResponse) -> None:
-        batch = self._unsettled[0]
-        partition = response.responses[0].partition_responses[0]
-        duplicate = partition.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-        if not duplicate:
-            _check(partition.error_code, f"{self.name} sent sequence {batch.sequence}")
+        """Takes the answer to the oldest request; batches that failed stay in it and go again."""
+        batches = self._unsettled[0]
+        failed: list[tuple[_Batch, int]] = []
+        for batch, found in zip(list(batches), response.responses[0].partition_responses, strict=True):
+            duplicate = found.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            if found.error_code and not duplicate:
+                failed.append((batch, found.error_code))
+                continue
+            batches.remove(batch)
+            for index, send in enumerate(batch.sends):
+                send.acknowledged(-1 if duplicate or found.base_offset < 0 else found.base_offset + index)
+        for batch, code in failed:
+            _check(code, f"{self.name} sent sequence {batch.sequence} to partition {batch.partition}")
         self._unsettled.popleft()
-        for index, send in enumerate(batch.sends):
-            send.acknowledged(-1 if duplicate or partition.base_offset < 0 else partition.base_offset + index)
         self._settled.set()
         self._settled = trio.Event()
 
@@ -193,6 +209,10 @@ class SimulatedConsumer:
     def __init__(self, cluster: KafkaCluster, topic: str, partition: int, history: LogHistory, *, name: str) -> None:
         self.name = name
         self.position = 0
+        self.batches = 0
+        """How many were read, and their bytes."""
+        self.batches_bytes = 0
+        self._leader_epoch = -1
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
@@ -219,7 +239,7 @@ class SimulatedConsumer:
             try:
                 connection = await self._cluster.leader(self._topic, self._partition)
                 return await self._read_between(
-                    connection, await self._offset(connection, EARLIEST), await self._offset(connection, LATEST)
+                    connection, await self.offset(connection, EARLIEST), await self.offset(connection, LATEST)
                 )
             except Unreachable:
                 await self._cluster.world.clock.sleep(RETRY_SECONDS)
@@ -229,13 +249,17 @@ class SimulatedConsumer:
 
     async def _read_between(self, connection: KafkaConnection, start: int, end: int) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
-        reader = SimulatedConsumer(self._cluster, self._topic, self._partition, self._history, name=self.name)
-        reader.position = start
-        while reader.position < end:
-            records += await reader._fetch(connection, wait_ms=500)
+        self.position, self.batches, self.batches_bytes, self._leader_epoch = start, 0, 0, -1
+        while self.position < end:
+            records += await self._fetch(connection, wait_ms=500)
         return records
 
-    async def _offset(self, connection: KafkaConnection, timestamp: int) -> int:
+    async def offset(self, connection: KafkaConnection, timestamp: int) -> int:
+        """The log's start (EARLIEST) or high watermark (LATEST).
+
+        Raises:
+            Unreachable: no answer, or one after which a retry may help.
+        """
         partition = ListOffsetsPartition(partition_index=self._partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=self._topic, partitions=[partition])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic])
@@ -254,9 +278,11 @@ class SimulatedConsumer:
         if not response.responses:
             return []
         found = response.responses[0].partitions[0]
-        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < found.log_start_offset:
-            self.position = found.log_start_offset
-            return []
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await self.offset(connection, EARLIEST)
+            if self.position < start:
+                self.position = start
+                return []
         _check(found.error_code, f"{self.name} fetched from offset {self.position}")
         return self._take(found)
 
@@ -267,6 +293,11 @@ class SimulatedConsumer:
         at = 0
         while len(view) - at >= HEADER_BYTES and len(view) - at >= 12 + int.from_bytes(view[at + 8 : at + 12], "big"):
             header = parse_batch(view, at)
+            if header.partition_leader_epoch < self._leader_epoch and header.base_offset >= self.position:
+                raise Refused(f"{self.name} read epoch {header.partition_leader_epoch} after {self._leader_epoch}")
+            self._leader_epoch = header.partition_leader_epoch
+            self.batches += 1
+            self.batches_bytes += header.size_bytes
             for record in iterate_records(view[at : at + header.size_bytes], BATCH_BYTES_MAX):
                 offset = header.base_offset + record.offset_delta
                 if offset >= self.position and not header.is_control:

@@ -3,6 +3,8 @@
     scenario = LogScenario({"broker": run_broker}, [("broker", 9092)], kinds=set(Fault) - {Fault.CLOCK_JUMP})
     result = sweep(scenario, range(200))
 
+Beside them there may be other clients, each in half of the seeds (swarm testing): see `storm_clients`.
+
 1. Safety: while the storm rages and after it, the log checker finds nothing.
 2. Liveness: once all is calm, every send is acknowledged and the whole log is read within `liveness_seconds`.
 3. Clients run on machines of their own and never fail; `Storm` says what happens to the brokers.
@@ -10,8 +12,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -21,6 +25,7 @@ from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.machine import Machine, Node
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
+from gnomon.testing.storm_clients import StormClient, delete_records
 from gnomon.testing.wire_client import KafkaCluster
 
 
@@ -32,8 +37,11 @@ class LogScenario:
         nodes: the brokers, by machine name.
         bootstrap: host (a machine name) and port of brokers.
         topic: is created by the first client that asks for it.
-        partitions: how many of the topic's partitions are used; each gets its producers and its consumer.
+        partitions: how many of the topic's partitions are used at most, as each seed draws it; each has a consumer.
+        producers: one writes to all partitions at once where there are several, the others to one of them each.
         sends: records of each producer, spread over `storm_seconds`.
+        deletions: whether DeleteRecords moves the logs' starts in some of the seeds.
+        beside: other clients by name; they end by themselves within the liveness phase.
         kinds: faults that the storm may bring.
         mix: instead of one drawn from each seed.
     """
@@ -44,6 +52,8 @@ class LogScenario:
     partitions: int = 1
     producers: int = 2
     sends: int = 150
+    deletions: bool = False
+    beside: Mapping[str, StormClient] = field(default_factory=dict)
     storm_seconds: float = 20.0
     liveness_seconds: float = 60.0
     kinds: Iterable[Fault] = tuple(Fault)
@@ -58,12 +68,10 @@ class LogScenario:
         brokers = [simulation.machine(name) for name in self.nodes]
         for broker in brokers:
             broker.start(self.nodes[broker.name])
-        histories = [LogHistory() for _ in range(self.partitions)]
-        writers: list[Machine] = []
+        stream = simulation.random("scenario")
+        histories = [LogHistory() for _ in range(stream.randint(1, self.partitions))]
+        writers = self._start_writers(simulation, histories, stream)
         for partition, history in enumerate(histories):
-            for number in range(self.producers):
-                writers.append(simulation.machine(f"producer-{partition}-{number}"))
-                writers[-1].start(self._producer(partition, history, writers[-1].name))
             reader = simulation.machine(f"consumer-{partition}")
             reader.start(self._consumer(partition, history, reader.name))
         storm = Storm(simulation, brokers, kinds=self.kinds, mix=self.mix)
@@ -87,23 +95,51 @@ class LogScenario:
             )
         return sum(len(history.final) for history in histories)
 
-    def _producer(self, partition: int, history: LogHistory, name: str) -> Node:
+    def _start_writers(
+        self, simulation: Simulation, histories: list[LogHistory], stream: random.Random
+    ) -> list[Machine]:
+        """Starts whoever changes something; all of them end by themselves."""
+        nodes: dict[str, Node] = {}
+        for number in range(self.producers):
+            several = number == 0 and len(histories) > 1
+            chosen = range(len(histories)) if several else [number % len(histories)]
+            name = f"producer-{number}"
+            nodes[name] = self._producer({partition: histories[partition] for partition in chosen}, name)
+        beside = dict(self.beside)
+        if self.deletions:
+            beside["deletions"] = partial(delete_records, topic=self.topic, partition=0, history=histories[0])
+        for name, client in beside.items():
+            if stream.random() < 0.5:
+                nodes[name] = self._beside(client, name)
+        machines = []
+        for name, node in nodes.items():
+            machines.append(simulation.machine(name))
+            machines[-1].start(node)
+        return machines
+
+    def _beside(self, client: StormClient, name: str) -> Node:
+        async def node(world: SimulatedWorld) -> None:
+            await client(KafkaCluster(world, self.bootstrap, name, auto_create=False), self.storm_seconds)
+
+        return node
+
+    def _producer(self, histories: Mapping[int, LogHistory], name: str) -> Node:
         async def node(world: SimulatedWorld) -> None:
             cluster = KafkaCluster(world, self.bootstrap, name)
             stream = world.random("pace")
             producer = SimulatedProducer(
                 cluster,
                 self.topic,
-                partition,
-                history,
+                histories,
                 name=name,
                 in_flight_max=stream.choice([1, 2, 5]),
                 batch_records_max=stream.choice([1, 5, 50]),
             )
+            partitions = list(histories)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(producer.run)
                 for number in range(self.sends):
-                    producer.send(f"{name}/{number}".encode())
+                    producer.send(f"{name}/{number}".encode(), stream.choice(partitions))
                     await world.clock.sleep(stream.expovariate(self.sends / self.storm_seconds))
                 await producer.flush()
                 nursery.cancel_scope.cancel()

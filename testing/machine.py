@@ -5,6 +5,7 @@ machine.start(node)       # node(world) runs as a process of its own
 machine.kill()            # as kill -9: the disk keeps what LMDB wrote, peers see the streams end
 machine.start()           # the same node again, with a new world on the same disk
 machine.power_off()       # the disk falls back to its last sync, peers are told nothing
+machine.terminate()       # as SIGTERM: the node ends by itself when it is done
 await machine.stop()      # cancels the node and lets it clean up
 """
 
@@ -79,6 +80,17 @@ class Machine:
     def power_off(self) -> None:
         """Takes the machine's power; nothing when it does not run."""
         self._die("loses power", power_lost=True)
+
+    def terminate(self) -> None:
+        """Asks the node to end, as SIGTERM does: a node that does not listen for that is killed."""
+        process = self.process
+        if process is None:
+            return
+        if process.stop_requested is None:
+            self.kill()
+            return
+        self._simulation.trace.add(f"{process.name}  is asked to stop")
+        process.stop_requested.set()
 
     async def stop(self) -> None:
         """Cancels the node and waits until it has ended."""

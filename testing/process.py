@@ -35,6 +35,8 @@ class Process:
         self.killed = False
         self.may_stop = False
         """Set by a fault that a node has to stop for, such as a failed disk: then its error is not a failure."""
+        self.stop_requested: trio.Event | None = None
+        """Set by SIGTERM, where the node asked for it: see `SimulatedWorld.stop_requested`."""
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
         self._report = report

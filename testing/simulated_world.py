@@ -53,6 +53,13 @@ class SimulatedWorld:
         self._process.check()
         return random.Random(f"{self._seed}/{self._process.name}/{name}")
 
+    @property
+    def stop_requested(self) -> trio.Event:
+        """Is set by SIGTERM, which ends a process that never asked for this event."""
+        if self._process.stop_requested is None:
+            self._process.stop_requested = trio.Event()
+        return self._process.stop_requested
+
     def blocking(self, call: Callable[..., T], *args: object) -> Awaitable[T]:
         """See `World.blocking`: runs inline, in no virtual time."""
         self._process.check()

@@ -147,12 +147,21 @@ class KafkaCluster:
 
     Args:
         bootstrap: host and port of brokers; one after the other is asked.
+        auto_create: whether topics that are missing are asked to be created.
     """
 
-    def __init__(self, world: World, bootstrap: Sequence[tuple[str, int]], client_id: str = "simulated") -> None:
+    def __init__(
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        client_id: str = "simulated",
+        *,
+        auto_create: bool = True,
+    ) -> None:
         self.world = world
         self.client_id = client_id
         self._bootstrap = list(bootstrap)
+        self._auto_create = auto_create
         self._next = 0
 
     async def connect(self) -> KafkaConnection:
@@ -166,14 +175,16 @@ class KafkaCluster:
         return await KafkaConnection.open(self.world, host, port, self.client_id)
 
     async def leader(self, topic: str, partition: int) -> KafkaConnection:
-        """A connection to the broker that leads the partition; asks for the topic to be created where it is missing.
+        """A connection to the broker that leads the partition; asks for the topic to be created where it is missing
+        and `auto_create` is set.
 
         Raises:
             Unreachable: no broker answers, or there is no leader yet.
         """
         connection = await self.connect()
         try:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+            topics = [MetadataRequestTopic(name=topic)]
+            request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
             metadata = await connection.request(request, METADATA_VERSION, MetadataResponse)
         finally:
             connection.close()

@@ -8,42 +8,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import trio
+from broker_scenario import SCENARIO
 
-from gnomon.broker.standalone import run_standalone
-from gnomon.runtime.settings import Settings
 from gnomon.testing.faults import Fault
-from gnomon.testing.log_scenario import LogScenario
-from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import sweep
 
 SEEDS = int(os.environ.get("SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
 
-MAP_BYTES = 64 << 20
-
-
-async def broker(world: SimulatedWorld) -> None:
-    """The node that `gnomon standalone` runs, on a simulated machine."""
-    settings = Settings()
-    settings = replace(
-        settings,
-        data_dir=Path("/data"),
-        broker=replace(settings.broker, kafka_host="broker", kafka_port=9092, advertised_host="broker"),
-        bookie=replace(settings.bookie, map_bytes=MAP_BYTES),
-        metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
-        # Rolls, producer snapshots and retention happen within the few hundred records of a seed.
-        kafka={"log.segment.bytes": "4096", "log.retention.check.interval.ms": "1000"},
-    )
-    await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=trio.Event())
-
-
-SCENARIO = LogScenario({"broker": broker}, [("broker", 9092)])
 
 FOUND_BEFORE = (6, 20, 41, 97, 259, 282)
 """Seeds that once failed: a fetch answered before its partition was open, a refusal that no commit sent on its way,
@@ -64,7 +39,8 @@ def test_a_seed_that_failed_once_passes(seed: int) -> None:
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
     script = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-        "from test_broker_sweep import SCENARIO, simulate\n"
+        "from broker_scenario import SCENARIO\n"
+        "from gnomon.testing.simulation import simulate\n"
         "print(*(simulate(seed, SCENARIO).digest for seed in range(8)))\n"
     )
     digests = [

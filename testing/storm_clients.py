@@ -1,0 +1,316 @@
+"""Clients beside the producers and consumers of a storm, each a judge of what it alone uses.
+
+    scenario = LogScenario(..., beside={"offsets": commit_offsets, "topics": recreate_topics, "short": keep_short_log})
+
+1. A client raises `Refused` where the broker gives an answer that a correct one does not give; else it ends by itself
+   some time after `seconds`, once all is well.
+2. An unknown outcome stays possible for ever: the request may still be on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+
+import trio
+
+from gnomon.runtime.world import Unreachable
+from gnomon.testing.log_checker import LogHistory, check_log
+from gnomon.testing.log_clients import EARLIEST, RETRY_SECONDS, Refused, SimulatedConsumer, SimulatedProducer
+from gnomon.testing.wire_client import METADATA_VERSION, KafkaCluster, KafkaConnection
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+T = TypeVar("T")
+StormClient: TypeAlias = Callable[[KafkaCluster, float], Awaitable[None]]
+"""Gets its cluster and how many virtual seconds the storm lasts."""
+
+OFFSET_COMMIT_VERSION = 8
+OFFSET_FETCH_VERSION = 7
+CREATE_TOPICS_VERSION = 7
+DELETE_TOPICS_VERSION = 6
+DELETE_RECORDS_VERSION = 2
+ENTRY_HEADER_BYTES = 37
+"""What a broker may count for a batch beyond its bytes."""
+SNAPSHOT_BYTES = 1024
+"""What it may count for a segment beyond its batches."""
+
+
+async def ask_until(cluster: KafkaCluster, ask: Callable[[KafkaConnection], Awaitable[T]]) -> tuple[T, bool]:
+    """Asks on new connections until there is an answer; returns it, and whether an earlier try may take effect too."""
+    doubtful = False
+    while True:
+        connection: KafkaConnection | None = None
+        try:
+            connection = await cluster.connect()
+            return await ask(connection), doubtful
+        except Unreachable:
+            doubtful = doubtful or connection is not None
+            await cluster.world.clock.sleep(RETRY_SECONDS)
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+def expect(code: int, what: str, *allowed: ErrorCode) -> ErrorCode:
+    """The error code of an answer.
+
+    Raises:
+        Unreachable: a retry may help.
+        Refused: it is neither NONE nor among `allowed`.
+    """
+    error = ErrorCode(code)
+    if error is ErrorCode.NONE or error in allowed:
+        return error
+    if error.retriable:
+        raise Unreachable(f"{what}: {error.name}")
+    raise Refused(f"{what}: {error.name}: {error.text}")
+
+
+class OffsetsHistory:
+    """What a group's committed offset may be; offsets are committed in rising order.
+
+    1. An offset that was acknowledged, or seen, is never followed by an older one, but for one of unknown outcome.
+    2. Nothing is seen that was not committed.
+    """
+
+    def __init__(self) -> None:
+        self.floor = -1
+        self.highest = -1
+        self.doubtful: set[int] = set()
+
+    def check(self, seen: int, floor: int) -> None:
+        """Judges an offset that was asked for when the floor was `floor`."""
+        if seen in self.doubtful:
+            return
+        if seen < floor:
+            raise Refused(f"the group's offset went back to {seen} after {floor} had been acknowledged or seen")
+        if seen > self.highest:
+            raise Refused(f"the group's offset is {seen}, and none above {self.highest} was ever committed")
+        self.floor = max(self.floor, seen)
+
+
+async def commit_offsets(cluster: KafkaCluster, seconds: float, *, group: str = "readers") -> None:
+    """Commits rising offsets to a group while another connection looks at them, and asks for it at the end."""
+    history = OffsetsHistory()
+    clock, stream = cluster.world.clock, cluster.world.random("offsets")
+
+    async def commit(connection: KafkaConnection, offset: int) -> None:
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic = OffsetCommitRequestTopic(name="orders", partitions=[part])
+        request = OffsetCommitRequest(group_id=group, topics=[topic])
+        answer = await connection.request(request, OFFSET_COMMIT_VERSION, OffsetCommitResponse)
+        expect(answer.topics[0].partitions[0].error_code, f"commit of offset {offset}")
+
+    async def fetch(connection: KafkaConnection) -> int:
+        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+        request = OffsetFetchRequest(group_id=group, topics=topics)
+        answer = await connection.request(request, OFFSET_FETCH_VERSION, OffsetFetchResponse)
+        expect(answer.error_code, "fetch of offsets")
+        found = answer.topics[0].partitions[0]
+        expect(found.error_code, "fetch of an offset")
+        return found.committed_offset
+
+    async def watch() -> None:
+        while True:
+            connection: KafkaConnection | None = None
+            try:
+                connection = await cluster.connect()
+                while True:
+                    floor = history.floor
+                    history.check(await fetch(connection), floor)
+                    await clock.sleep(stream.expovariate(10.0))
+            except Unreachable:
+                await clock.sleep(RETRY_SECONDS)
+            if connection is not None:
+                connection.close()
+
+    async def commit_next(connection: KafkaConnection) -> None:
+        history.highest = offset = history.highest + 1
+        history.doubtful.add(offset)
+        await commit(connection, offset)
+        history.doubtful.discard(offset)
+        history.floor = max(history.floor, offset)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        end = clock.monotonic() + seconds
+        while clock.monotonic() < end:
+            connection: KafkaConnection | None = None
+            try:
+                connection = await cluster.connect()
+                while clock.monotonic() < end:
+                    await commit_next(connection)
+                    await clock.sleep(stream.expovariate(10.0))
+            except Unreachable:
+                await clock.sleep(RETRY_SECONDS)
+            if connection is not None:
+                connection.close()
+        await ask_until(cluster, commit_next)
+        floor = history.floor
+        last, _ = await ask_until(cluster, fetch)
+        history.check(last, floor)
+        nursery.cancel_scope.cancel()
+
+
+async def create_topic(cluster: KafkaCluster, name: str, configs: dict[str, str]) -> bool:
+    """Creates a topic that was not there before; returns whether an earlier try may still be on its way."""
+
+    async def create(connection: KafkaConnection) -> None:
+        given = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=given)
+        answer = await connection.request(
+            CreateTopicsRequest(topics=[topic]), CREATE_TOPICS_VERSION, CreateTopicsResponse
+        )
+        # The request that a try before left behind may have created it, so that only the first try could tell.
+        expect(answer.topics[0].error_code, f"creation of {name}", ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    return (await ask_until(cluster, create))[1]
+
+
+async def delete_topic(cluster: KafkaCluster, name: str) -> bool:
+    """Deletes a topic that exists; returns as `create_topic`."""
+
+    async def delete(connection: KafkaConnection) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+        answer = await connection.request(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
+        code = answer.responses[0].error_code
+        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            expect(code, f"deletion of {name}")
+
+    return (await ask_until(cluster, delete))[1]
+
+
+async def recreate_topics(cluster: KafkaCluster, seconds: float) -> None:
+    """Creates a topic, fills and reads it, deletes it, and begins again: each life holds its own records alone."""
+    clock, stream = cluster.world.clock, cluster.world.random("topics")
+    end = clock.monotonic() + seconds
+    life, name = 0, "reborn-0"
+    while clock.monotonic() < end or not life:
+        life += 1
+        doubtful = await create_topic(cluster, name, {})
+        await _fill_and_read(cluster, name, f"life-{life}", stream.choice([1, 5, 30]))
+        doubtful |= await delete_topic(cluster, name)
+        await _expect_gone(cluster, name)
+        if doubtful:
+            name = f"reborn-{life}"  # a late deletion, or creation, would meet the next life
+        await clock.sleep(stream.expovariate(2.0))
+
+
+async def _fill_and_read(cluster: KafkaCluster, topic: str, life: str, records: int) -> None:
+    history = LogHistory()
+    producer = SimulatedProducer(cluster, topic, {0: history}, name=life, batch_records_max=5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.run)
+        for number in range(records):
+            producer.send(f"{life}/{number}".encode(), 0)
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+    history.final = await SimulatedConsumer(cluster, topic, 0, history, name="final").read_all()
+    findings = check_log(history)
+    if findings or len(history.final) != records:
+        found = [finding.text for finding in findings] or [f"{len(history.final)} records of {records}"]
+        raise Refused(f"{topic}, {life}: {'; '.join(found)}")
+
+
+async def _expect_gone(cluster: KafkaCluster, name: str) -> None:
+    async def look(connection: KafkaConnection) -> int:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        return (await connection.request(request, METADATA_VERSION, MetadataResponse)).topics[0].error_code
+
+    code, _ = await ask_until(cluster, look)
+    if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise Refused(f"{name} is still there after its deletion was acknowledged: {ErrorCode(code).name}")
+
+
+async def keep_short_log(
+    cluster: KafkaCluster, seconds: float, *, retention_bytes: int = 8192, segment_bytes: int = 2048
+) -> None:
+    """Writes to a topic with `retention.bytes`: what it keeps is whole, no less than that, and not much more."""
+    clock, stream = cluster.world.clock, cluster.world.random("short")
+    configs = {"retention.bytes": str(retention_bytes), "segment.bytes": str(segment_bytes)}
+    await create_topic(cluster, "short", configs)
+    history = LogHistory()
+    producer = SimulatedProducer(cluster, "short", {0: history}, name="short", batch_records_max=5)
+    reader = SimulatedConsumer(cluster, "short", 0, history, name="short-reader")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.run)
+        nursery.start_soon(reader.run)
+        end, number = clock.monotonic() + seconds, 0
+        while clock.monotonic() < end or number < 100:
+            producer.send(f"short/{number}".encode().ljust(stream.choice([10, 100, 500]), b"."), 0)
+            number += 1
+            await clock.sleep(stream.expovariate(150 / seconds))
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+    await clock.sleep(5.0)  # retention comes by every second
+    final = SimulatedConsumer(cluster, "short", 0, history, name="final")
+    history.final = await final.read_all()
+    history.log_start_offset = history.final[0][0] if history.final else 0
+    findings = [finding.text for finding in check_log(history)]
+    kept, segments = final.batches_bytes, final.batches_bytes // segment_bytes + 1
+    counted = kept + ENTRY_HEADER_BYTES * final.batches + SNAPSHOT_BYTES * segments
+    if history.log_start_offset and counted < retention_bytes:
+        findings.append(f"{kept} bytes in {final.batches} batches are left, retention.bytes is {retention_bytes}")
+    if kept > retention_bytes + 2 * segment_bytes:
+        findings.append(f"{kept} bytes are kept, retention.bytes is {retention_bytes}")
+    if findings:
+        raise Refused("short log: " + "; ".join(findings))
+
+
+async def delete_records(
+    cluster: KafkaCluster, seconds: float, topic: str, partition: int, history: LogHistory
+) -> None:
+    """Moves the start of a log forward now and then; it never goes back, nor further than it was asked to."""
+    clock, stream = cluster.world.clock, cluster.world.random("deletions")
+    reader = SimulatedConsumer(cluster, topic, partition, history, name="deletions")
+    acknowledged = 0
+    end = clock.monotonic() + seconds
+    while clock.monotonic() < end:
+        await clock.sleep(stream.expovariate(0.5))
+        wanted = stream.random()
+
+        async def delete(connection: KafkaConnection, wanted: float = wanted) -> int:
+            start, stop = await reader.offset(connection, EARLIEST), await reader.offset(connection, -1)
+            before = round(start + (stop - start) * wanted)
+            history.log_start_offset = max(history.log_start_offset, before)
+            part = DeleteRecordsPartition(partition_index=partition, offset=before)
+            asked = DeleteRecordsTopic(name=topic, partitions=[part])
+            request = DeleteRecordsRequest(topics=[asked], timeout_ms=5000)
+            answer = await connection.request(request, DELETE_RECORDS_VERSION, DeleteRecordsResponse)
+            found = answer.topics[0].partitions[0]
+            expect(found.error_code, f"deletion of records below {before}")
+            if not before <= found.low_watermark <= history.log_start_offset:
+                raise Refused(f"records below {before} were to go, the log starts at {found.low_watermark}")
+            return found.low_watermark
+
+        with trio.move_on_after(max(0.0, end - clock.monotonic())):
+            acknowledged = max(acknowledged, (await ask_until(cluster, delete))[0])
+
+    start, _ = await ask_until(cluster, lambda connection: reader.offset(connection, EARLIEST))
+    if not acknowledged <= start <= history.log_start_offset:
+        raise Refused(
+            f"{topic}-{partition} starts at {start}: it was moved to {acknowledged}, at most {history.log_start_offset}"
+        )

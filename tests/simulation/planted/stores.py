@@ -1,0 +1,190 @@
+"""Bugs below the broker: metadata and bookie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planted.planted_bug import planted
+
+from gnomon.bookie import handle, ledger, removal
+from gnomon.bookie.entry_store import EntryStore, StoreView
+from gnomon.bookie.garbage import GarbageCollector
+from gnomon.bookie.handle import Ledger, LocalView
+from gnomon.bookie.recovery import Recovery
+from gnomon.broker.partition.log import PartitionLog
+from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
+from gnomon.metadata.state import Draft, State
+from gnomon.runtime.world import DiskFull
+
+
+@planted("an add is answered before its commit", breaks="bookie.entry_store 1")
+def add_answered_early(patch: pytest.MonkeyPatch) -> None:
+    add = EntryStore.add
+
+    def answered_early(store: Any, name: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
+        add(store, name, entry, session, confirmed, value, lambda _entry, _error: None)
+        done(entry, None)
+        store._tell_group()
+
+    patch.setattr(EntryStore, "add", answered_early)
+
+
+@planted("adds that no transaction took are forgotten on a full disk", breaks="bookie.entry_store 5")
+def adds_forgotten(patch: pytest.MonkeyPatch) -> None:
+    written = EntryStore._written
+
+    def forgetting(store: Any, group: Any, error: Any) -> None:
+        if error is not None:
+            group.taken = True
+        written(store, group, error)
+
+    patch.setattr(EntryStore, "_written", forgetting)
+
+
+@planted("a full store never takes adds again", breaks="bookie.entry_store 5")
+def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("gnomon.bookie.entry_store.RETRY_SECONDS", 1e9)
+
+
+@planted("orphans of a dead session are read", breaks="bookie.entry_store 3")
+def orphans_readable(patch: pytest.MonkeyPatch) -> None:
+    entry = StoreView.entry
+
+    def any_session(view: Any, name: Any, number: Any, minimum_session: Any = 0) -> Any:
+        return entry(view, name, number)
+
+    patch.setattr(StoreView, "entry", any_session)
+
+
+@planted("recovery stops at the last add confirmed", breaks="bookie.recovery 4")
+def tail_lost(patch: pytest.MonkeyPatch) -> None:
+    found = Recovery.found
+
+    def without_tail(recovery: Any, entry: Any, stored: Any) -> None:
+        found(recovery, entry, stored)
+        recovery.tail.clear()
+
+    patch.setattr(Recovery, "found", without_tail)
+
+
+@planted("a claim writes the tail again one entry too far", breaks="bookie.handle 1")
+def tail_twice(patch: pytest.MonkeyPatch) -> None:
+    recover = ledger._recover
+
+    async def doubled(*arguments: Any) -> Any:
+        recovery = await recover(*arguments)
+        recovery.tail.extend(recovery.tail[-1:])
+        return recovery
+
+    patch.setattr(ledger, "_recover", doubled)
+
+
+@planted("one entry too many is removed", breaks="bookie.removal 1")
+def one_entry_too_many(patch: pytest.MonkeyPatch) -> None:
+    mark = removal.mark_range
+    patch.setattr(
+        removal, "mark_range", lambda txn, states, name, end: mark(txn, states, name, min(end + 1, removal.ENTRY_MAX))
+    )
+
+
+@planted("garbage is judged by an old list of ledgers", breaks="bookie.garbage 1")
+def garbage_by_old_list(patch: pytest.MonkeyPatch) -> None:
+    collect = GarbageCollector.collect
+
+    async def by_old_list(collector: Any) -> Any:
+        metadata = collector._metadata
+        old = await metadata.range(ledger.LEDGERS)
+        await collector._clock.sleep(0.5)
+
+        class Old:
+            async def range(self, prefix: str) -> Any:
+                return old
+
+        collector._metadata = Old()
+        try:
+            return await collect(collector)
+        finally:
+            collector._metadata = metadata
+
+    patch.setattr(GarbageCollector, "collect", by_old_list)
+
+
+@planted("readers see what is not durable yet", breaks="bookie.handle 3, broker.partition.log 3")
+def undurable_read(patch: pytest.MonkeyPatch) -> None:
+    append = PartitionLog.append
+
+    def ahead(log: Any, view: Any, now_ms: int, entry: int) -> Any:
+        verdict = append(log, view, now_ms, entry)
+        log.high_watermark = log.next_offset
+        return verdict
+
+    def payload(view: Any, entry: Any) -> Any:
+        return view._view.get(view._ledger.id, entry, view._minimum if entry >= view._floor else 0)
+
+    patch.setattr(PartitionLog, "append", ahead)
+    patch.setattr(PartitionLog, "durable", lambda log, next_offset: None)
+    patch.setattr(Ledger, "last_add_confirmed", property(lambda self: self.next_entry - 1))
+    patch.setattr(LocalView, "payload", payload)
+
+
+@planted("a ledger that failed goes on with the adds after the lost one", breaks="bookie.handle 2")
+def failure_ignored(patch: pytest.MonkeyPatch) -> None:
+    def ignoring(self: Any, writer: Any, index: int, entry: Any, error: Any) -> None:
+        confirmed = writer.stored(index, entry)
+        if confirmed > self._confirmed:
+            self._acknowledge(self._confirmed, confirmed)
+
+    patch.setattr(handle.Ledger, "_add_failed", ignoring)
+
+
+@planted("a metadata transaction is answered before it is durable", breaks="metadata.embedded 3")
+def txn_answered_early(patch: pytest.MonkeyPatch) -> None:
+    def start_commits(self: Any) -> None:
+        while self._queue:
+            draft = Draft(self._state)
+            now = self._clock.monotonic()
+            pending = self._queue.popleft()
+            reply = draft.apply(pending.request, now)
+            changes = draft.changes()
+            if changes is not None:
+                self._environment.submit(_writing(self._environment, records.writes(changes)), lambda _, error: None)
+            self._finish(draft, [(pending, reply)])
+
+    patch.setattr(EmbeddedMetadata, "_start_commits", start_commits)
+
+
+@planted("a commit of metadata that did not fit stays in memory", breaks="metadata.embedded 4")
+def full_draft_kept(patch: pytest.MonkeyPatch) -> None:
+    committed = EmbeddedMetadata._committed
+
+    def keeping(self: Any, draft: Any, judged: Any, error: Any) -> None:
+        if isinstance(error, DiskFull):
+            self._state.adopt(draft)
+            self._publish()
+            judged_error = MetadataFull("planted")
+            self._committing = False
+            for pending, _ in judged:
+                pending.answer(judged_error)
+            self._start_commits()
+        else:
+            committed(self, draft, judged, error)
+
+    patch.setattr(EmbeddedMetadata, "_committed", keeping)
+
+
+@planted("a watch loses the event of a revision that comes with another one", breaks="metadata.client, watch")
+def watch_event_lost(patch: pytest.MonkeyPatch) -> None:
+    next_batch = State.next_batch
+
+    def losing(state: Any, prefix: str, from_revision: Any) -> Any:
+        batch, after = next_batch(state, prefix, from_revision)
+        later, after_later = next_batch(state, prefix, after)
+        return (later, after_later) if batch is not None and later is not None else (batch, after)
+
+    patch.setattr(State, "next_batch", losing)
+
+
+@planted("a transaction is applied although a comparison failed", breaks="metadata.state 2")
+def compare_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "_holds", lambda draft, compare: True)

@@ -1,0 +1,66 @@
+"""The power of the harness: bugs planted into the product, and how many seeds the sweep takes to find each.
+
+`make planted` (pytest's `--planted`) prints the table; without it only the bugs run that a few seeds find.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from broker_scenario import SCENARIO
+from planted import BUGS, PlantedBug
+
+from gnomon.testing.simulation import simulate
+
+SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
+QUICK_SEEDS_MAX = 10
+
+
+def seeds_to_find(bug: PlantedBug, seeds: int) -> tuple[int, str] | None:
+    """How many seeds it takes until one fails, and how it failed; None where none does."""
+    with bug.planted():
+        for seed in range(seeds):
+            try:
+                simulate(seed, SCENARIO)
+            except Exception as error:
+                return seed + 1, report(error)
+    return None
+
+
+def report(error: BaseException) -> str:
+    """The heart of what the harness said, in one line."""
+    if isinstance(error, BaseExceptionGroup):
+        return report(error.exceptions[0])
+    if error.__cause__ is not None:
+        return report(error.__cause__)
+    text = str(error).partition("\n")[0]
+    return text[:110] if text else type(error).__name__
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.quick], ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
+    assert seeds_to_find(bug, QUICK_SEEDS_MAX) is not None
+
+
+def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    if not request.config.getoption("--planted"):
+        pytest.skip("asked for with --planted: it takes minutes")
+    missed = []
+    with capsys.disabled():
+        print(f"\n{'seeds':>5}  {'seconds':>7}  bug, the invariant that it breaks, and what was reported")
+        for bug in BUGS:
+            started = time.perf_counter()
+            found = seeds_to_find(bug, SEEDS_MAX)
+            seeds, said = found or ("none", "nothing")
+            took = time.perf_counter() - started
+            print(f"{seeds:>5}  {took:7.1f}  {bug.name} ({bug.breaks})\n{'':16}{said}", flush=True)
+            if found is None:
+                missed.append(bug.name)
+    assert not missed, f"not found within {SEEDS_MAX} seeds: {', '.join(missed)}"
+
+
+def test_without_a_planted_bug_nothing_is_found_in_those_seeds() -> None:
+    for seed in range(QUICK_SEEDS_MAX):
+        assert simulate(seed, SCENARIO).result > 0
