@@ -13,6 +13,7 @@ The hot path is `add`: it queues, and one operation per group takes whatever is 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -33,6 +34,8 @@ DATABASES: Final = (ENTRIES, STATES)
 """The named databases that the store's environment must be opened with."""
 
 RETRY_SECONDS: Final = 1.0
+GROUP_BYTES_MAX: Final = 4 << 20
+"""Bytes that one operation adds, so that a transaction stays within the room that its environment keeps ahead."""
 
 StoreError: TypeAlias = LedgerError | WorldError
 Added: TypeAlias = Callable[[EntryId, StoreError | None], None]
@@ -153,8 +156,8 @@ class EntryStore:
             lambda _result, error: self._written(group, error),
         )
 
-    def _write(self, group: _Group, transaction: Any) -> None:
-        self._take(group)
+    def _write(self, group: _Group, transaction: Any, bytes_max: float = GROUP_BYTES_MAX) -> None:
+        self._take(group, bytes_max)
         adds = group.adds
         group.promises = self._promises.copy()
         for ledger, session in group.promises:
@@ -166,15 +169,25 @@ class EntryStore:
             key, value = adds[0][0]
             transaction.put(key, value, db=self._entries)
 
-    def _take(self, group: _Group) -> None:
+    def _take(self, group: _Group, bytes_max: float = GROUP_BYTES_MAX) -> None:
         group.taken = True
         # Lowered before the queue is emptied: whoever appends later sees it and submits another operation.
         self._group_submitted = False
         queue, adds = self._queue, group.adds
+        left_bytes = bytes_max
         while queue:
-            adds.append(queue.popleft())
+            add = queue.popleft()
+            adds.append(add)
+            left_bytes -= len(add[0][1])
+            if left_bytes <= 0:
+                return
 
     def _written(self, group: _Group, error: WorldError | None) -> None:
+        self._report(group, error)
+        if self._queue and not self._group_submitted:
+            self._submit_group()  # the group was full
+
+    def _report(self, group: _Group, error: WorldError | None) -> None:
         if error is None:
             for promise in group.promises:
                 if promise in self._promises:
@@ -186,7 +199,7 @@ class EntryStore:
             self._tell_group()
             return
         if not group.taken:
-            self._take(group)  # the transaction could not even begin: what waited for it is refused with it
+            self._take(group, math.inf)  # the transaction could not even begin: what waited for it is refused with it
         self._failed(error)
         for _, entry, done in group.adds:
             done(entry, error)
@@ -222,7 +235,7 @@ class EntryStore:
         group = _Group()
 
         def write(transaction: Any) -> FenceResult:
-            self._write(group, transaction)
+            self._write(group, transaction, math.inf)  # every add accepted before the fence, however many bytes
             return self._last(transaction, ledger)
 
         def written(result: FenceResult | None, error: WorldError | None) -> None:

@@ -4,6 +4,7 @@
 2. A result is handed back only after the transaction that holds it has been committed: synced, unless the environment
    was opened with Durability.NONE.
 3. A group is kept whole or not at all; where the disk is full, all of it fails with DiskFull and reads go on.
+   Space is taken ahead of LMDB (`room`), because LMDB itself reports a full file system as a failed device.
 4. After a failed write or sync nothing is ever committed again: LMDB would accept it, and the kernel may have dropped
    what it could not write (measured: RELIABILITY, DESIGN §7).
 5. An operation that raises, or a callback that does, is a bug: its error is given to `crash` and stops the node.
@@ -24,6 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 import lmdb
 import trio
 
+from gnomon.runtime.room import Room
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, WorldError
 
 T = TypeVar("T")
@@ -144,6 +146,8 @@ class CommitQueue:
         self._environment, self.databases = open_lmdb(
             path, databases=databases, map_bytes=map_bytes, durability=durability
         )
+        self._room = Room(path / "data.mdb")
+        self._page_bytes: int = self._environment.stat()["psize"]
         self._token = token
         self._crash = crash
         # A SimpleQueue wakes its reader only where it sleeps: a submit costs 0.1–0.2 µs while the thread is busy.
@@ -181,8 +185,8 @@ class CommitQueue:
         return result  # type: ignore[no-any-return]
 
     def file_bytes(self) -> int:
-        """See `Environment.file_bytes`."""
-        return (self.path / "data.mdb").stat().st_size
+        """See `Environment.file_bytes`; without what `room` has taken ahead."""
+        return int((self._environment.info()["last_pgno"] + 1) * self._page_bytes)
 
     def close(self) -> None:
         """See `Environment.close`; blocks for the last groups and hands their results back before it returns."""
@@ -192,6 +196,7 @@ class CommitQueue:
         self._submitted.put(None)
         self._thread.join()
         self._hand_back()
+        self._room.close()
         self._environment.close()
 
     def _run(self) -> None:
@@ -202,6 +207,7 @@ class CommitQueue:
             if error is None:
                 started = time.perf_counter()
                 try:
+                    self._room.ensure(self.file_bytes())
                     results = commit_group(self._environment, self.path, self._take(group, started))
                 except DiskFailed as failure:
                     self._failure = error = failure

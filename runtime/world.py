@@ -191,7 +191,7 @@ class Environment(Protocol):
         """
 
     def file_bytes(self) -> int:
-        """Size of the data file on disk."""
+        """Size of the data file, as far as it is in use."""
 
     def close(self) -> None:
         """Finishes what was submitted and closes. Idempotent."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
+from gnomon.bookie.entry_store import ENTRIES, GROUP_BYTES_MAX, EntryStore, FenceResult
 from gnomon.bookie.errors import DigestMismatch, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.bookie.removal import ENTRY_KEY
@@ -72,6 +72,28 @@ def test_a_fence_answers_after_earlier_adds_and_refuses_later_ones(manual: Any, 
     assert isinstance(after[0][1], Fenced)
     with pytest.raises(NoSuchEntry):
         read(store, 1)
+
+
+def test_a_group_is_bounded_in_bytes_and_the_rest_follows(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    payload = bytes(GROUP_BYTES_MAX // 2)
+    answers = [add(store, entry, payload=payload) for entry in range(5)]
+    manual.flush()
+    assert [len(answer) for answer in answers] == [1, 1, 0, 0, 0]
+    manual.flush()
+    manual.flush()
+    assert answers == [[(entry, None)] for entry in range(5)]
+    assert len(manual.queue) == 0
+
+
+def test_a_fence_answers_after_every_add_accepted_before_it_however_many_bytes(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    payload = bytes(GROUP_BYTES_MAX // 2)
+    answers = [add(store, entry, payload=payload) for entry in range(5)]
+    fenced = fence(store, 2)
+    manual.flush()
+    assert fenced == [(FenceResult(EntryId(4), EntryId(3)), None)]
+    assert answers == [[(entry, None)] for entry in range(5)]
 
 
 def test_a_promise_survives_a_crash(manual: Any, clock: Any, make_environment: Any) -> None:

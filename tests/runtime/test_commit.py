@@ -52,6 +52,9 @@ class Faulty:
     def begin(self, **options: Any) -> Any:
         return FaultyTransaction(self, self._real.begin(**options), self._error)
 
+    def info(self) -> Any:
+        return self._real.info()
+
     def close(self) -> None:
         self._real.close()
 
