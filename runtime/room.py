@@ -2,10 +2,10 @@
 
 LMDB writes a page beyond the end of its file only at commit, and a file system that is full then cuts the write short;
 LMDB reports that as EIO, which cannot be told from a broken device, after which nothing may be written any more. So the
-file is kept AHEAD_BYTES longer than what is in use. Where that cannot be had, the commit is refused with DiskFull:
+file is kept longer than what is in use, by AHEAD_BYTES_MIN at least. Where that cannot be had, the commit is refused with DiskFull:
 nothing was written, reading goes on, and deleting makes room inside the file.
 
-A group that adds more than AHEAD_BYTES at once may still meet the end of the disk; the node then stops, which is safe.
+A group that adds more than that at once may still meet the end of the disk; the node then stops, which is safe.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from pathlib import Path
 from gnomon.runtime.world import DiskFull
 
 AHEAD_BYTES = 16 << 20
+AHEAD_BYTES_MAX = 64 << 20
+"""Of a large file: so that space is taken seldom."""
 AHEAD_BYTES_MIN = 8 << 20
-"""With less than this ahead, and no more to be had, commits are refused."""
+"""With less than this ahead, more is taken; where none is to be had, commits are refused."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -33,17 +35,15 @@ class Room:
         self._works = True
 
     def ensure(self, used_bytes: int) -> None:
-        """Takes space where less than AHEAD_BYTES is left beyond `used_bytes`.
+        """Takes space where less than AHEAD_BYTES_MIN is left beyond `used_bytes`.
 
         Raises:
             DiskFull: not enough is left, and the file system has no more.
         """
-        if not self._works or self._taken_bytes - used_bytes >= AHEAD_BYTES:
+        if not self._works or self._taken_bytes - used_bytes >= AHEAD_BYTES_MIN:
             return
-        for wanted in (2 * AHEAD_BYTES if self._taken_bytes else AHEAD_BYTES, AHEAD_BYTES_MIN):
-            if self._take(used_bytes, used_bytes + wanted):
-                return
-        if self._works and self._taken_bytes - used_bytes < AHEAD_BYTES_MIN:
+        wanted = min(max(used_bytes // 8, AHEAD_BYTES), AHEAD_BYTES_MAX)
+        if not any(self._take(used_bytes, used_bytes + ahead) for ahead in (wanted, AHEAD_BYTES, AHEAD_BYTES_MIN)):
             raise DiskFull(f"no room to write to {self._file.parent}: free disk space; reading goes on")
 
     def _take(self, used_bytes: int, end_bytes: int) -> bool:
