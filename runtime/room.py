@@ -2,8 +2,8 @@
 
 LMDB writes a page beyond the end of its file only at commit, and a file system that is full then cuts the write short;
 LMDB reports that as EIO, which cannot be told from a broken device, after which nothing may be written any more. So the
-file is kept longer than what is in use, by AHEAD_BYTES_MIN at least. Where that cannot be had, the commit is refused with DiskFull:
-nothing was written, reading goes on, and deleting makes room inside the file.
+file is kept longer than what is in use, by AHEAD_BYTES_MIN at least. Where that cannot be had, the commit is refused
+with DiskFull: nothing was written, reading goes on, and deleting makes room inside the file.
 
 A group that adds more than that at once may still meet the end of the disk; the node then stops, which is safe.
 """
