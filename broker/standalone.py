@@ -80,7 +80,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
     metrics = Metrics()
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
     metrics.commits.update({name: environment.counts for name, environment in stores.environments.items()})
-    async with trio.open_nursery() as nursery:
+    async with _tasks(stores) as nursery:
         garbage = GarbageCollector(
             store, metadata, world.clock, interval_seconds=settings.bookie.garbage_interval_seconds
         )
@@ -126,11 +126,20 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
             await server.drain()
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
-        for environment in stores.environments.values():
-            environment.close()  # what the last commits bring may still start tasks: they are cancelled at once
+
+
+@asynccontextmanager
+async def _tasks(stores: Stores) -> AsyncIterator[trio.Nursery]:
+    """A nursery that is there to hear of the last commits, however the node ends."""
+    async with trio.open_nursery() as nursery:
+        try:
+            yield nursery
+        finally:
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
+            for environment in stores.environments.values():
+                environment.close()  # what this reports may still start tasks: they are cancelled at once
 
 
 async def _collect(garbage: GarbageCollector) -> None:
