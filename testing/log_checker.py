@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 
 EXAMPLES_MAX = 10
 """How many anomalies of one kind are reported."""
@@ -46,6 +47,7 @@ class Anomaly(Enum):
     SKIPPED_POLL = "poll skips records"
     NON_MONOTONIC_SEND = "non-monotonic send"
     PRODUCER_ORDER = "producer order"
+    GAP = "gap in the log"
 
 
 @dataclass(slots=True)
@@ -98,11 +100,12 @@ class Finding:
     text: str
 
 
-def check_log(history: LogHistory, *, idempotent: bool = True) -> list[Finding]:
+def check_log(history: LogHistory, *, idempotent: bool = True, dense: bool = True) -> list[Finding]:
     """Every anomaly of the history, at most ten of each kind; empty when all is well.
 
     Args:
         idempotent: without idempotent producers a retry may double a record and change the order.
+        dense: whether every offset from the log's start on has a record, as without transactions and compaction.
     """
     found = _Findings()
     final_offset, value_at = _check_final(history, idempotent, found)
@@ -110,6 +113,8 @@ def check_log(history: LogHistory, *, idempotent: bool = True) -> list[Finding]:
     for consumer, polls in history.polls.items():
         _check_consumer(consumer, polls, value_at, history, found)
     _check_origin(history, value_at, found)
+    if dense:
+        _check_dense(history.final, found)
     if idempotent:
         _check_producers(history, final_offset, found)
     return found.findings
@@ -139,6 +144,12 @@ def _check_final(history: LogHistory, idempotent: bool, found: _Findings) -> tup
         if first != offset and idempotent:
             found.add(Anomaly.DUPLICATE, f"{value!r} is at offsets {first} and {offset}")
     return final_offset, value_at
+
+
+def _check_dense(final: list[tuple[int, bytes]], found: _Findings) -> None:
+    for (before, _), (offset, _) in pairwise(final):
+        if offset > before + 1:
+            found.add(Anomaly.GAP, f"offset {offset} comes after {before}")
 
 
 def _check_sends(

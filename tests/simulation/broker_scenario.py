@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import pytest
+
+from gnomon.broker.groups import hosted_shard
+from gnomon.broker.partition import log
 from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
 from gnomon.testing.log_scenario import LogScenario
 from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation import Simulation
 from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
 
 MAP_BYTES = 64 << 20
@@ -24,15 +30,33 @@ async def broker(world: SimulatedWorld) -> None:
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
         # Rolls, producer snapshots and retention happen within the few hundred records of a seed.
-        kafka={"num.partitions": "3", "log.segment.bytes": "4096", "log.retention.check.interval.ms": "1000"},
+        kafka={
+            "num.partitions": "3",
+            "offsets.topic.num.partitions": "1",
+            "log.segment.bytes": "2048",
+            "log.retention.check.interval.ms": "1000",
+        },
     )
     await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 
 
-SCENARIO = LogScenario(
+CLIENTS = LogScenario(
     {"broker": broker},
     [("broker", 9092)],
     partitions=3,
     deletions=True,
-    beside={"offsets": commit_offsets, "topics": recreate_topics, "short": keep_short_log},
+    beside={
+        "offsets": commit_offsets,
+        "visits": partial(commit_offsets, group="visitors", commits_a_second=0.3),
+        "topics": recreate_topics,
+        "short": keep_short_log,
+    },
 )
+
+
+async def SCENARIO(simulation: Simulation) -> int:
+    """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
+        patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 2000)
+        return await CLIENTS(simulation)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gnomon.broker.broker import Broker
-from gnomon.broker.groups import hosted_shard
 from gnomon.broker.groups.hosted_shard import HostedShard
 from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.turn import Turn
@@ -16,7 +15,6 @@ from gnomon.broker.kafka.server import KafkaServer
 from gnomon.broker.offsets_log import PartitionOffsetsLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
-from gnomon.broker.topic_admin import TopicAdmin
 from planted.planted_bug import planted
 
 
@@ -70,10 +68,8 @@ def failed_shard_kept(patch: pytest.MonkeyPatch) -> None:
 
 @planted("the offsets log is trimmed to behind its snapshot", breaks="broker.groups.hosted_shard 4")
 def trimmed_too_far(patch: pytest.MonkeyPatch) -> None:
-    # Real snapshots come after 4 MiB: the bug needs them within a storm.
-    patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 2000)
     trim = PartitionOffsetsLog.trim
-    patch.setattr(PartitionOffsetsLog, "trim", lambda log, before_offset: trim(log, before_offset + 1))
+    patch.setattr(PartitionOffsetsLog, "trim", lambda log, before: trim(log, log._partition.log.high_watermark))
 
 
 @planted("a block of producer ids is not written down", breaks="broker.producer_ids")
@@ -82,14 +78,6 @@ def producer_ids_again(patch: pytest.MonkeyPatch) -> None:
         ids._next, ids._end = 0, 1000
 
     patch.setattr(ProducerIds, "_take_block", take_block)
-
-
-@planted("a change of topics is answered before the broker sees it", breaks="broker.broker 2")
-def topic_answered_early(patch: pytest.MonkeyPatch) -> None:
-    async def shown(admin: Any, result: Any) -> None:
-        pass
-
-    patch.setattr(TopicAdmin, "_shown", shown)
 
 
 @planted("routes to a deleted topic's partitions are kept", breaks="broker.kafka.produce_route 2")
