@@ -55,10 +55,15 @@ def decode_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> StoredE
     Raises:
         DigestMismatch: the value is not what was stored under this ledger and entry.
     """
+    return StoredEntry._make(verify_entry(ledger, entry, value))
+
+
+def verify_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> tuple[Session, EntryId, int, memoryview]:
+    """The fields of `decode_entry` without their names, for the reading path; raises as that does."""
     if len(value) < HEADER_BYTES:
         raise DigestMismatch(ledger, entry)
     session, last_add_confirmed, length_bytes, crc = _HEADER.unpack_from(value)
     payload = value[HEADER_BYTES:]
     if crc32c(payload, crc32c(_COVERED.pack(ledger, entry, session, last_add_confirmed, length_bytes))) != crc:
         raise DigestMismatch(ledger, entry)
-    return StoredEntry(Session(session), EntryId(last_add_confirmed), length_bytes, payload)
+    return session, last_add_confirmed, length_bytes, payload

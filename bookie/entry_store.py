@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import trio
 
 from gnomon.bookie import removal
-from gnomon.bookie.entry import StoredEntry, decode_entry
+from gnomon.bookie.entry import StoredEntry, decode_entry, verify_entry
 from gnomon.bookie.errors import EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
@@ -399,8 +399,13 @@ class StoreView:
         raise self._store.why_absent(ledger, entry)
 
     def get(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> memoryview:
-        """The payload of `entry`; valid inside the block only."""
-        return self.entry(ledger, entry, minimum_session).payload
+        """The payload of `entry`, as `entry` gives it; valid inside the block only."""
+        value = self._get(_pack_key(ledger, entry), None, self._entries)
+        if value is not None:
+            session, _, _, payload = verify_entry(ledger, entry, value)
+            if session >= minimum_session:
+                return payload
+        raise self._store.why_absent(ledger, entry)
 
 
 def _nothing(_transaction: Any) -> None:

@@ -549,8 +549,8 @@ class LocalView:
             EntryNotConfirmed, EntryShrunk, NoSuchEntry, EntryUnknown, DigestMismatch.
         """
         ledger = self._ledger
-        if entry > ledger.last_add_confirmed:
-            raise EntryNotConfirmed(ledger.id, entry, ledger.last_add_confirmed)
+        if entry > ledger._confirmed:
+            raise EntryNotConfirmed(ledger.id, entry, ledger._confirmed)
         if entry < ledger.record.start_entry:
             raise EntryShrunk(ledger.id, entry, ledger.record.start_entry)
         minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session

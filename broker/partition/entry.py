@@ -50,6 +50,10 @@ pack_header = _HEADER.pack
 """`pack_header(kind, leader_epoch, base_offset, next_offset, max_timestamp, replay_from) -> bytes`."""
 
 
+unpack_reach = struct.Struct(">B12xq").unpack_from
+"""`unpack_reach(payload) -> (kind, next_offset)`: what a sequential reader needs of the header."""
+
+
 def unpack_header(payload: memoryview) -> EntryHeader:
     """The header of an entry's payload."""
     return EntryHeader._make(_HEADER.unpack_from(payload))

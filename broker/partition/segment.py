@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
-from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.entry import (
+    HEADER_BYTES,
+    EntryHeader,
+    EntryKind,
+    LeaderEpoch,
+    Offset,
+    unpack_header,
+    unpack_reach,
+)
 from gnomon.wire.kafka.batch import parse_batch
 
 POSITIONS_MAX = 4096
@@ -95,18 +103,19 @@ class Segment:
         entry = self.entry_of(view, offset)
         last = self.ledger.last_add_confirmed
         position = offset
+        payload_of, batch_kind = view.payload, EntryKind.BATCH
         while entry <= last:
-            payload = view.payload(entry)
-            header = unpack_header(payload)
-            if header.next_offset > end_offset:
+            payload = payload_of(entry)
+            kind, next_offset = unpack_reach(payload)
+            if next_offset > end_offset:
                 break
-            if header.kind == EntryKind.BATCH:
+            if kind == batch_kind:
                 batch = payload[HEADER_BYTES:]
-                if size + len(batch) > bytes_max and not (at_least_one and not chunks):
+                more = size + len(batch)
+                if more > bytes_max and (chunks or not at_least_one):
                     break
                 chunks.append(batch)
-                size += len(batch)
-                position = header.next_offset
+                size, position = more, next_offset
             entry = EntryId(entry + 1)
         self._remember(position, entry)
         return chunks, size
