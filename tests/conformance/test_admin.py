@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from families.aim import SETTINGS, connected
-from families.group import Member, read, settle, wait_until
 
 from gnomon.testing import KafkaBroker
+
+from families.aim import SETTINGS, connected
+from families.group import Member, read, settle, wait_until
 
 if TYPE_CHECKING:
     from families.family import Admin, Family

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from families.group import Member, Stream, read, settle, wait_until
 
 if TYPE_CHECKING:
-    from families.family import Admin, Family
-
     from gnomon.testing import KafkaBroker
+
+    from families.family import Admin, Family
 
 PARTITIONS = 6
 

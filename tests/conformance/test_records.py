@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+
 from families.group import read
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import time
 
 import pytest
 from broker_scenario import SCENARIO
-from planted import BUGS, PlantedBug
 
 from gnomon.testing.simulation import simulate
+
+from planted import BUGS, PlantedBug
 
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
 QUICK_SEEDS_MAX = 10

@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, KafkaError, for_code
 from aiokafka.structs import OffsetAndMetadata
+
 from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start
 
 ANSWER_SECONDS = 20

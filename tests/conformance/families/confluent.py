@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+
 from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start, first_error
 
 ANSWER_SECONDS = 20

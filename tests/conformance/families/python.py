@@ -9,13 +9,14 @@ from typing import Any
 
 import kafka
 import kafka.errors
-from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start
 from kafka import TopicPartition
 from kafka import codec as codecs
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import CommitFailedError, KafkaError, for_code
 from kafka.structs import OffsetAndMetadata
+
+from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Producer, Record, Start
 
 ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300

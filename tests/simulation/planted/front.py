@@ -15,6 +15,7 @@ from gnomon.broker.kafka.server import KafkaServer
 from gnomon.broker.offsets_log import PartitionOffsetsLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
+
 from planted.planted_bug import planted
 
 

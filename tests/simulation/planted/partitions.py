@@ -17,6 +17,7 @@ from gnomon.broker.partition.partition import Partition, Produced, State
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate, Producers
 from gnomon.broker.partition.segment import Segment
 from gnomon.wire.kafka.errors import ErrorCode
+
 from planted.planted_bug import planted
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planted.planted_bug import planted
 
 from gnomon.bookie import handle, ledger, removal
 from gnomon.bookie.entry_store import EntryStore, StoreView
@@ -16,6 +15,8 @@ from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
 from gnomon.metadata.state import Draft, State
 from gnomon.runtime.world import DiskFull
+
+from planted.planted_bug import planted
 
 
 @planted("an add is answered before its commit", breaks="bookie.entry_store 1")
