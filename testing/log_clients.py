@@ -11,7 +11,9 @@
 1. A batch keeps its producer id and sequence through every retry, so that nothing is doubled.
 2. Batches are in flight in order, up to `in_flight_max`; after any failure all that are not acknowledged go again,
    in order, on a new connection, while the old requests may still be on their way.
-3. A send is unknown until it is acknowledged. An error that is not retriable is a finding, not an outcome: the
+3. On a new connection a producer first sends the last batches that were acknowledged once more, as if it had not heard
+   of that: the answer has to be the same (`in_flight_max` 4 at most, as brokers remember five batches).
+4. A send is unknown until it is acknowledged. An error that is not retriable is a finding, not an outcome: the
    sequence of an oldest batch that is refused shows that the broker forgot something.
 """
 
@@ -51,6 +53,8 @@ LIST_OFFSETS_VERSION = 6
 INIT_PRODUCER_ID_VERSION = 4
 EARLIEST, LATEST = -2, -1
 RETRY_SECONDS = 0.1
+BATCHES_REMEMBERED = 5
+"""Of a producer, by the broker (KIP-98)."""
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -80,7 +84,7 @@ class SimulatedProducer:
 
     Args:
         histories: the history of each partition that it sends to.
-        in_flight_max: requests; 5 at most, as brokers remember so many batches of a producer.
+        in_flight_max: requests; BATCHES_REMEMBERED at most.
         batch_records_max: records of one batch.
     """
 
@@ -104,6 +108,8 @@ class SimulatedProducer:
         self._unsettled: deque[list[_Batch]] = deque()
         self._producer: tuple[int, int] | None = None
         self._sequence = dict.fromkeys(histories, 0)
+        self._last: dict[int, _Batch] = {}
+        """The batch of each partition that was acknowledged last."""
         self._wake = trio.Event()
         self._settled = trio.Event()
 
@@ -127,6 +133,8 @@ class SimulatedProducer:
             try:
                 connection = await self._cluster.leader(self._topic, next(iter(self._histories)))
                 await self._identify(connection)
+                if self._last and self._in_flight_max < BATCHES_REMEMBERED:
+                    await self._repeat(connection)
                 await self._flow(connection)
             except Unreachable:
                 await clock.sleep(RETRY_SECONDS)
@@ -139,6 +147,19 @@ class SimulatedProducer:
             found = await connection.request(request, INIT_PRODUCER_ID_VERSION, InitProducerIdResponse)
             _check(found.error_code, f"{self.name} asked for a producer id")
             self._producer = (found.producer_id, found.producer_epoch)
+
+    async def _repeat(self, connection: KafkaConnection) -> None:
+        batches = list(self._last.values())
+        answer = await connection.request(self._request(batches), PRODUCE_VERSION, ProduceResponse)
+        for batch, found in zip(batches, answer.responses[0].partition_responses, strict=True):
+            if found.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                continue
+            _check(found.error_code, f"{self.name} repeated sequence {batch.sequence} to partition {batch.partition}")
+            if found.base_offset != batch.sends[0].offset and min(found.base_offset, batch.sends[0].offset) >= 0:
+                raise Refused(
+                    f"{self.name} was told offset {batch.sends[0].offset} for sequence {batch.sequence} of partition "
+                    f"{batch.partition}, and {found.base_offset} when it repeated that"
+                )
 
     async def _flow(self, connection: KafkaConnection) -> None:
         """Keeps requests in flight until something fails."""
@@ -194,6 +215,7 @@ class SimulatedProducer:
                 failed.append((batch, found.error_code))
                 continue
             batches.remove(batch)
+            self._last[batch.partition] = batch
             for index, send in enumerate(batch.sends):
                 send.acknowledged(-1 if duplicate or found.base_offset < 0 else found.base_offset + index)
         for batch, code in failed:

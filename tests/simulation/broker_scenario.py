@@ -58,5 +58,5 @@ async def SCENARIO(simulation: Simulation) -> int:
     """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
-        patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 2000)
+        patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
         return await CLIENTS(simulation)

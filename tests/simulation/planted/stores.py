@@ -31,16 +31,26 @@ def add_answered_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "add", answered_early)
 
 
-@planted("adds that no transaction took are forgotten on a full disk", breaks="bookie.entry_store 5")
+@planted("adds that meet a full disk are never answered", breaks="bookie.entry_store 5")
 def adds_forgotten(patch: pytest.MonkeyPatch) -> None:
-    written = EntryStore._written
+    failed = EntryStore._failed
 
-    def forgetting(store: Any, group: Any, error: Any) -> None:
-        if error is not None:
-            group.taken = True
-        written(store, group, error)
+    def forgetting(store: Any, error: Any) -> None:
+        failed(store, error)
+        store.read_only = None
 
-    patch.setattr(EntryStore, "_written", forgetting)
+    def report_nothing(store: Any, group: Any, error: Any) -> None:
+        if error is None:
+            report(store, group, error)
+            return
+        if not group.taken:
+            store._take(group)
+        group.adds.clear()
+        report(store, group, error)
+
+    report = EntryStore._report
+    patch.setattr(EntryStore, "_failed", forgetting)
+    patch.setattr(EntryStore, "_report", report_nothing)
 
 
 @planted("a full store never takes adds again", breaks="bookie.entry_store 5")
