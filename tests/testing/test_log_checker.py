@@ -76,6 +76,10 @@ def reorder(history: LogHistory) -> None:
         send.offset = -1
 
 
+def leave_a_gap(history: LogHistory) -> None:
+    history.final = [(offset + (offset >= 30), value) for offset, value in history.final]
+
+
 PLANTED: dict[Anomaly, Callable[[LogHistory], None]] = {
     Anomaly.LOST_WRITE: lose,
     Anomaly.LOST_AFTER_READ: lose_after_read,
@@ -87,6 +91,7 @@ PLANTED: dict[Anomaly, Callable[[LogHistory], None]] = {
     Anomaly.SKIPPED_POLL: skip,
     Anomaly.NON_MONOTONIC_SEND: acknowledge_backwards,
     Anomaly.PRODUCER_ORDER: reorder,
+    Anomaly.GAP: leave_a_gap,
 }
 
 
@@ -118,6 +123,12 @@ def test_without_idempotence_a_retry_may_double_and_reorder() -> None:
     history = clean()
     double(history)
     assert check_log(history, idempotent=False) == []
+
+
+def test_a_log_with_transactions_may_have_gaps() -> None:
+    history = clean()
+    leave_a_gap(history)
+    assert Anomaly.GAP not in {finding.anomaly for finding in check_log(history, dense=False)}
 
 
 def test_ten_examples_of_a_kind_are_enough() -> None:

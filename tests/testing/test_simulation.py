@@ -156,6 +156,31 @@ def test_a_stopped_node_cleans_up_in_its_world() -> None:
     assert simulate(1, scenario).result == b"bye"
 
 
+def test_sigterm_is_heard_by_a_node_that_listens_and_kills_one_that_does_not() -> None:
+    async def scenario(simulation: Simulation) -> list[bool]:
+        words: list[bool] = []
+
+        async def listens(world: SimulatedWorld) -> None:
+            await world.stop_requested.wait()
+            await world.clock.sleep(2)
+            words.append(True)
+
+        async def does_not(world: SimulatedWorld) -> None:
+            await world.clock.sleep(100)
+            words.append(False)
+
+        for number, node in enumerate((listens, does_not)):
+            machine = simulation.machine(f"victim-{number}")
+            machine.start(node)
+            await simulation.sleep(1)
+            machine.terminate()
+            await simulation.sleep(3)
+            assert not machine.running
+        return words
+
+    assert simulate(1, scenario).result == [True]
+
+
 def test_a_restarted_node_draws_other_numbers_than_before() -> None:
     async def scenario(simulation: Simulation) -> list[float]:
         drawn: list[float] = []
