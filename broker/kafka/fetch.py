@@ -11,7 +11,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.fetch_route import fetch_route
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
-from gnomon.broker.kafka.poll import Poll
+from gnomon.broker.kafka.poll import Poll, RecentAnswers
 from gnomon.broker.partition.partition import Partition
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import encode_fetch_response, parse_fetch
@@ -25,6 +25,7 @@ class FetchHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._recent = RecentAnswers()
         self._bytes_max = broker.configs.number("fetch.max.bytes")
         self._sessions = FetchSessions(
             broker.configs.number("max.incremental.fetch.session.cache.slots"), broker.world.random("fetch-sessions")
@@ -34,14 +35,14 @@ class FetchHandler:
         """Takes one request; the answer follows now or later."""
         request = parse_fetch(frame, body_start, exchange.api_version)
         bytes_max = min(request.max_bytes, self._bytes_max)
-        exchange.connection.shortcut = fetch_route(self._broker, exchange, frame, request, bytes_max)
+        exchange.connection.shortcut = fetch_route(self._broker, exchange, frame, request, bytes_max, self._recent)
         try:
             session, followed = self._sessions.find(request, exchange.started)
         except KafkaError as error:
             exchange.reply(encode_fetch_response(exchange.correlation_id, exchange.api_version, error.code, 0, []))
             return
         wanted = [(item, *self._find(item)) for item in followed]
-        Poll(self._broker, exchange, request, session, wanted, bytes_max).start()
+        Poll(self._broker, exchange, request, session, wanted, bytes_max, self._recent).start()
 
     def _find(self, item: Followed) -> tuple[Partition | None, ErrorCode]:
         try:

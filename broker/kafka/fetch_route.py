@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange
 from gnomon.broker.kafka.fetch_sessions import FINAL_EPOCH, Followed
-from gnomon.broker.kafka.poll import Poll
+from gnomon.broker.kafka.poll import Poll, RecentAnswers
 from gnomon.broker.partition.partition import Partition
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
@@ -30,7 +30,7 @@ _OFFSET = Struct(">q")
 
 
 def fetch_route(
-    broker: Broker, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int
+    broker: Broker, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int, recent: RecentAnswers
 ) -> FetchRoute | None:
     """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
     if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
@@ -44,7 +44,7 @@ def fetch_route(
     except KafkaError:
         return None
     header = RequestHeader(exchange.api_key, exchange.api_version, 0, exchange.client_id, 0)
-    return FetchRoute(broker, header, bytes(frame), offset_at, request, partition, bytes_max)
+    return FetchRoute(broker, header, bytes(frame), offset_at, request, partition, bytes_max, recent)
 
 
 class FetchRoute:
@@ -59,6 +59,7 @@ class FetchRoute:
         request: FetchRequest,
         partition: Partition,
         bytes_max: int,
+        recent: RecentAnswers,
     ) -> None:
         self.header = header
         self._broker = broker
@@ -74,6 +75,7 @@ class FetchRoute:
         self._spec = request.topics[0][1][0]
         self._partition = partition
         self._bytes_max = bytes_max
+        self._recent = recent
 
     def fits(self, frame: memoryview) -> bool:
         """See `Shortcut.fits`."""
@@ -93,4 +95,4 @@ class FetchRoute:
         (offset,) = _OFFSET.unpack_from(frame, self._offset_at)
         spec = FetchPartition(partition, leader_epoch, offset, fetched_epoch, log_start, bytes_max)
         wanted = ((Followed(self._topic, spec), self._partition, ErrorCode.NONE),)
-        Poll(self._broker, exchange, self._request, None, wanted, self._bytes_max).start()
+        Poll(self._broker, exchange, self._request, None, wanted, self._bytes_max, self._recent).start()

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -55,19 +55,11 @@ class Appender(Protocol):
         """The batch is durable or refused; called once, perhaps before `append` returns."""
 
 
-class Reading(LocalViews):
-    """One read transaction for all who are woken together, and the answers that one of them may give after another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: dict[Hashable, Any] = {}
-
-
 class Waiter(Protocol):
     """Somebody who reads at the end of the log."""
 
-    def wake(self, reading: Reading) -> None:
-        """The high watermark moved, the partition opened, or it failed; `reading` is shared with the others woken."""
+    def wake(self) -> None:
+        """The high watermark moved, the partition opened, or it failed."""
 
 
 _Pending = tuple[Offset, Offset, int, Appender | None, Any]
@@ -435,7 +427,7 @@ class Partition:
         return chunks, size, ErrorCode.NONE
 
     def wait(self, waiter: Waiter) -> None:
-        """`waiter.wake(…)` is called whenever something changes for readers at the end."""
+        """`waiter.wake()` is called whenever something changes for readers at the end."""
         self._waiters[waiter] = None
         self.open_log()
 
@@ -450,10 +442,8 @@ class Partition:
 
     def wake_waiters(self) -> None:
         """Tells everybody who waits that something has changed."""
-        if self._waiters:
-            with Reading() as reading:
-                for waiter in list(self._waiters):
-                    waiter.wake(reading)
+        for waiter in list(self._waiters):
+            waiter.wake()
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""

@@ -10,6 +10,7 @@ import pytest
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.fetch_route import FetchRoute, fetch_route
+from gnomon.broker.kafka.poll import RecentAnswers
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
@@ -51,7 +52,7 @@ def route_of(frame: memoryview, broker: RecordingBroker | None = None) -> FetchR
     request = parse_fetch(frame, header.body_start, header.api_version)
     exchange: Any = SimpleNamespace(api_key=1, api_version=header.api_version, client_id=header.client_id)
     served: Any = broker or RecordingBroker()
-    return fetch_route(served, exchange, frame, request, 1000)
+    return fetch_route(served, exchange, frame, request, 1000, RecentAnswers())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -82,7 +83,7 @@ def test_a_route_asks_for_what_the_request_says(version: int, monkeypatch: pytes
     assert route is not None
     exchange: Any = object()
     route.handle(exchange, frame_of(version, 77, correlation_id=3))
-    ((_, asked, request, session, wanted, bytes_max),) = polls
+    ((_, asked, request, session, wanted, bytes_max, _),) = polls
     ((item, partition, error),) = wanted
     assert (asked, request.max_wait_ms, session, partition.index, error, bytes_max) == (exchange, 500, None, 0, 0, 1000)
     assert item.topic == ("orders" if version < 13 else UUID(int=7).bytes)

@@ -12,7 +12,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.chain import sealed_segments
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
-from gnomon.broker.partition.partition import Partition, Reading
+from gnomon.broker.partition.partition import Partition
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -22,7 +22,7 @@ class _Waiter:
     def __init__(self) -> None:
         self.woken = 0
 
-    def wake(self, reading: Reading) -> None:
+    def wake(self) -> None:
         self.woken += 1
 
 

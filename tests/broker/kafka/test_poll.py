@@ -1,0 +1,80 @@
+"""Answers that several are given (numbers: invariants of `poll`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, Answer, RecentAnswers
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+)
+from gnomon.wire.kafka.records import Record, build_batch
+
+
+def _batch(value: bytes) -> bytes:
+    return build_batch([Record(offset_delta=0, key=None, value=value)], base_timestamp=1)
+
+
+def _answer(*chunks: bytes) -> Answer:
+    return Answer(sum(map(len, chunks)), [memoryview(chunk) for chunk in chunks], 1, 1)
+
+
+def test_small_answers_are_kept_as_copies_and_the_oldest_go() -> None:
+    recent = RecentAnswers()
+    memory = bytearray(b"abc")
+    recent.put("first", Answer(5, [b"12", memoryview(memory)], 3, 1))
+    memory[:] = b"xyz"
+    found = recent.get("first")
+    assert found is not None
+    assert (found.body_bytes, found.chunks, found.records_bytes, found.batches) == (5, [b"12abc"], 3, 1)
+    recent.put("large", _answer(bytes(SMALL_BYTES_MAX), b"1"))
+    assert recent.get("large") is None
+    for number in range(RECENT_MAX):
+        recent.put(number, _answer(b"1"))
+    assert recent.get("first") is None
+    assert all(recent.get(number) is not None for number in range(RECENT_MAX))
+
+
+def test_what_others_were_given_is_given_again_only_while_the_log_stands() -> None:  # invariant 4
+    async def scenario(broker: EmbeddedBroker) -> None:
+        readers = [await broker.connect() for _ in range(2)]
+        await readers[0].create_topic("t")
+        await readers[0].produce("t", _batch(b"one"))
+
+        async def fetched(offset: int) -> list[tuple[int, int, int, bytes]]:
+            found = [await reader.fetch("t", offset) for reader in readers]
+            return [(one.error_code, one.high_watermark, one.log_start_offset, bytes(one.records)[8:]) for one in found]
+
+        first, second = await fetched(0)
+        assert first == second
+        assert first[:3] == (0, 1, 0)
+        assert b"one" in first[3]
+        await readers[0].produce("t", _batch(b"two"))
+        first, second = await fetched(0)
+        assert first == second
+        assert b"one" in first[3]
+        assert b"two" in first[3]
+        wanted = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+        await readers[0].ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=1000), 2)
+        assert {code for code, *_ in await fetched(0)} == {ErrorCode.OFFSET_OUT_OF_RANGE}
+        assert [one[:3] for one in await fetched(1)] == [(0, 2, 1)] * 2
+
+    simulate_broker(scenario)
+
+
+def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # invariant 4
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        for value in (b"old", b"new"):
+            await client.create_topic("t")
+            await client.produce("t", _batch(value))
+            found: Any = await client.fetch("t", 0)
+            assert value in bytes(found.records)
+            await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+
+    simulate_broker(scenario)
