@@ -16,7 +16,8 @@ from gnomon.testing.simulation import simulate
 from planted import BUGS, PlantedBug
 
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
-QUICK_SEEDS_MAX = 10
+QUICK_SEEDS_MAX = 40
+"""They take below ten today; where the product changes, its seeds tell other stories."""
 
 
 def seeds_to_find(bug: PlantedBug, seeds: int) -> tuple[int, str] | None:
@@ -60,8 +61,3 @@ def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pyte
             if found is None:
                 missed.append(bug.name)
     assert not missed, f"not found within {SEEDS_MAX} seeds: {', '.join(missed)}"
-
-
-def test_without_a_planted_bug_nothing_is_found_in_those_seeds() -> None:
-    for seed in range(QUICK_SEEDS_MAX):
-        assert simulate(seed, SCENARIO).result > 0

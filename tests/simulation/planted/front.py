@@ -24,7 +24,9 @@ def refusals_not_flushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_changed", lambda partition: partition._advanced(partition))
 
 
-@planted("answers leave in the order in which they are ready", breaks="broker.kafka.connection, order of replies")
+@planted(
+    "answers leave in the order in which they are ready", breaks="broker.kafka.connection, reply order", quick=True
+)
 def answers_out_of_order(patch: pytest.MonkeyPatch) -> None:
     def replied(self: Any, exchange: Any, chunks: Any, flush: bool) -> None:
         exchange.cut_short = None
@@ -50,7 +52,7 @@ def offsets_seen_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupOffsets, "begin", early)
 
 
-@planted("a commit of offsets is answered before it is durable", breaks="broker.groups.turn 2")
+@planted("a commit of offsets is answered before it is durable", breaks="broker.groups.turn 2", quick=True)
 def commit_answered_early(patch: pytest.MonkeyPatch) -> None:
     append = Turn.append
 
@@ -67,7 +69,7 @@ def failed_shard_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedShard, "_reported", lambda shard, state, error: reported(shard, state, None))
 
 
-@planted("the offsets log is trimmed to behind its snapshot", breaks="broker.groups.hosted_shard 4")
+@planted("the offsets log is trimmed to behind its snapshot", breaks="broker.groups.hosted_shard 4", quick=True)
 def trimmed_too_far(patch: pytest.MonkeyPatch) -> None:
     trim = PartitionOffsetsLog.trim
     patch.setattr(PartitionOffsetsLog, "trim", lambda log, before: trim(log, log._partition.log.high_watermark))

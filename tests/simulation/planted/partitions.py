@@ -21,12 +21,12 @@ from gnomon.wire.kafka.errors import ErrorCode
 from planted.planted_bug import planted
 
 
-@planted("producers are not replayed at opening", breaks="broker.partition.entry 3")
+@planted("producers are not replayed at opening", breaks="broker.partition.entry 3", quick=True)
 def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "replay", lambda log, header, body, now_ms: None)
 
 
-@planted("no producer snapshot at a roll", breaks="broker.partition.entry 3")
+@planted("no producer snapshot at a roll", breaks="broker.partition.entry 3", quick=True)
 def bare_segment(patch: pytest.MonkeyPatch) -> None:
     begin = PartitionLog.begin_segment
 
@@ -47,7 +47,7 @@ def empty_segment_forgets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "_restore", classmethod(forgetting))
 
 
-@planted("replaying begins one entry late", breaks="broker.partition.entry 3")
+@planted("replaying begins one entry late", breaks="broker.partition.entry 3", quick=True)
 def replay_late(patch: pytest.MonkeyPatch) -> None:
     append = PartitionLog.append
 
@@ -96,7 +96,7 @@ def offsets_not_reset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_open", going_on)
 
 
-@planted("a repeated batch is not recognised", breaks="broker.partition.producers 2")
+@planted("a repeated batch is not recognised", breaks="broker.partition.producers 2", quick=True)
 def duplicates_appended(patch: pytest.MonkeyPatch) -> None:
     check = Producers.check
 
@@ -147,7 +147,7 @@ def refused_batch_overtaken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AwaitedBatches, "overtaken", lambda *arguments: False)
 
 
-@planted("an append during a roll goes to the old ledger", breaks="broker.partition.partition 2")
+@planted("an append during a roll goes to the old ledger", breaks="broker.partition.partition 2", quick=True)
 def append_while_rolling(patch: pytest.MonkeyPatch) -> None:
     append = Partition.append
 
@@ -178,7 +178,7 @@ def stalled_reversed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_release_stalled", reversing)
 
 
-@planted("the new segment begins one offset late", breaks="broker.partition.entry 1")
+@planted("the new segment begins one offset late", breaks="broker.partition.entry 1", quick=True)
 def segment_late(patch: pytest.MonkeyPatch) -> None:
     roll = Chain.roll
 
@@ -198,7 +198,7 @@ def start_not_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "shrink", staticmethod(shrink))
 
 
-@planted("DeleteRecords gives up one entry too many", breaks="broker.partition.chain 4")
+@planted("DeleteRecords gives up one entry too many", breaks="broker.partition.chain 4", quick=True)
 def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     shrink = Chain.shrink
 
@@ -235,7 +235,7 @@ def retention_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log_module, "segments_to_drop", lambda *arguments: 0)
 
 
-@planted("leader epochs fall back at a claim", breaks="broker.partition.log 6")
+@planted("leader epochs fall back at a claim", breaks="broker.partition.log 6", quick=True)
 def epochs_fall(patch: pytest.MonkeyPatch) -> None:
     claim = Chain._claim
 
@@ -258,7 +258,7 @@ def first_batch_skipped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "entry_of", skipping)
 
 
-@planted("a reader's next entry is remembered one too far", breaks="broker.partition.segment 2")
+@planted("a reader's next entry is remembered one too far", breaks="broker.partition.segment 2", quick=True)
 def position_too_far(patch: pytest.MonkeyPatch) -> None:
     remember = Segment._remember
     patch.setattr(Segment, "_remember", lambda segment, offset, entry: remember(segment, offset, EntryId(entry + 1)))

@@ -19,7 +19,7 @@ from gnomon.runtime.world import DiskFull
 from planted.planted_bug import planted
 
 
-@planted("an add is answered before its commit", breaks="bookie.entry_store 1")
+@planted("an add is answered before its commit", breaks="bookie.entry_store 1", quick=True)
 def add_answered_early(patch: pytest.MonkeyPatch) -> None:
     add = EntryStore.add
 
@@ -68,7 +68,7 @@ def orphans_readable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoreView, "entry", any_session)
 
 
-@planted("recovery stops at the last add confirmed", breaks="bookie.recovery 4")
+@planted("recovery stops at the last add confirmed", breaks="bookie.recovery 4", quick=True)
 def tail_lost(patch: pytest.MonkeyPatch) -> None:
     found = Recovery.found
 
@@ -149,7 +149,7 @@ def failure_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(handle.Ledger, "_add_failed", ignoring)
 
 
-@planted("a metadata transaction is answered before it is durable", breaks="metadata.embedded 3")
+@planted("a metadata transaction is answered before it is durable", breaks="metadata.embedded 3", quick=True)
 def txn_answered_early(patch: pytest.MonkeyPatch) -> None:
     def start_commits(self: Any) -> None:
         while self._queue:
