@@ -138,6 +138,7 @@ async def _tasks(stores: Stores) -> AsyncIterator[trio.Nursery]:
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
+            stores.metadata.close()  # what waits there for the commit under way is not submitted any more
             for environment in stores.environments.values():
                 environment.close()  # what this reports may still start tasks: they are cancelled at once
 
