@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,10 @@ from gnomon.broker.groups import hosted_shard
 from gnomon.broker.partition import log
 from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
+from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.log_scenario import LogScenario
+from gnomon.testing.simulated_disk import DiskConditions
+from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
 from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
@@ -54,9 +58,19 @@ CLIENTS = LogScenario(
 )
 
 
-async def SCENARIO(simulation: Simulation) -> int:
+async def run(simulation: Simulation, clients: LogScenario = CLIENTS) -> int:
     """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
-        return await CLIENTS(simulation)
+        return await clients(simulation)
+
+
+SCENARIO = run
+
+
+def scenario_with(seconds_between: Mapping[Fault, float]) -> Callable[[Simulation], Awaitable[int]]:
+    """The same under one mix of faults in every seed."""
+    network = NetworkConditions(latency_seconds_mean=0.05)
+    mix = FaultMix(dict(seconds_between), network, DiskConditions(sync_seconds_mean=0.02))
+    return partial(run, clients=replace(CLIENTS, mix=mix))

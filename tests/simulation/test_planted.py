@@ -9,7 +9,7 @@ import os
 import time
 
 import pytest
-from broker_scenario import SCENARIO
+from broker_scenario import SCENARIO, scenario_with
 
 from gnomon.testing.simulation import simulate
 
@@ -22,10 +22,11 @@ QUICK_SEEDS_MAX = 40
 
 def seeds_to_find(bug: PlantedBug, seeds: int) -> tuple[int, str] | None:
     """How many seeds it takes until one fails, and how it failed; None where none does."""
+    scenario = SCENARIO if bug.faults is None else scenario_with(bug.faults)
     with bug.planted():
         for seed in range(seeds):
             try:
-                simulate(seed, SCENARIO)
+                simulate(seed, scenario)
             except Exception as error:
                 return seed + 1, report(error)
     return None

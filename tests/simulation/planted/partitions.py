@@ -16,6 +16,7 @@ from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition, Produced, State
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate, Producers
 from gnomon.broker.partition.segment import Segment
+from gnomon.testing.faults import Fault
 from gnomon.wire.kafka.errors import ErrorCode
 
 from planted.planted_bug import planted
@@ -123,7 +124,11 @@ def duplicate_offset_wrong(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "check", shifted)
 
 
-@planted("a repeated batch is answered before the first one is durable", breaks="broker.partition.log 5")
+@planted(
+    "a repeated batch is answered before the first one is durable",
+    breaks="broker.partition.log 5",
+    faults={Fault.POWER_LOSS: 2.0, Fault.SLOW_DISK: 1.0, Fault.RESET: 0.3},
+)
 def duplicate_answered_early(patch: pytest.MonkeyPatch) -> None:
     def repeat(partition: Any, log: Any, first: Any, appender: Any, slot: Any) -> None:
         appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
@@ -142,7 +147,11 @@ def gaps_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "check", lenient)
 
 
-@planted("what follows a new producer's refused batch overtakes it", breaks="broker.partition.producers 5")
+@planted(
+    "what follows a new producer's refused batch overtakes it",
+    breaks="broker.partition.producers 5",
+    faults={Fault.FULL_DISK: 0.5, Fault.RESET: 2.0},
+)
 def refused_batch_overtaken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AwaitedBatches, "overtaken", lambda *arguments: False)
 

@@ -10,23 +10,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+
+from gnomon.testing.faults import Fault
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A bug; `quick` ones are found within a few seeds and belong to the usual tests."""
+    """A bug.
+
+    Attributes:
+        quick: it is found within a few seeds and belongs to the usual tests.
+        faults: a mix made for it, as mean seconds between faults; None where the sweep's own mixes find it.
+    """
 
     name: str
     breaks: str
     plant: Plant
     quick: bool
+    faults: Mapping[Fault, float] | None
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -39,11 +47,13 @@ class PlantedBug:
 BUGS: list[PlantedBug] = []
 
 
-def planted(name: str, *, breaks: str, quick: bool = False) -> Callable[[Plant], Plant]:
+def planted(
+    name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None
+) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        BUGS.append(PlantedBug(name, breaks, plant, quick))
+        BUGS.append(PlantedBug(name, breaks, plant, quick, faults))
         return plant
 
     return decorate
