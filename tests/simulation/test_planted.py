@@ -16,6 +16,7 @@ from gnomon.testing.simulation import simulate
 from planted import BUGS, PlantedBug
 
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
+UNSEEN_SEEDS_MAX = 50
 QUICK_SEEDS_MAX = 40
 """They take below ten today; where the product changes, its seeds tell other stories."""
 
@@ -55,10 +56,10 @@ def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pyte
         print(f"\n{'seeds':>5}  {'seconds':>7}  bug, the invariant that it breaks, and what was reported")
         for bug in BUGS:
             started = time.perf_counter()
-            found = seeds_to_find(bug, SEEDS_MAX)
-            seeds, said = found or ("none", "nothing")
+            found = seeds_to_find(bug, UNSEEN_SEEDS_MAX if bug.unseen else SEEDS_MAX)
+            seeds, said = found or ("none", bug.unseen or "nothing")
             took = time.perf_counter() - started
             print(f"{seeds:>5}  {took:7.1f}  {bug.name} ({bug.breaks})\n{'':16}{said}", flush=True)
-            if found is None:
+            if found is None and not bug.unseen:
                 missed.append(bug.name)
     assert not missed, f"not found within {SEEDS_MAX} seeds: {', '.join(missed)}"

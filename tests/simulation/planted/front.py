@@ -19,7 +19,11 @@ from gnomon.broker.producer_ids import ProducerIds
 from planted.planted_bug import planted
 
 
-@planted("refusals that no commit follows are never sent", breaks="broker.partition.partition 3")
+@planted(
+    "refusals that no commit follows are never sent",
+    breaks="broker.partition.partition 3",
+    unseen="clients ask again after their time-out, so that it costs them seconds and no record",
+)
 def refusals_not_flushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_changed", lambda partition: partition._advanced(partition))
 

@@ -28,6 +28,7 @@ class PlantedBug:
     Attributes:
         quick: it is found within a few seeds and belongs to the usual tests.
         faults: a mix made for it, as mean seconds between faults; None where the sweep's own mixes find it.
+        unseen: why the sweep does not find it, empty where it does.
     """
 
     name: str
@@ -35,6 +36,7 @@ class PlantedBug:
     plant: Plant
     quick: bool
     faults: Mapping[Fault, float] | None
+    unseen: str
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -48,12 +50,12 @@ BUGS: list[PlantedBug] = []
 
 
 def planted(
-    name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None
+    name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None, unseen: str = ""
 ) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        BUGS.append(PlantedBug(name, breaks, plant, quick, faults))
+        BUGS.append(PlantedBug(name, breaks, plant, quick, faults, unseen))
         return plant
 
     return decorate
