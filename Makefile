@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test check simulate bench conformance clean
+.PHONY: help run test check simulate planted bench conformance clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,6 +24,9 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 
 simulate: $(STAMP) ## the simulated broker under faults: SEEDS=1000 [FIRST_SEED=n]
 	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) $(BIN)/python -m pytest -q -s tests/simulation/test_broker_sweep.py -k no_seed
+
+planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
+	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py --planted
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench
