@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -57,8 +58,8 @@ async def _serve(settings: Settings) -> None:
         admin = HttpSocket(settings.broker.admin_host, settings.broker.admin_port)
 
         def ready(serving: Serving) -> None:
-            app = lambda: admin_app(serving.metrics, lambda: checks(serving))  # noqa: E731 - built on first use
-            nursery.start_soon(admin.serve, app, stop.wait)
+            make_app = partial(admin_app, serving.metrics, partial(checks, serving))
+            nursery.start_soon(admin.serve, make_app, stop.wait)
             kafka = _address(serving.kafka_host, serving.kafka_port)
             print(f"ready kafka={kafka} admin={_address(admin.host, admin.port)} data={settings.data_dir}", flush=True)
 

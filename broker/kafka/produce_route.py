@@ -20,7 +20,7 @@ from gnomon.broker.partition.entry import NO_OFFSET
 from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import RequestHeader
+from gnomon.wire.kafka.frame import RequestHeader, encode_unsigned_varint
 from gnomon.wire.kafka.produce import PartitionProduced, ProduceRequest, encode_produce_response, success_frames
 
 if TYPE_CHECKING:
@@ -85,13 +85,7 @@ def _records_length(version: int, size: int) -> bytes:
     """How a request of this version says the records' length, or the same plus one in a varint."""
     if version < FLEXIBLE_SINCE:
         return _INT32.pack(size)
-    length = bytearray()
-    left = size + 1
-    while left > 0x7F:
-        length.append(left & 0x7F | 0x80)
-        left >>= 7
-    length.append(left)
-    return bytes(length)
+    return encode_unsigned_varint(size + 1)
 
 
 class ProduceRoute:

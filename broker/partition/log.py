@@ -24,6 +24,7 @@ from gnomon.broker.partition.entry import (
 )
 from gnomon.broker.partition.producers import Duplicate, Producers
 from gnomon.wire.kafka.batch import (
+    PREFIX_BYTES,
     BatchHeader,
     BatchRejected,
     check_produced,
@@ -36,8 +37,6 @@ from gnomon.wire.kafka.errors import ErrorCode
 SNAPSHOT_ENTRIES_MIN = 4096
 """Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
-
-PATCHED_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class PartitionLog:
         self._entries_since_snapshot += 1
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
-        return (header, prefix, view[PATCHED_BYTES:]), base_offset, append_time_ms
+        return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
 
     @property
     def replay_from(self) -> int:
