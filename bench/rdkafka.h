@@ -29,7 +29,7 @@ typedef struct {
 
 enum { RD_KAFKA_PRODUCER = 0, RD_KAFKA_CONSUMER = 1 };
 enum { RD_KAFKA_CONF_OK = 0, RD_KAFKA_MSG_F_COPY = 2, RD_KAFKA_RESP_ERR__QUEUE_FULL = -184 };
-enum { RD_KAFKA_OFFSET_BEGINNING = -2, RD_KAFKA_OFFSET_END = -1, RD_KAFKA_PARTITION_UA = -1 };
+enum { RD_KAFKA_OFFSET_END = -1, RD_KAFKA_PARTITION_UA = -1 };
 
 const char *rd_kafka_version_str(void);
 const char *rd_kafka_err2str(rd_kafka_resp_err_t);

@@ -129,13 +129,13 @@ class CommitQueue:
         databases: Sequence[str],
         map_bytes: int,
         durability: Durability,
-        token: trio.lowlevel.TrioToken,
+        call_soon: Callable[[Callable[[], None]], None],
         crash: Callable[[BaseException], None],
     ) -> None:
         """Opens the environment and starts its thread.
 
         Args:
-            token: the Trio run in whose thread results are handed back.
+            call_soon: has a function called in the Trio thread, from any thread; results are handed back by it.
             crash: called in the Trio thread with an error that must stop the node.
 
         Raises:
@@ -148,7 +148,7 @@ class CommitQueue:
         )
         self._room = Room(path / "data.mdb")
         self._page_bytes: int = self._environment.stat()["psize"]
-        self._token = token
+        self._call_soon = call_soon
         self._crash = crash
         # A SimpleQueue wakes its reader only where it sleeps: a submit costs 0.1–0.2 µs while the thread is busy.
         self._submitted: queue.SimpleQueue[Submitted | None] = queue.SimpleQueue()
@@ -217,10 +217,7 @@ class CommitQueue:
                 self.counts.operations += len(group)
                 self.counts.seconds += time.perf_counter() - started
             self._finished.append((group, results, error))
-            try:
-                self._token.run_sync_soon(self._hand_back)
-            except trio.RunFinishedError:
-                return
+            self._call_soon(self._hand_back)
 
     def _take(self, group: list[Submitted], started: float) -> Iterator[Operation]:
         """Yields the operations of one group, those that arrive meanwhile included, and lists them in `group`."""

@@ -40,7 +40,8 @@ class TrioClock:
 class TrioDisk:
     """`Disk` on the file system."""
 
-    def __init__(self, crash: Callable[[BaseException], None]) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None], crash: Callable[[BaseException], None]) -> None:
+        self._call_soon = call_soon
         self._crash = crash
         self._environments: list[CommitQueue] = []
 
@@ -71,7 +72,7 @@ class TrioDisk:
             databases=databases,
             map_bytes=map_bytes,
             durability=durability,
-            token=trio.lowlevel.current_trio_token(),
+            call_soon=self._call_soon,
             crash=self._crash,
         )
         self._environments.append(environment)
@@ -137,7 +138,7 @@ async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> Asyn
     async with trio.open_nursery() as nursery:
         clock = TrioClock()
         loop = SocketLoop(clock, warn)
-        disk = TrioDisk(crash=lambda error: nursery.start_soon(_stop_with, error))
+        disk = TrioDisk(loop.call_soon, crash=lambda error: nursery.start_soon(_stop_with, error))
         nursery.start_soon(loop.run)
         try:
             yield TrioWorld(loop, disk, clock)

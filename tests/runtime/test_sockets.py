@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -495,3 +497,29 @@ def test_other_tasks_run_while_the_sockets_are_busy() -> None:
         assert turns > 200
 
     run_with_loop(main)
+
+
+def test_calls_of_other_threads_run_in_the_loops_thread_in_their_order_and_not_after_its_end() -> None:
+    heard: list[tuple[int, int]] = []
+    loops: list[SocketLoop] = []
+
+    async def main(loop: SocketLoop) -> None:
+        loops.append(loop)
+        all_heard = trio.Event()
+
+        def hear(number: int) -> None:
+            heard.append((number, threading.get_ident()))
+            if number == 999:
+                all_heard.set()
+
+        def call_from_elsewhere() -> None:
+            for number in range(1000):
+                loop.call_soon(partial(hear, number))
+
+        await trio.to_thread.run_sync(call_from_elsewhere)
+        await all_heard.wait()
+
+    run_with_loop(main)
+    assert heard == [(number, threading.get_ident()) for number in range(1000)]
+    loops[0].call_soon(lambda: heard.append((-1, 0)))
+    assert len(heard) == 1000

@@ -17,14 +17,14 @@ HOLDER = """
 import sys
 from pathlib import Path
 from gnomon.runtime.trio_world import TrioDisk
-with TrioDisk(crash=print).lock(Path(sys.argv[1])):
+with TrioDisk(print, crash=print).lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 def make_disk() -> TrioDisk:
-    return TrioDisk(crash=lambda error: pytest.fail(str(error)))
+    return TrioDisk(call_soon=lambda call: call(), crash=lambda error: pytest.fail(str(error)))
 
 
 def test_a_directory_held_by_another_process_is_refused_by_its_id_until_that_process_is_killed(tmp_path: Path) -> None:
