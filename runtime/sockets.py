@@ -54,6 +54,7 @@ class SocketLoop:
         self._epoll = select.epoll()
         self._sources: dict[int, _Stream | _Acceptor] = {}
         self._calls: deque[Callable[[], None]] = deque()
+        self._serving = False
         self._bell: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ringing = threading.Lock()
         self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
@@ -75,30 +76,42 @@ class SocketLoop:
                 os.close(bell)
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Has `call` run by the loop, in order; for other threads. Once the loop has ended, nothing happens.
+        """See `Network.call_soon`; for other threads too. Once the loop has ended, nothing happens.
 
         Instead of Trio's `run_sync_soon`, which costs a task of its own: 0.89 to 0.71 ms for a synced produce on an
         idle broker, 14.6 k to 17.2 k a second on 50 connections.
         """
         self._calls.append(call)
+        if self._serving:  # then the loop looks at the queue before it waits
+            return
         with self._ringing:  # or the descriptor could be closed, and its number be another's, before the write
             if self._bell is not None:
                 os.eventfd_write(self._bell, 1)
 
     def _run_calls(self) -> None:
-        while self._calls:
-            self._calls.popleft()()
+        """Runs what is queued, and what that queues; the flag goes down before the last look, or a call could be lost.
+
+        A thread that queued its call while the flag was up has not rung.
+        """
+        calls = self._calls
+        while True:
+            while calls:
+                calls.popleft()()
+            self._serving = False
+            if not calls:
+                return
+            self._serving = True
 
     async def _drain_forever(self) -> None:
         descriptor, poll, sources = self._epoll.fileno(), self._epoll.poll, self._sources
         while True:
             await trio.lowlevel.wait_readable(descriptor)
+            self._serving = True
             for number, events in poll(0, EVENTS_MAX):
                 source = sources.get(number)
                 if source is not None:
                     source.ready(events)
-                elif number == self._bell:
-                    self._run_calls()
+            self._run_calls()
 
     async def listen(self, host: str, port: int, accept: AcceptStream) -> _Acceptor:
         """See `Network.listen`. A name that has an IPv4 address is bound to that; `::` takes IPv4 too."""

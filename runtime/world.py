@@ -138,6 +138,12 @@ class Network(Protocol):
             Unreachable: nobody answers there.
         """
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Has `call` run in the Trio thread once the events at hand are served; in the order of these calls.
+
+        So what many handlers have to say to one stream in one turn can leave it in one write.
+        """
+
 
 class Durability(Enum):
     """What a finished commit means."""

@@ -233,6 +233,11 @@ class SimulatedNetwork:
             await self._sleep(retry_seconds)
         raise Unreachable(f"cannot connect to {host}:{port}: timed out: is the machine up, and the network whole?")
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """See `Network.call_soon`: at this very instant."""
+        self.process.check()
+        self.fabric.timers.call_at(trio.current_time(), lambda: self.process.call(call))
+
     async def _finish(self, connection: SimulatedConnection, accept: AcceptStream) -> SimulatedConnection:
         try:
             await self._sleep(self.fabric.latency_seconds())

@@ -364,3 +364,24 @@ def test_a_reset_closes_both_ends_and_loses_what_was_on_the_way() -> None:
         return events, pair.ears[0].events, pair.ears[0].heard
 
     assert run(scenario) == (["closed"], ["closed"], b"")
+
+
+def test_calls_soon_run_at_the_same_instant_in_their_order_and_not_after_a_kill() -> None:
+    async def scenario(simulation: Simulation) -> list[tuple[str, float]]:
+        ran: list[tuple[str, float]] = []
+        machine = simulation.machine("node")
+
+        async def node(world: SimulatedWorld) -> None:
+            await world.clock.sleep(1)
+            for name in ("first", "second"):
+                world.network.call_soon(lambda name=name: ran.append((name, world.clock.monotonic())))  # type: ignore[misc]
+            assert ran == []
+            await world.clock.sleep(1)
+            world.network.call_soon(lambda: ran.append(("never", 0)))
+            machine.kill()
+
+        machine.start(node)
+        await simulation.sleep(10)
+        return ran
+
+    assert run(scenario) == [("first", 1.0), ("second", 1.0)]
