@@ -1,4 +1,4 @@
-"""Frames and headers; numbers in names of tests' docstrings are the invariants of frame.py."""
+"""Frames and headers; numbers in names of tests' docstrings are the invariants of frame_reader.py."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kio.schema.response_header.v1.header import ResponseHeader as ResponseV1
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
+from gnomon.wire.frame_reader import RECEIVE_BYTES
 from gnomon.wire.kafka.frame import (
-    RECEIVE_BYTES,
     FrameReader,
     FrameTooLarge,
     MalformedFrame,

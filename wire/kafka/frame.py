@@ -1,12 +1,7 @@
 """Frames of one Kafka connection, sans I/O: bytes in, request bodies out; and the headers around a message.
 
-1. Memory follows the bytes that arrived, never a declared length: the buffer starts at 16 KiB and at most doubles when
-   it is full (or grows to what the last whole frame took, up to 2 MiB).
-2. A frame's bytes are moved O(log n) times however they are split, and most of a big frame arrives in its place.
-3. A view from `next_frame` is valid until the next `receive_buffer`: who keeps it longer copies it. A buffer with
-   exported views is never resized; it is replaced.
-4. An empty reader holds no large buffer.
-5. Reading never goes beyond the frame; everything that is wrong with one is a `MalformedFrame`.
+1. What `wire/frame_reader.py` promises.
+2. Reading never goes beyond the frame; everything that is wrong with one is a `MalformedFrame`.
 """
 
 from __future__ import annotations
@@ -15,17 +10,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
+from gnomon.wire import frame_reader
 from gnomon.wire.kafka.primitives import Fault, read_uvarint, write_uvarint
 
-_SIZE: Final = Struct(">i")
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
-
-RECEIVE_BYTES: Final = 16 * 1024
-"""Size of a fresh receive buffer."""
-_FRESH_BYTES_MAX: Final = 128 * 1024
-_REMEMBERED_BYTES_MAX: Final = 2 * 1024 * 1024
-_NO_BYTES: Final = memoryview(bytearray())
 
 
 class MalformedFrame(Exception):
@@ -36,121 +25,27 @@ class FrameTooLarge(MalformedFrame):
     """A frame declares more bytes than this broker takes."""
 
 
-class FrameReader:
-    """Splits the byte stream of one connection into frames.
-
-    Args:
-        frame_bytes_max: the largest body taken (Kafka's `socket.request.max.bytes`).
-    """
-
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_last_frame_bytes", "_lent", "_start")
-
-    def __init__(self, frame_bytes_max: int) -> None:
-        assert frame_bytes_max > 0
-        self._frame_bytes_max = frame_bytes_max
-        self._buffer = _NO_BYTES
-        self._start = 0
-        self._end = 0
-        self._last_frame_bytes = 0
-        self._lent = False
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes received and not yet handed out."""
-        return self._end - self._start
-
-    @property
-    def capacity_bytes(self) -> int:
-        """What the buffer holds of memory now."""
-        return len(self._buffer)
-
-    def receive_buffer(self) -> memoryview:
-        """Where the next bytes go; writable and not empty. Ends the life of every view handed out before."""
-        start, end = self._start, self._end
-        buffer = self._buffer
-        if start:
-            have = end - start
-            if have:
-                buffer[:have] = buffer[start:end]
-            self._start = 0
-            self._end = end = have
-        if end == len(buffer):
-            buffer = self._grown()
-        self._lent = True
-        return buffer[end:]
-
-    def _grown(self) -> memoryview:
-        """A larger buffer with what has arrived: toward the first frame's declared end, or twice as large."""
-        have = self._end
-        last = self._last_frame_bytes
-        if not have:
-            capacity = max(RECEIVE_BYTES, min(last, _FRESH_BYTES_MAX))
-        else:
-            capacity = max(2 * have, min(last, _REMEMBERED_BYTES_MAX))
-            frame_bytes = self._first_frame_bytes()
-            if have < frame_bytes < capacity:
-                capacity = frame_bytes
-        grown = memoryview(bytearray(capacity))
-        if have:
-            grown[:have] = self._buffer[:have]
-        self._buffer = grown
-        return grown
-
-    def _first_frame_bytes(self) -> int:
-        """Size of the frame at the start of the buffer with its prefix; 0 while unknown."""
-        return _SIZE.unpack_from(self._buffer)[0] + _SIZE.size if self._end >= _SIZE.size else 0
-
-    def received(self, count: int) -> None:
-        """`count` bytes were placed at the start of the buffer asked for last."""
-        assert 0 < count <= len(self._buffer) - self._end, f"received {count} bytes, more than the buffer takes"
-        self._end += count
-        self._lent = False
-
-    def next_frame(self) -> memoryview | None:
-        """The next whole frame's body without its length prefix, valid until `receive_buffer`; None until it is whole.
-
-        Raises:
-            FrameTooLarge: the frame declares more than `frame_bytes_max`.
-            MalformedFrame: the frame declares a negative length.
-        """
-        start, end = self._start, self._end
-        body = start + 4
-        if body > end:
-            if start == end and not self._lent:
-                self._release()
-            return None
-        (size,) = _SIZE.unpack_from(self._buffer, start)
-        stop: int = body + size
-        if not 0 <= size <= self._frame_bytes_max:
-            raise _bad_length(size, self._frame_bytes_max)
-        if stop > end:
-            return None
-        self._start = stop
-        self._last_frame_bytes = stop - start
-        return self._buffer[body:stop]
-
-    def _release(self) -> None:
-        """Lets go of a large buffer once all of it was handed out; the views keep it alive while they need it."""
-        self._start = self._end = 0
-        if len(self._buffer) > RECEIVE_BYTES:
-            self._buffer = _NO_BYTES
-
-
 _HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN")
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
-def _bad_length(size: int, frame_bytes_max: int) -> MalformedFrame:
-    first = size.to_bytes(4, "big", signed=True)
-    if first in _HTTP_METHODS:
-        return MalformedFrame(
-            "the peer speaks HTTP, this is the port for Kafka's protocol: metrics are on the admin port"
-        )
-    if first.startswith(_TLS_HANDSHAKE):
-        return MalformedFrame("the peer speaks TLS, this port does not: set its security.protocol to PLAINTEXT")
-    if size < 0:
-        return MalformedFrame(f"frame declares a negative length of {size} bytes: is the peer speaking Kafka?")
-    return FrameTooLarge(f"frame declares {size} bytes, socket.request.max.bytes allows {frame_bytes_max}")
+class FrameReader(frame_reader.FrameReader):
+    """Splits the byte stream of one connection into frames (`frame_bytes_max` is `socket.request.max.bytes`)."""
+
+    __slots__ = ()
+
+    def bad_length(self, size: int) -> MalformedFrame:
+        """FrameTooLarge, or what the peer seems to speak instead of Kafka's protocol."""
+        first = size.to_bytes(4, "big", signed=True)
+        if first in _HTTP_METHODS:
+            return MalformedFrame(
+                "the peer speaks HTTP, this is the port for Kafka's protocol: metrics are on the admin port"
+            )
+        if first.startswith(_TLS_HANDSHAKE):
+            return MalformedFrame("the peer speaks TLS, this port does not: set its security.protocol to PLAINTEXT")
+        if size < 0:
+            return MalformedFrame(f"frame declares a negative length of {size} bytes: is the peer speaking Kafka?")
+        return FrameTooLarge(f"frame declares {size} bytes, socket.request.max.bytes allows {self.frame_bytes_max}")
 
 
 class RequestHeader(NamedTuple):

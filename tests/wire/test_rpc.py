@@ -1,0 +1,198 @@
+"""Frames of the internal RPC; numbers in docstrings are the invariants of rpc.py."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.wire.rpc import (
+    CALL,
+    ERROR,
+    FRAME_BYTES_MAX,
+    HELLO,
+    PING,
+    RESULT,
+    Kind,
+    MalformedRpc,
+    RpcFrameReader,
+    decode,
+    encode,
+)
+
+IDS = st.integers(0, 2**63)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+LISTS = st.lists(VALUES, max_size=3)
+FIELDS: dict[Kind, tuple[st.SearchStrategy[Any], ...]] = {
+    Kind.HELLO: (st.text(), LISTS, st.text(), st.none() | st.text()),
+    Kind.WELCOME: (IDS, st.none() | st.text()),
+    Kind.REFUSED: (st.text(),),
+    Kind.CALL: (IDS, st.text(), LISTS),
+    Kind.RESULT: (IDS, VALUES),
+    Kind.ERROR: (IDS, st.text(), LISTS, st.text()),
+    Kind.ITEM: (IDS, VALUES),
+    Kind.END: (IDS,),
+    Kind.MORE: (IDS, IDS),
+    Kind.CANCEL: (IDS,),
+    Kind.TELL: (st.text(), LISTS),
+    Kind.PING: (),
+    Kind.PONG: (),
+}
+HEADS = st.sampled_from(list(Kind)).flatmap(
+    lambda kind: st.tuples(*FIELDS[kind]).map(lambda fields: [int(kind), *fields])
+)
+ATTACHMENTS = st.binary(max_size=64) | st.integers(1000, 5000).map(bytes)
+
+
+def body(head: Any, attachment: bytes = b"") -> memoryview:
+    packed = msgpack.packb(head)
+    return memoryview(struct.pack(">I", len(packed)) + packed + attachment)
+
+
+@given(st.lists(st.tuples(HEADS, ATTACHMENTS), max_size=6), st.lists(st.integers(1, 2000), min_size=1))
+def test_frames_survive_encoding_and_any_splitting(frames: list[tuple[list[Any], bytes]], steps: list[int]) -> None:
+    stream = b"".join(b"".join(encode(head, attachment)) for head, attachment in frames)
+    reader = RpcFrameReader(FRAME_BYTES_MAX)
+    found, position, turn = [], 0, 0
+    while position < len(stream):
+        buffer = reader.receive_buffer()
+        count = min(len(buffer), steps[turn % len(steps)], len(stream) - position)
+        buffer[:count] = stream[position : position + count]
+        reader.received(count)
+        position, turn = position + count, turn + 1
+        while (frame := reader.next_frame()) is not None:
+            head, attachment = decode(frame)
+            found.append((head, bytes(attachment)))
+    assert found == frames
+
+
+def test_attachments_are_not_copied_but_for_small_ones() -> None:
+    """3."""
+    attachment = bytearray(5000)
+    chunks = encode([RESULT, 1, None], attachment)
+    assert chunks[1] is attachment
+    assert len(encode([RESULT, 1, None], b"small")) == 1
+    frame = memoryview(b"".join(chunks))[4:]
+    view = decode(frame)[1]
+    assert isinstance(view, memoryview)
+    assert view.obj is frame.obj
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_malformed_and_nothing_else(garbage: bytes) -> None:
+    """1."""
+    for data in (garbage, struct.pack(">I", len(garbage)) + garbage):
+        try:
+            head, attachment = decode(memoryview(data))
+        except MalformedRpc:
+            continue
+        assert Kind(head[0])
+        assert bytes(attachment) == data[len(data) - len(attachment) :]
+
+
+@given(HEADS, st.data())
+def test_a_frame_with_broken_bytes_is_malformed_or_another_frame(head: list[Any], data: st.DataObject) -> None:
+    """1."""
+    frame = bytearray(body(head, b"attachment"))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(0, len(frame)))]
+    try:
+        decode(memoryview(frame))
+    except MalformedRpc:
+        pass
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\xdd\x00\x10\x00\x00" * 500,  # lists in lists, each with room for a million
+        b"\x92\x04\xdd\x7f\xff\xff\xff",
+        b"\x92\x04\xdf\x00\x0f\x00\x00\x01",
+        b"\x92\x04\xdb\x7f\xff\xff\xff",
+        b"\x92\x04\xc6\x7f\xff\xff\xff",
+        b"\x92\x04\xc9\x7f\xff\xff\xff\x00",
+        b"\xdc\xff\xff" * 5_000,
+        b"\x91" * 100_000,
+    ],
+    ids=["nested lists", "list", "map", "text", "bytes", "extension", "short lists", "deep"],
+)
+def test_nothing_is_allocated_by_a_declared_length(head: bytes) -> None:
+    """2."""
+    frame = memoryview(struct.pack(">I", len(head)) + head + bytes(2_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedRpc):
+            decode(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000 + 4 * len(head)
+
+
+def test_a_frame_that_declares_much_takes_no_memory_and_one_beyond_the_limit_is_refused() -> None:
+    reader = RpcFrameReader(1000)
+    for size, reason in [(1001, "declares 1001 bytes, 1000 are allowed"), (0xFFFFFFFF, "declares 4294967295 bytes")]:
+        reader = RpcFrameReader(1000)
+        reader.receive_buffer()[:4] = struct.pack(">I", size)
+        reader.received(4)
+        with pytest.raises(MalformedRpc, match=reason):
+            reader.next_frame()
+
+
+@pytest.mark.parametrize(("first", "reason"), [(b"GET ", "HTTP"), (b"\x16\x03\x01\x02", "TLS")])
+def test_other_protocols_are_named(first: bytes, reason: str) -> None:
+    reader = RpcFrameReader(FRAME_BYTES_MAX)
+    reader.receive_buffer()[:4] = first
+    reader.received(4)
+    with pytest.raises(MalformedRpc, match=reason):
+        reader.next_frame()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        None,
+        [],
+        {"kind": 1},
+        [True],
+        [-1],
+        [len(Kind)],
+        ["call"],
+        [HELLO, "gnomon", 1, "bookie", None],
+        [CALL, "1", "add", []],
+        [CALL, True, "add", []],
+        [CALL, 1, b"add", []],
+        [CALL, 1, "add", {}],
+        [CALL, 1, "add"],
+        [CALL, 1, "add", [], 2],
+        [ERROR, 1, "Fenced", None, "text"],
+        [PING, 1],
+    ],
+)
+def test_a_head_of_another_shape_is_malformed(head: Any) -> None:
+    """4."""
+    with pytest.raises(MalformedRpc, match="is the peer a newer gnomon"):
+        decode(body(head))
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\x05\x91\x0b", b"\0\0\0\x03\x91\x0b\x0b"])
+def test_a_frame_without_its_head_is_malformed(frame: bytes) -> None:
+    with pytest.raises(MalformedRpc):
+        decode(memoryview(frame))
+
+
+def test_a_value_without_a_msgpack_form_is_refused_and_leaves_nothing_behind() -> None:
+    for value in (object(), 2**64, "\udc80"):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            encode([RESULT, 1, ["begun", value]])
+    assert encode([PING]) == [b"\0\0\0\x06\0\0\0\x02\x91\x0b"]

@@ -1,0 +1,157 @@
+"""Frames between gnomon's own processes: `u32 length | u32 head bytes | head | attachment`, all big-endian.
+
+The head is a msgpack list that begins with the kind of the frame; the attachment is bytes that nobody here looks into.
+
+1. Everything that is wrong with a frame is a `MalformedRpc`, whatever the bytes are.
+2. What is allocated follows the bytes that arrived: a list or map of msgpack is made only once all its elements are
+   known to be there.
+3. Attachments are not copied, beyond small ones: encoded they stay the caller's buffer, decoded they are a view.
+4. After `decode` the fields of a head have the types of the table below; what methods and values mean is unknown here.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+import msgpack
+
+from gnomon.wire.frame_reader import FrameReader
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC: Final = "gnomon"
+VERSIONS: Final = (1,)
+"""Of this protocol, as this code speaks them; a pair of peers uses the highest that both have."""
+FRAME_BYTES_MAX: Final = 128 << 20
+"""Room for the largest record batch that a broker takes by default (100 MiB), with its entry's headers."""
+STREAM_WINDOW_BYTES: Final = 256 << 10
+"""What a server may send of one stream before its client says MORE; the item that crosses it is sent whole."""
+
+_PREFIX: Final = Struct(">II")
+_HEAD_BYTES: Final = Struct(">I")
+_JOINED_BYTES_MAX: Final = 1024
+"""Attachments up to here are copied: cheaper than a chunk of their own."""
+
+
+class Kind(IntEnum):
+    """What a frame is; beside it the fields of its head. Ids are given out by the client, for one connection."""
+
+    HELLO = 0  # magic, versions, service, cluster id or None: the first frame of a client
+    WELCOME = 1  # version, cluster id or None: the first frame of a server
+    REFUSED = 2  # text: instead of a welcome
+    CALL = 3  # id, method, arguments (attachment)
+    RESULT = 4  # id, value (attachment)
+    ERROR = 5  # id, name, fields, text: ends a call or a stream
+    ITEM = 6  # id, value: one of a stream
+    END = 7  # id: the stream is over
+    MORE = 8  # id, bytes: the client has taken so much of a stream's items
+    CANCEL = 9  # id: the client wants no answer any more
+    TELL = 10  # method, arguments (attachment): a call without an answer
+    PING = 11
+    PONG = 12
+
+
+# Plain numbers for the drivers' hot paths: an IntEnum's member costs more to compare and to encode.
+HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG = map(int, Kind)
+
+_ANY: Final = object
+_SHAPES: Final[tuple[tuple[Any, ...], ...]] = (
+    (int, str, list, str, _ANY),
+    (int, int, _ANY),
+    (int, str),
+    (int, int, str, list),
+    (int, int, _ANY),
+    (int, int, str, list, str),
+    (int, int, _ANY),
+    (int, int),
+    (int, int, int),
+    (int, int),
+    (int, str, list),
+    (int,),
+    (int,),
+)
+_LENGTHS: Final = tuple(map(len, _SHAPES))
+_TYPES: Final = tuple(tuple(part for part in shape if part is not _ANY) for shape in _SHAPES)
+_TYPE_COUNTS: Final = tuple(map(len, _TYPES))
+
+# One packer for all: 0.3 µs instead of 1.1 µs a head. It keeps nothing between two calls.
+_pack: Final = msgpack.Packer().pack
+# The bytes that begin a list or map of declared length; they may as well stand inside a text or a number.
+_long_container = re.compile(rb"[\xdc-\xdf]").search
+
+
+class MalformedRpc(Exception):
+    """The bytes break the protocol; the text says how. The connection cannot go on."""
+
+
+class RpcFrameReader(FrameReader):
+    """Splits the byte stream of one connection into frames."""
+
+    __slots__ = ()
+
+    def bad_length(self, size: int) -> MalformedRpc:
+        """Why a frame of `size` bytes (as a signed number) is refused."""
+        first = size.to_bytes(4, "big", signed=True)
+        if first in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI"):
+            return MalformedRpc("the peer speaks HTTP, this port does not: metrics are on the admin port")
+        if first.startswith(b"\x16\x03"):
+            return MalformedRpc("the peer speaks TLS, this port does not")
+        return MalformedRpc(
+            f"a frame declares {size & 0xFFFFFFFF} bytes, {self.frame_bytes_max} are allowed: is the peer a gnomon?"
+        )
+
+
+def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
+    """A frame as a scatter list; a larger attachment is part of it as it is, so it must live until it is sent.
+
+    Raises:
+        TypeError, ValueError, OverflowError: msgpack has no form for a field.
+    """
+    packed = _pack(head)
+    size = len(packed)
+    if not attachment:
+        return [_PREFIX.pack(size + 4, size) + packed]
+    if len(attachment) <= _JOINED_BYTES_MAX:
+        return [b"".join((_PREFIX.pack(size + 4 + len(attachment), size), packed, attachment))]
+    return [_PREFIX.pack(size + 4 + len(attachment), size) + packed, attachment]
+
+
+def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
+    """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
+
+    Raises:
+        MalformedRpc: it is none.
+    """
+    if len(frame) < 4:
+        raise MalformedRpc(f"a frame of {len(frame)} bytes has no room for a head")
+    (head_bytes,) = _HEAD_BYTES.unpack_from(frame)
+    stop = head_bytes + 4
+    if stop > len(frame):
+        raise MalformedRpc(f"a head declares {head_bytes} bytes, the frame has {len(frame) - 4} left")
+    packed = frame[4:stop]
+    try:
+        if _long_container(packed) is not None:
+            _walk(packed)
+        head = msgpack.unpackb(packed)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise MalformedRpc(f"a head is not msgpack: {error or type(error).__name__}") from None
+    if type(head) is not list or not head or type(head[0]) is not int or not 0 <= head[0] < len(_SHAPES):
+        raise MalformedRpc("a head is no list that begins with the kind of its frame: is the peer a newer gnomon?")
+    kind = head[0]
+    if len(head) != _LENGTHS[kind] or tuple(map(type, head[: _TYPE_COUNTS[kind]])) != _TYPES[kind]:
+        raise MalformedRpc(f"a {Kind(kind).name} has fields that it should not have: is the peer a newer gnomon?")
+    return head, frame[stop:]
+
+
+def _walk(packed: memoryview) -> None:
+    """Goes over the whole of a head and makes nothing of it (invariant 2).
+
+    Raises:
+        ValueError, msgpack.UnpackException: it ends before its elements do, or they are none.
+    """
+    walker = msgpack.Unpacker(max_buffer_size=max(len(packed), 1))
+    walker.feed(packed)
+    walker.skip()
