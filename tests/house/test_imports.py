@@ -16,6 +16,7 @@ PURE = (
     "wire",
     "metadata/state.py",
     "metadata/records.py",
+    "metadata/etcd_json.py",
     "bookie/entry.py",
     "bookie/record.py",
     "bookie/writer.py",

@@ -12,11 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gnomon.metadata.client import Metadata
+from gnomon.metadata.client import LeaseId, Metadata, Revision
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.runtime.commit import commit_group, open_lmdb
 from gnomon.runtime.trio_world import TrioClock
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
+from gnomon.testing.etcd_server import EtcdServer, etcd_missing
 from gnomon.testing.simulation import Simulation, simulate
 
 Scenario = Callable[[Metadata], Awaitable[None]]
@@ -158,9 +159,100 @@ def run_simulated(scenario: Scenario) -> None:
     assert finished
 
 
-@pytest.fixture(params=["embedded", "embedded, simulated"])
+ETCD_HASTE = 8.0
+"""How many seconds of a scenario on etcd pass in one of the machine's: etcd knows no virtual time."""
+
+
+class EtcdWorld(ClockOnlyWorld):
+    """A `World` of which the connection to etcd needs the clock, and random numbers for its pauses."""
+
+    def random(self, name: str) -> random.Random:
+        return random.Random(name)
+
+
+class HastenedMetadata:
+    """An etcd's metadata for a clock that is faster than etcd's: its leases are shorter by as much."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.leases: list[LeaseId] = []
+        self.compacted = False
+
+    async def lease(self, ttl_seconds: float) -> LeaseId:
+        self.leases.append(await self._inner.lease(ttl_seconds / ETCD_HASTE))
+        return self.leases[-1]
+
+    async def compact(self, revision: Revision) -> None:
+        self.compacted = True
+        await self._inner.compact(revision)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class EtcdBackend:
+    """An etcd that many scenarios share, each below a prefix of its own, until one compacts its history."""
+
+    def __init__(self, new_directory: Callable[[], Path]) -> None:
+        self._new_directory = new_directory
+        self._server: EtcdServer | None = None
+        self._scenarios = 0
+
+    def run_scenario(self, scenario: Scenario) -> None:
+        """Runs what is written against the interface alone, on hastened time."""
+        from gnomon.metadata.etcd import EtcdMetadata  # needs httpx2
+
+        if self._server is None:
+            self._server = EtcdServer(self._new_directory())
+            self._server.start()
+            self._server.wait_ready()
+        self._scenarios += 1
+        endpoints, prefix = [self._server.endpoint], f"gnomon/scenario-{self._scenarios}/"
+
+        async def main() -> bool:
+            async with EtcdMetadata(EtcdWorld(), endpoints, prefix=prefix, call_seconds=10 * ETCD_HASTE) as inner:
+                metadata = HastenedMetadata(inner)
+                with trio.fail_after(600):
+                    await scenario(metadata)
+                for lease in metadata.leases:  # the end of one would be a revision of the next scenario
+                    await metadata.revoke(lease)
+                return metadata.compacted
+
+        compacted = True
+        try:
+            compacted = trio.run(main, clock=MockClock(rate=ETCD_HASTE))
+        finally:
+            if compacted:
+                self.close()
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def etcd_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdBackend]:
+    """The etcd of all scenarios, started by the first."""
+    backend = EtcdBackend(lambda: tmp_path_factory.mktemp("etcd"))
+    yield backend
+    backend.close()
+
+
+def etcd_or_skip() -> None:
+    """Skips the test, loudly, where no etcd can be started."""
+    missing = etcd_missing()
+    if missing is not None:
+        pytest.skip(f"NOT TESTED ON ETCD: {missing}")
+
+
+@pytest.fixture(params=["embedded", "embedded, simulated", "etcd"])
 def metadata_backend(request: pytest.FixtureRequest, machine: Machine) -> Callable[[Scenario], None]:
     """Runs a scenario on a fresh, empty store of each backend; `trio.sleep` passes the store's time."""
+    if request.param == "etcd":
+        etcd_or_skip()
+        backend: EtcdBackend = request.getfixturevalue("etcd_backend")
+        return backend.run_scenario
     return {"embedded": machine.run_scenario, "embedded, simulated": run_simulated}[request.param]
 
 

@@ -1,0 +1,231 @@
+"""Calls and streams over the HTTP/JSON gateways of the members of one etcd cluster, with httpx2.
+
+1. A request that must not act twice is sent once more only where the first attempt found nobody to send it to.
+2. Any other is tried again, at each endpoint in turn, until the time of a call has passed.
+3. The revision of the store never goes back: an etcd that was wiped, restored or confused with another is an error.
+4. Every request demands a leader, so that a member cut off from its cluster answers with an error, and not never.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket  # noqa: TID251 - names of socket options only
+from collections.abc import AsyncIterator, Sequence
+
+import trio
+
+from gnomon.metadata.client import InvalidRequest, MetadataUnavailable, Revision
+from gnomon.metadata.etcd_json import Json, error_of, revision_of
+from gnomon.runtime.world import World
+
+try:
+    import httpx2
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "metadata in etcd needs the package httpx2, which is not installed: pip install 'gnomon[etcd]'", name="httpx2"
+    ) from error
+
+LOST = (httpx2.RequestError, httpx2.StreamError, trio.TooSlowError)
+"""What a request fails with that may have been carried out all the same."""
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+
+_HEADERS = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
+_TRIES_PER_CALL = 3
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.05, 1.0
+# Claims by the thousand share so many connections; each stream has one of its own.
+_CONNECTIONS_MAX = 16
+# A stream whose connection was dropped on the way (no reset, and no event either) ends by the kernel's own probes.
+_SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+class RevisionWentBack(MetadataUnavailable):
+    """etcd is not the store that it was."""
+
+
+class Gateway:
+    """The endpoints of one etcd cluster, of which one is the favourite until it fails."""
+
+    def __init__(self, world: World, endpoints: Sequence[str], *, call_seconds: float) -> None:
+        """Connects on first use.
+
+        Raises:
+            InvalidRequest: no endpoints, or one that is no plain HTTP address.
+        """
+        self.clock = world.clock
+        self._random = world.random("etcd")
+        self._urls = [_url(endpoint) for endpoint in endpoints]
+        if not self._urls:
+            raise InvalidRequest("no etcd endpoint is named: give at least one host:port")
+        self._favourite = 0
+        self._call_seconds = call_seconds
+        self.try_seconds = call_seconds / _TRIES_PER_CALL
+        """What a try that may be repeated is given, so that a mute endpoint leaves time for another."""
+        self._revision = Revision(0)
+        self._closed = False
+        self._calls = _http_client(_CONNECTIONS_MAX, self.try_seconds)
+        self._streams = _http_client(None, self.try_seconds)
+
+    @property
+    def favourite(self) -> str:
+        """The URL of the endpoint that is asked next."""
+        return self._urls[self._favourite]
+
+    def avoid(self, url: str) -> None:
+        """Another endpoint than this one is asked next, where there is another."""
+        if self.favourite == url:
+            self._favourite = (self._favourite + 1) % len(self._urls)
+
+    async def pause(self, failures: int) -> None:
+        """Waits before another try, the longer the more of them have failed."""
+        seconds = min(_PAUSE_SECONDS_MIN * 2 ** min(failures, 10), _PAUSE_SECONDS_MAX)
+        await self.clock.sleep(seconds * self._random.uniform(0.5, 1.0))
+
+    async def close(self) -> None:
+        """Closes the connections; what is asked later ends with MetadataUnavailable. Idempotent."""
+        self._closed = True
+        for client in (self._calls, self._streams):
+            await client.aclose()
+
+    def check_open(self) -> None:
+        """Raises MetadataUnavailable after `close`."""
+        if self._closed:
+            raise MetadataUnavailable("the connection to etcd is closed: this node is stopping")
+
+    async def call(self, path: str, body: Json, *, once: bool = False) -> Json:
+        """The answer of the first endpoint that gives one (invariants 1 and 2).
+
+        Args:
+            once: it must not act twice.
+
+        Raises:
+            MetadataUnavailable: none did within the time of a call; whether it took effect is unknown.
+            MetadataError: etcd refused it.
+        """
+        content = json.dumps(body)
+        failure, failures = f"{self.favourite} is silent for {self._call_seconds} s", 0
+        with trio.move_on_after(self._call_seconds):
+            while True:
+                self.check_open()
+                url = self.favourite
+                try:
+                    with trio.fail_after(math.inf if once else self.try_seconds):
+                        return await self._post(url, path, content)
+                except (*LOST, MetadataUnavailable) as error:
+                    if once and isinstance(error, MetadataUnavailable):
+                        raise
+                    failure = f"{url}: {error or type(error).__name__}"
+                    if once and not isinstance(error, _NOT_SENT):
+                        break
+                self.avoid(url)
+                await self.pause(failures)
+                failures += 1
+        raise MetadataUnavailable(
+            f"no answer from etcd, whether a write took effect is unknown: {failure}; is etcd running, and reachable?"
+        )
+
+    async def store_call(self, path: str, body: Json, *, once: bool = False) -> Json:
+        """A `call` whose answer names the store's revision as of its time (invariant 3)."""
+        before = self._revision
+        return self._checked(await self.call(path, body, once=once), before)
+
+    async def probe(self, url: str, question: Json) -> None:
+        """Whether this endpoint still serves, with its leader, the store that we know.
+
+        Raises:
+            RevisionWentBack: it serves another one.
+            Exception: of `LOST` or MetadataError: it does not serve.
+        """
+        before = self._revision
+        with trio.fail_after(self.try_seconds):
+            self._checked(await self._post(url, "kv/range", json.dumps(question)), before)
+
+    async def stream(self, url: str, path: str, body: Json) -> Stream:
+        """Opens a stream of messages at one endpoint; its first message is not awaited.
+
+        Raises:
+            Exception: of `LOST` or MetadataError.
+        """
+        request = self._streams.build_request("POST", f"{url}/v3/{path}", content=json.dumps(body))
+        with trio.fail_after(self.try_seconds):
+            return Stream(url, await self._streams.send(request, stream=True))
+
+    async def _post(self, url: str, path: str, content: str) -> Json:
+        response = await self._calls.post(f"{url}/v3/{path}", content=content)
+        return _parsed(response.content, url)
+
+    def _checked(self, answer: Json, before: Revision) -> Json:
+        """An answer to what was asked when the store was known to be at `before`."""
+        revision = revision_of(answer)
+        if revision < before:
+            raise RevisionWentBack(
+                f"etcd went back from revision {before} to {revision}: it lost its data, was restored, or the endpoints"
+                " are of different clusters; stop the nodes that use it and find out which"
+            )
+        self._revision = max(self._revision, revision)
+        return answer
+
+
+class Stream:
+    """The messages of one streaming answer, line by line."""
+
+    def __init__(self, url: str, response: httpx2.Response) -> None:
+        self.url = url
+        self._response = response
+        self._lines: AsyncIterator[str] = response.aiter_lines()
+
+    async def next(self) -> Json:
+        """The next message. A cancelled call has broken the stream.
+
+        Raises:
+            Exception: of `LOST`, or MetadataError where etcd sent an error.
+        """
+        try:
+            line = await anext(self._lines)
+        except StopAsyncIteration:
+            raise httpx2.RemoteProtocolError("etcd ended the stream") from None
+        return _parsed(line, self.url)
+
+    async def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        await self._response.aclose()
+
+
+def _http_client(connections_max: int | None, connect_seconds: float) -> httpx2.AsyncClient:
+    transport = httpx2.AsyncHTTPTransport(
+        verify=False,  # plain HTTP: loading the certificates of the world would cost 20 ms
+        trust_env=False,
+        limits=httpx2.Limits(max_connections=connections_max, keepalive_expiry=60.0),
+        socket_options=_SOCKET_OPTIONS,
+    )
+    timeout = httpx2.Timeout(None, connect=connect_seconds)
+    return httpx2.AsyncClient(transport=transport, timeout=timeout, headers=_HEADERS, trust_env=False)
+
+
+def _url(endpoint: str) -> str:
+    address = endpoint.removeprefix("http://").rstrip("/")
+    host, colon, port = address.rpartition(":")
+    if "/" in address or not (host and colon and port.isdigit()):
+        raise InvalidRequest(f"etcd endpoint {endpoint!r} is refused: give host:port or http://host:port (no TLS)")
+    return f"http://{address}"
+
+
+def _parsed(content: str | bytes, url: str) -> Json:
+    """An answer, or the error that it is."""
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise MetadataUnavailable(f"what answers at {url} is no JSON gateway of etcd v3: {content[:80]!r}")
+    error = answer.get("error")
+    if error is not None or "code" in answer:
+        raise error_of(error if isinstance(error, dict) else answer, url)
+    result = answer.get("result", answer)
+    assert isinstance(result, dict), "etcd's streams carry objects"
+    return result

