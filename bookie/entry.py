@@ -21,17 +21,19 @@ from gnomon.bookie.ids import EntryId, LedgerId, Session
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _HEADER: Final = struct.Struct(">QqQI")
+_SESSION: Final = struct.Struct(">Q")
 _COVERED: Final = struct.Struct(">QQQqQ")
 HEADER_BYTES: Final = _HEADER.size
 
 
 class StoredEntry(NamedTuple):
-    """A decoded value; `payload` is a slice of what was decoded."""
+    """A decoded value; `payload` is a slice of `value`, which is all of it as it was stored."""
 
     session: Session
     last_add_confirmed: EntryId
     length_bytes: int
     payload: memoryview
+    value: memoryview
 
 
 def encode_entry(
@@ -55,7 +57,12 @@ def decode_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> StoredE
     Raises:
         DigestMismatch: the value is not what was stored under this ledger and entry.
     """
-    return StoredEntry._make(verify_entry(ledger, entry, value))
+    return StoredEntry(*verify_entry(ledger, entry, value), value)
+
+
+def session_of(value: Buffer) -> Session:
+    """Which session wrote a stored value; its digest is not checked."""
+    return Session(_SESSION.unpack_from(value)[0])
 
 
 def verify_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> tuple[Session, EntryId, int, memoryview]:

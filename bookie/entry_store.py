@@ -3,7 +3,8 @@
 1. An add is answered after the commit that holds it; so is a fence, and every add accepted before it.
 2. The highest promised session of a ledger is durable before a fence answers, and in the same commit as the first add
    that implies it; adds of lower sessions are refused from the moment a promise is made.
-3. A copy whose session is lower than the reader's minimum reads as absent.
+3. A copy whose session is lower than the reader's minimum reads as absent. A copy that is put here as another bookie
+   has it (`put_copies`) keeps the session that wrote it, and replaces none of a higher one.
 4. A store that may have lost synced entries never answers `NoSuchEntry`.
 5. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
    failed write nothing is written any more and `on_failed` is told.
@@ -15,15 +16,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import trio
 
 from gnomon.bookie import removal
-from gnomon.bookie.entry import StoredEntry, decode_entry, verify_entry
+from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
 from gnomon.bookie.errors import EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
@@ -37,6 +38,7 @@ RETRY_SECONDS: Final = 1.0
 GROUP_BYTES_MAX: Final = 4 << 20
 """Bytes that one operation adds, so that a transaction stays within the room that its environment keeps ahead."""
 
+T = TypeVar("T")
 StoreError: TypeAlias = LedgerError | WorldError
 Added: TypeAlias = Callable[[EntryId, StoreError | None], None]
 
@@ -48,6 +50,8 @@ class FenceResult(NamedTuple):
 
     last_entry: EntryId
     last_add_confirmed: EntryId
+    bound: Session = ANY_SESSION
+    """The last session whose bounds were applied here (`begin_session`)."""
 
 
 class _LedgerState:
@@ -217,6 +221,93 @@ class EntryStore:
             told, self._on_failed = self._on_failed, None
             told(error)
 
+    # --- copies and bounds ---
+
+    def put_copies(
+        self,
+        ledger: LedgerId,
+        session: Session,
+        copies: Sequence[tuple[EntryId, bytes]],
+        done: Callable[[None, StoreError | None], None],
+    ) -> None:
+        """Stores values as another bookie has them, for a recovery or a repair under `session`; `done` when durable.
+
+        Errors handed to `done`: Fenced (also where a copy of a higher session is here, or a later session's bounds
+        exclude one; nothing was stored then), DigestMismatch, DiskFull, DiskFailed.
+        """
+        state = self._ledgers.get(ledger) or self._load(ledger)
+        refusal: StoreError | None = None
+        written_by: list[Session] = []
+        try:
+            written_by = [decode_entry(ledger, entry, memoryview(value)).session for entry, value in copies]
+        except LedgerError as error:
+            refusal = error
+        refusal = refusal or self._refusal(ledger, session, state)
+        if refusal is not None:
+            self._refuse(refusal, done)
+            return
+        self._after_adds(
+            lambda transaction: self._put_copies(transaction, ledger, copies, written_by),
+            lambda problem, error: done(None, error or problem),
+        )
+
+    def _refuse(self, refusal: StoreError, done: Callable[[None, StoreError | None], None]) -> None:
+        """Answers behind what was accepted before."""
+        self._environment.submit(_nothing, lambda _result, error: done(None, error or refusal))
+
+    def _after_adds(self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
+        """Runs `work` in the transaction that holds every add and promise accepted before, however many bytes."""
+        group = _Group()
+
+        def write(transaction: Any) -> T:
+            self._write(group, transaction, math.inf)
+            return work(transaction)
+
+        def written(result: T | None, error: WorldError | None) -> None:
+            self._written(group, error)
+            done(result, error)
+
+        self._environment.submit(write, written)
+
+    def _put_copies(
+        self, transaction: Any, ledger: LedgerId, copies: Sequence[tuple[EntryId, bytes]], written_by: Sequence[Session]
+    ) -> StoreError | None:
+        bound, bound_from = removal.read_bound(transaction, self._states, ledger)
+        for (entry, _), session in zip(copies, written_by, strict=True):
+            if session < bound and entry >= bound_from:
+                return Fenced(ledger, session, bound)
+            here = transaction.get(_pack_key(ledger, entry), db=self._entries)
+            if here is not None and session_of(here) > session:
+                return Fenced(ledger, session, session_of(here))
+        for entry, value in copies:
+            transaction.put(_pack_key(ledger, entry), value, db=self._entries)
+        return None
+
+    def begin_session(
+        self,
+        ledger: LedgerId,
+        session: Session,
+        bounds: Sequence[tuple[EntryId, Session]],
+        done: Callable[[None, StoreError | None], None],
+    ) -> None:
+        """Removes the copies that the bounds of a record exclude; `done` is called once that is durable.
+
+        Errors handed to `done`: Fenced, DiskFull, DiskFailed.
+
+        Args:
+            bounds: first entry and session of each fragment of the record that `session` wrote.
+        """
+        state = self._ledgers.get(ledger) or self._load(ledger)
+        refusal = self._refusal(ledger, session, state)
+        if refusal is not None:
+            self._refuse(refusal, done)
+            return
+        databases = (self._entries, self._states, ledger)
+        self._after_adds(
+            lambda transaction: removal.remove_orphans(transaction, *databases, bounds),
+            lambda _removed, error: done(None, error),
+        )
+
     # --- fencing ---
 
     def fence(
@@ -228,21 +319,15 @@ class EntryStore:
         """
         state = self._ledgers.get(ledger) or self._load(ledger)
         if session < state.promised:
-            refusal = Fenced(ledger, session, state.promised)
-            self._environment.submit(_nothing, lambda _result, error: done(None, error or refusal))
+            self._refuse(Fenced(ledger, session, state.promised), done)
             return
         self._promise(ledger, session, state)
-        group = _Group()
 
-        def write(transaction: Any) -> FenceResult:
-            self._write(group, transaction, math.inf)  # every add accepted before the fence, however many bytes
-            return self._last(transaction, ledger)
+        def last(transaction: Any) -> FenceResult:
+            bound, _ = removal.read_bound(transaction, self._states, ledger)
+            return self._last(transaction, ledger)._replace(bound=bound)
 
-        def written(result: FenceResult | None, error: WorldError | None) -> None:
-            self._written(group, error)
-            done(result, error)
-
-        self._environment.submit(write, written)
+        self._after_adds(last, done)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
         with transaction.cursor(db=self._entries) as cursor:

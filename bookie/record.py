@@ -5,10 +5,10 @@
 2. A fragment says: entries from `first_entry` on lie on `bookies` and were written by `session` or a later one; copies
    of lower sessions are orphans of dead writers.
 3. A claim starts a fragment right after the last recovered entry, in the same write that makes the session valid: what
-   was found absent in recovery can never come back.
+   was found absent in recovery can never come back. Everything below a fragment's first entry is durable on its ack
+   quorum before the fragment is recorded, so a fragment's first entry never falls.
 4. Fragments that say nothing any more are dropped, so that a ledger opened a thousand times has a record no larger:
-   those that lie below `start_entry`; and, where every add waits for all copies (Qw = Qa), bounds older than the last
-   writer's, because that writer has re-written every entry below its own first one before it wrote that.
+   those that lie below `start_entry`, and those whose orphans every bookie of the ensemble has removed.
 """
 
 from __future__ import annotations
@@ -176,16 +176,54 @@ def password_fits(record: LedgerRecord, name: str, password: bytes) -> bool:
     return hmac.compare_digest(record.password_digest, password_digest(name, password))
 
 
-def claim(record: LedgerRecord, session: Session, last_entry: EntryId) -> LedgerRecord:
-    """The record of the writer that goes on after `last_entry` under `session` (invariants 3 and 4)."""
+def claim(
+    record: LedgerRecord,
+    session: Session,
+    last_entry: EntryId,
+    *,
+    bookies: tuple[BookieId, ...] | None = None,
+    without_orphans: bool = False,
+) -> LedgerRecord:
+    """The record of the writer that goes on after `last_entry` under `session` (invariants 3 and 4).
+
+    Args:
+        bookies: the ensemble from there on, None for the last one.
+        without_orphans: every bookie of the last ensemble has removed what the record's bounds exclude.
+    """
     assert session > record.session, f"session {session} is not above {record.session}"
-    assert last_entry >= record.start_entry - 1, f"last entry {last_entry} is below the start {record.start_entry}"
     first_entry = EntryId(last_entry + 1)
+    kept = list(record.fragments)
+    assert first_entry >= max(kept[-1].first_entry, record.start_entry), (
+        f"a ledger whose last fragment begins at {kept[-1].first_entry} was found to end at {last_entry}"
+    )
+    if without_orphans:
+        while len(kept) > 1 and kept[-2].bookies == kept[-1].bookies:
+            del kept[-1]
+    ensemble = bookies or record.fragments[-1].bookies
+    return _with_fragment(replace(record, session=session, fragments=tuple(kept)), first_entry, ensemble)
+
+
+def change_ensemble(record: LedgerRecord, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> LedgerRecord:
+    """The record of a writer that replaces bookies: its entries from `first_entry` on lie on `bookies`."""
+    assert first_entry >= record.fragments[-1].first_entry, "an ensemble cannot change below its own fragment"
+    return _with_fragment(record, first_entry, bookies)
+
+
+def replace_bookie(record: LedgerRecord, first_entry: EntryId, old: BookieId, new: BookieId) -> LedgerRecord:
+    """The record once the entries of the fragment that begins at `first_entry` were copied from `old` to `new`."""
+    fragments = tuple(
+        fragment._replace(bookies=tuple(new if name == old else name for name in fragment.bookies))
+        if fragment.first_entry == first_entry
+        else fragment
+        for fragment in record.fragments
+    )
+    return replace(record, fragments=fragments)
+
+
+def _with_fragment(record: LedgerRecord, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> LedgerRecord:
     kept = [fragment for fragment in record.fragments if fragment.first_entry < first_entry]
-    if record.quorum.write_quorum == record.quorum.ack_quorum and len(kept) == len(record.fragments):
-        kept = [*_merged(kept[:-1]), kept[-1]]
-    fragments = (*kept, Fragment(first_entry, session, record.fragments[-1].bookies))
-    return replace(record, session=session, fragments=_above(fragments, record.start_entry))
+    fragments = (*kept, Fragment(first_entry, record.session, bookies))
+    return replace(record, fragments=_above(fragments, record.start_entry))
 
 
 def shrink(record: LedgerRecord, end_entry: EntryId, length_bytes: int) -> LedgerRecord:
@@ -198,14 +236,6 @@ def shrink(record: LedgerRecord, end_entry: EntryId, length_bytes: int) -> Ledge
 def seal(record: LedgerRecord, last_entry: EntryId, length_bytes: int) -> LedgerRecord:
     """The record of a ledger that is finished."""
     return replace(record, state=LedgerState.SEALED, last_entry=last_entry, length_bytes=length_bytes)
-
-
-def _merged(fragments: list[Fragment]) -> list[Fragment]:
-    merged: list[Fragment] = []
-    for fragment in fragments:
-        if not merged or merged[-1].bookies != fragment.bookies:
-            merged.append(fragment)
-    return merged
 
 
 def _above(fragments: tuple[Fragment, ...], start_entry: EntryId) -> tuple[Fragment, ...]:

@@ -1,4 +1,4 @@
-"""How ledgers and ranges of entries leave the store. Pure: functions over one LMDB transaction.
+"""How ledgers, orphans and ranges of entries leave the store. Pure: functions over one LMDB transaction.
 
 1. What is to go is written down before the first entry goes: a mark `g<ledger> -> end` says that entries below `end`
    are to be removed, so that a crash half-way is carried on from.
@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
+from gnomon.bookie.entry import session_of
 from gnomon.bookie.ids import ENTRY_MAX, EntryId, LedgerId, Session
 
 ENTRY_KEY: Final = struct.Struct(">QQ")
@@ -21,6 +23,8 @@ CHUNK_ENTRIES: Final = 1_000
 
 PROMISED: Final = b"p"
 """Prefix of the keys that hold the highest session promised for a ledger."""
+BOUND: Final = b"b"
+"""Prefix of the keys that hold the last session whose bounds were applied to a ledger, and its first entry."""
 GOING: Final = b"g"
 """Prefix of the keys that mark the entries to remove, as the end (exclusive) of the range."""
 
@@ -28,6 +32,56 @@ GOING: Final = b"g"
 def state_key(kind: bytes, ledger: LedgerId) -> bytes:
     """The key of one fact about a ledger in the state database."""
     return kind + NUMBER.pack(ledger)
+
+
+def read_bound(transaction: Any, states: Any, ledger: LedgerId) -> tuple[Session, EntryId]:
+    """The last session whose bounds were applied here, and the first entry it wrote; zeros where there is none."""
+    value = transaction.get(state_key(BOUND, ledger), db=states)
+    if value is None:
+        return Session(0), EntryId(0)
+    session, first_entry = ENTRY_KEY.unpack(value)
+    return Session(session), EntryId(first_entry)
+
+
+def remove_orphans(
+    transaction: Any, entries: Any, states: Any, ledger: LedgerId, bounds: Sequence[tuple[EntryId, Session]]
+) -> int:
+    """Removes the copies that the bounds of a ledger's record exclude, and writes down that they were applied.
+
+    Bounds up to the last session applied before are passed over: what they exclude cannot have come since.
+
+    Args:
+        bounds: first entry and session of each fragment, in order.
+
+    Returns:
+        How many copies went.
+    """
+    applied, _ = read_bound(transaction, states, ledger)
+    removed = 0
+    for index, (first_entry, session) in enumerate(bounds):
+        if session > applied:
+            end = bounds[index + 1][0] if index + 1 < len(bounds) else ENTRY_MAX
+            removed += _remove_below(transaction, entries, ledger, first_entry, end, session)
+    first_entry, session = bounds[-1]
+    if session > applied:
+        transaction.put(state_key(BOUND, ledger), ENTRY_KEY.pack(session, first_entry), db=states)
+    return removed
+
+
+def _remove_below(
+    transaction: Any, entries: Any, ledger: LedgerId, first_entry: EntryId, end: EntryId, session: Session
+) -> int:
+    removed = 0
+    stop = ENTRY_KEY.pack(ledger, end)
+    with transaction.cursor(db=entries) as cursor:
+        found = cursor.set_range(ENTRY_KEY.pack(ledger, first_entry))
+        while found and bytes(cursor.key()) < stop:
+            if session_of(cursor.value()) < session:
+                found = cursor.delete()
+                removed += 1
+            else:
+                found = cursor.next()
+    return removed
 
 
 def read_number(transaction: Any, states: Any, kind: bytes, ledger: LedgerId) -> int:
@@ -81,6 +135,7 @@ def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId) -
     transaction.delete(state_key(GOING, ledger), db=states)
     if end == ENTRY_MAX:
         transaction.delete(state_key(PROMISED, ledger), db=states)
+        transaction.delete(state_key(BOUND, ledger), db=states)
     return True
 
 

@@ -1,6 +1,7 @@
 """The metadata service as its users see it; every backend implements `Metadata`.
 
-1. One global revision grows by one per write transaction that changed something, and by nothing else.
+1. One global revision grows with each write transaction that changed something, of which no two share one; it never
+   goes back. It may grow by more than one, where the store serves others beside (an etcd).
 2. A transaction is atomic: all comparisons are judged against one state, then one branch is applied whole.
 3. A watch delivers every event after its start revision once, in revision order, and all events of one revision
    together.

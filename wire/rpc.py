@@ -42,7 +42,7 @@ class Kind(IntEnum):
     HELLO = 0  # magic, versions, service, cluster id or None: the first frame of a client
     WELCOME = 1  # version, cluster id or None: the first frame of a server
     REFUSED = 2  # text: instead of a welcome
-    CALL = 3  # id, method, arguments (attachment)
+    CALL = 3  # id, method, arguments (attachment): answered by RESULT or ERROR
     RESULT = 4  # id, value (attachment)
     ERROR = 5  # id, name, fields, text: ends a call or a stream
     ITEM = 6  # id, value: one of a stream
@@ -52,10 +52,11 @@ class Kind(IntEnum):
     TELL = 10  # method, arguments (attachment): a call without an answer
     PING = 11
     PONG = 12
+    OPEN = 13  # id, method, arguments (attachment): a call answered by ITEMs, then END or ERROR
 
 
 # Plain numbers for the drivers' hot paths: an IntEnum's member costs more to compare and to encode.
-HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG = map(int, Kind)
+HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG, OPEN = map(int, Kind)
 
 _ANY: Final = object
 _SHAPES: Final[tuple[tuple[Any, ...], ...]] = (
@@ -72,6 +73,7 @@ _SHAPES: Final[tuple[tuple[Any, ...], ...]] = (
     (int, str, list),
     (int,),
     (int,),
+    (int, int, str, list),
 )
 _LENGTHS: Final = tuple(map(len, _SHAPES))
 _TYPES: Final = tuple(tuple(part for part in shape if part is not _ANY) for shape in _SHAPES)

@@ -246,6 +246,28 @@ def etcd_or_skip() -> None:
         pytest.skip(f"NOT TESTED ON ETCD: {missing}")
 
 
+@pytest.fixture
+def etcd_world() -> EtcdWorld:
+    """What the connection to an etcd needs of a world, on real time."""
+    return EtcdWorld()
+
+
+@pytest.fixture
+def new_etcd(tmp_path: Path) -> Iterator[Callable[..., EtcdServer]]:
+    """As many etcds as a test asks for, started, with the options of `EtcdServer`."""
+    etcd_or_skip()
+    servers: list[EtcdServer] = []
+
+    def new(**options: Any) -> EtcdServer:
+        servers.append(EtcdServer(tmp_path / f"etcd-{len(servers)}", **options))
+        servers[-1].start()
+        return servers[-1]
+
+    yield new
+    for server in servers:
+        server.kill()
+
+
 @pytest.fixture(params=["embedded", "embedded, simulated", "etcd"])
 def metadata_backend(request: pytest.FixtureRequest, machine: Machine) -> Callable[[Scenario], None]:
     """Runs a scenario on a fresh, empty store of each backend; `trio.sleep` passes the store's time."""

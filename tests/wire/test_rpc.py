@@ -46,6 +46,7 @@ FIELDS: dict[Kind, tuple[st.SearchStrategy[Any], ...]] = {
     Kind.TELL: (st.text(), LISTS),
     Kind.PING: (),
     Kind.PONG: (),
+    Kind.OPEN: (IDS, st.text(), LISTS),
 }
 HEADS = st.sampled_from(list(Kind)).flatmap(
     lambda kind: st.tuples(*FIELDS[kind]).map(lambda fields: [int(kind), *fields])

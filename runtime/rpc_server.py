@@ -1,0 +1,395 @@
+"""Serves the methods of one service to other processes, over the streams of the world's network.
+
+1. A method is called once for each call that arrives, in the order in which one client sent them; a call is answered at
+   most once, and what comes after its cancellation is dropped.
+2. Answers of one turn leave each connection in one write.
+3. A connection holds at most `connection_bytes_max` of calls in flight and answers not taken, and what one more frame
+   and the answers to those calls add; over that nothing more is read from this peer alone.
+4. A stream of items goes on only while its client takes them, and the other calls of its connection beside it.
+5. What a peer sends cannot stop the node: whatever is no call is answered with an error, or ends its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import trio
+
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.rpc_connection import RpcConnection
+from gnomon.runtime.rpc_errors import ErrorTable, RpcFailed
+from gnomon.runtime.world import Buffer, Connection, Listener, World
+from gnomon.wire import rpc
+from gnomon.wire.rpc import CALL, CANCEL, MORE, OPEN, RESULT, STREAM_WINDOW_BYTES, TELL, MalformedRpc
+
+CONNECTION_BYTES_MAX = 32 << 20
+CALLS_MAX = 4096
+"""Calls of one connection that wait for their answers."""
+STREAMS_MAX = 1024
+CALL_BYTES_MIN = 256
+"""What the smallest call counts for: its bookkeeping is not free either."""
+TICK_SECONDS = 2.0
+PING_SECONDS = 14.0
+SILENCE_SECONDS = 30.0
+"""A peer that says nothing for so long is gone: a client that is there answers pings."""
+
+_CALLS = (CALL, TELL, OPEN)
+
+Method: TypeAlias = "Callable[[Call], None]"
+
+
+class Call:
+    """One call on its way to its answer."""
+
+    __slots__ = ("_connection", "_credit_bytes", "args", "attachment", "cancelled", "number", "over", "size", "streams")
+
+    def __init__(
+        self, connection: _ServerConnection, kind: int, number: int, args: list[Any], attachment: Buffer, size: int
+    ) -> None:
+        self.args = args
+        """As the peer sent them: of any type that msgpack has."""
+        self.attachment = attachment
+        """Valid while the method runs; who needs it longer copies it."""
+        self.cancelled: Callable[[], None] | None = None
+        """Called once when nobody wants the answer any more: the client said so, or its connection is gone."""
+        self.over = kind == TELL
+        """Whether it was answered or cancelled; a tell wants no answer from the first."""
+        self.streams = kind == OPEN
+        """Whether the client takes items."""
+        self.number = number
+        self.size = size
+        self._connection = connection
+        self._credit_bytes = STREAM_WINDOW_BYTES
+
+    @property
+    def peer(self) -> str:
+        """Who calls, for logs."""
+        return self._connection.transport.peer
+
+    @property
+    def errors(self) -> ErrorTable:
+        """The errors that the caller will know."""
+        return self._connection.server.errors
+
+    def reply(self, value: object = None, attachment: Buffer = b"") -> None:
+        """Answers; the attachment may be reused as soon as this returns. Dropped where the call is over."""
+        if not self.over:
+            self._connection.answer(self, rpc.encode([RESULT, self.number, value], attachment))
+
+    def fail(self, error: Exception) -> None:
+        """Answers with an error of the service's table; any other one arrives as RpcFailed. It ends a stream too."""
+        if not self.over:
+            name, fields, text = self.errors.encode(error)
+            self._connection.answer(self, rpc.encode([rpc.ERROR, self.number, name, fields, text]))
+
+    def item(self, value: object) -> None:
+        """Sends one item of a stream; wait for `room` after it, or what the client does not take is kept in memory."""
+        if not self.over:
+            self._credit_bytes -= self._connection.post([rpc.ITEM, self.number, value])
+
+    def end(self) -> None:
+        """Ends a stream."""
+        if not self.over:
+            self._connection.answer(self, rpc.encode([rpc.END, self.number]))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client takes further items of this stream now."""
+        return self.over or (self._credit_bytes > 0 and self._connection.unsent_bytes < STREAM_WINDOW_BYTES)
+
+    async def room(self) -> None:
+        """Waits until `has_room`."""
+        while not self.has_room:
+            await self._connection.more_room()
+
+    def taken(self, count: int) -> None:
+        """The client has taken `count` bytes of the items."""
+        self._credit_bytes += count
+
+    def drop(self) -> None:
+        """Nobody wants the answer any more."""
+        self.over = True
+        cancelled, self.cancelled = self.cancelled, None
+        if cancelled is not None:
+            cancelled()
+
+
+def in_task(nursery: trio.Nursery, work: Callable[[Call], Awaitable[object]]) -> Method:
+    """A method that runs as a task: what `work` returns is the answer, or the end of a stream of `Call.item`s.
+
+    An error of the service's table is the answer too, any other one ends the nursery; a call that is cancelled cancels
+    its task. The attachment is copied. The nursery has to outlive the server.
+    """
+
+    def method(call: Call) -> None:
+        call.attachment = bytes(call.attachment)
+        scope = trio.CancelScope()
+        call.cancelled = scope.cancel
+        nursery.start_soon(_run, call, work, scope)
+
+    return method
+
+
+async def _run(call: Call, work: Callable[[Call], Awaitable[object]], scope: trio.CancelScope) -> None:
+    with scope:
+        try:
+            value = await work(call)
+        except call.errors.classes as error:
+            call.fail(error)
+        else:
+            if call.streams:
+                call.end()
+            else:
+                call.reply(value)
+
+
+class RpcServer:
+    """Serves one service on as many addresses as it is told to listen on; `run` beside it finds peers that are gone."""
+
+    def __init__(
+        self,
+        world: World,
+        service: str,
+        methods: Mapping[str, Method],
+        errors: ErrorTable,
+        log: Logger,
+        *,
+        cluster: str | None = None,
+        connection_bytes_max: int = CONNECTION_BYTES_MAX,
+        frame_bytes_max: int = rpc.FRAME_BYTES_MAX,
+    ) -> None:
+        """Serves nobody before `listen`.
+
+        Args:
+            methods: by name; called in the Trio thread for each call, must be quick, and may raise the errors of the
+                table. What a caller sends as arguments is not checked before.
+            cluster: the id of this cluster; who names another one is refused. None takes anybody.
+        """
+        self.service = service
+        self.methods = methods
+        self.errors = errors
+        self.cluster = cluster
+        self.connection_bytes_max = connection_bytes_max
+        self.network = world.network
+        self._clock = world.clock
+        self._log = log
+        self._frame_bytes_max = frame_bytes_max
+        self._listeners: list[Listener] = []
+        self._connections: dict[_ServerConnection, None] = {}
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Takes connections from now on.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+        listener = await self.network.listen(host, port, self._accept)
+        self._listeners.append(listener)
+        return listener
+
+    async def run(self) -> None:
+        """Ends connections of peers that fell silent, until it is cancelled; then closes the server."""
+        try:
+            while True:
+                await self._clock.sleep(TICK_SECONDS)
+                now = self._clock.monotonic()
+                for connection in list(self._connections):
+                    connection.tick(now)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stops listening and ends every connection; calls in flight are cancelled. Idempotent."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
+        for connection in list(self._connections):
+            connection.finish()
+
+    def forget(self, connection: _ServerConnection, reason: str | None) -> None:
+        """A connection is gone."""
+        if self._connections.pop(connection, connection) is None and reason is not None:
+            peer = connection.transport.peer
+            self._log.warning("rpc connection ended", service=self.service, peer=peer, reason=reason)
+
+    def refusal(self, magic: str, versions: list[Any], service: str, cluster: Any) -> str | None:
+        """Why a client is not welcome."""
+        ours = f"this is service {self.service!r} of cluster {self.cluster!r}, protocol versions {list(rpc.VERSIONS)}"
+        if magic != rpc.MAGIC:
+            return f"the peer does not speak gnomon's protocol; {ours}"
+        if service != self.service:
+            return f"the peer asks for service {service!r}; {ours}: check the address"
+        if None not in (cluster, self.cluster) and cluster != self.cluster:
+            return f"the peer is of cluster {cluster!r}; {ours}: check the address"
+        if not any(version in rpc.VERSIONS for version in versions):
+            return f"the peer speaks protocol versions {versions}; {ours}: upgrade the older one"
+        return None
+
+    def _accept(self, transport: Connection) -> _ServerConnection:
+        connection = _ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
+        self._connections[connection] = None
+        return connection
+
+
+class _ServerConnection(RpcConnection):
+    """One client."""
+
+    def __init__(self, server: RpcServer, transport: Connection, frame_bytes_max: int, now: float) -> None:
+        super().__init__(transport, server.network, frame_bytes_max)
+        self.server = server
+        self._calls: dict[int, Call] = {}
+        self._streams: dict[int, Call] = {}
+        self._call_bytes = 0
+        self._welcomed = False
+        self._reason: str | None = None
+        self._more_room: trio.Event | None = None
+        self._sign_of_life = now
+        self._signs = (0, 0)
+
+    def take(self, head: list[Any], attachment: memoryview, size: int) -> None:
+        """See `RpcConnection.take`."""
+        kind = head[0]
+        if not self._welcomed:
+            self._welcome(head)
+        elif kind in _CALLS:
+            self._call(kind, head, attachment, size)
+        elif kind == CANCEL:
+            self._cancel(head[1])
+        elif kind == MORE:
+            self._more(head[1], head[2])
+        elif kind == rpc.PING:
+            self.post([rpc.PONG])
+        elif kind != rpc.PONG:
+            raise MalformedRpc(f"a client has no {rpc.Kind(kind).name} to send")
+
+    def _welcome(self, head: list[Any]) -> None:
+        if head[0] != rpc.HELLO:
+            raise MalformedRpc("the first frame is no HELLO")
+        server = self.server
+        reason = server.refusal(*head[1:])
+        if reason is not None:
+            self.malformed(reason)
+            return
+        self._welcomed = True
+        self.post([rpc.WELCOME, max(version for version in head[2] if version in rpc.VERSIONS), server.cluster])
+
+    def _call(self, kind: int, head: list[Any], attachment: memoryview, size: int) -> None:
+        number = 0
+        if kind != TELL:
+            number = head[1]
+            if number in self._calls or number in self._streams:
+                raise MalformedRpc(f"there is a call {number} already")
+        call = Call(self, kind, number, head[-1], attachment, size if size > CALL_BYTES_MIN else CALL_BYTES_MIN)
+        if kind == CALL:
+            self._calls[number] = call
+            self._call_bytes += call.size
+        elif kind == OPEN:
+            self._streams[number] = call
+        server = self.server
+        method = server.methods.get(head[-2])
+        if method is None:
+            call.fail(
+                RpcFailed(f"service {server.service!r} has no method {head[-2]!r}: is the caller a newer gnomon?")
+            )
+        elif len(self._streams) > STREAMS_MAX:
+            call.fail(RpcFailed(f"one connection may have {STREAMS_MAX} streams open: share some of them"))
+        else:
+            try:
+                method(call)
+            except server.errors.classes as error:
+                call.fail(error)
+        if self._full():
+            self.hold()
+
+    def _full(self) -> bool:
+        return self._call_bytes + self.unsent_bytes >= self.server.connection_bytes_max or len(self._calls) >= CALLS_MAX
+
+    def answer(self, call: Call, chunks: list[Buffer]) -> None:
+        """Ends a call or stream with an encoded frame."""
+        self._forget(call)
+        size = sum(map(len, chunks))
+        if size > self.frame_bytes_max:
+            text = f"the answer has {size} bytes, {self.frame_bytes_max} are allowed: ask for less at a time"
+            chunks = rpc.encode([rpc.ERROR, call.number, RpcFailed.__name__, [], text])
+        self.post_frame(chunks)
+
+    def _forget(self, call: Call) -> None:
+        call.over = True
+        if call.streams:
+            del self._streams[call.number]
+        else:
+            del self._calls[call.number]
+            self._call_bytes -= call.size
+
+    def _cancel(self, number: int) -> None:
+        call = self._calls.get(number) or self._streams.get(number)
+        if call is not None:  # else its answer is on the way
+            self._forget(call)
+            call.drop()
+            self.eased()
+
+    def _more(self, number: int, count: int) -> None:
+        if count <= 0:
+            raise MalformedRpc(f"MORE with {count} bytes")
+        call = self._streams.get(number)
+        if call is not None:
+            call.taken(count)
+            self._wake_streams()
+
+    async def more_room(self) -> None:
+        """Waits until some stream may have room."""
+        if self._more_room is None:
+            self._more_room = trio.Event()
+        await self._more_room.wait()
+
+    def _wake_streams(self) -> None:
+        if self._more_room is not None:
+            self._more_room.set()
+            self._more_room = None
+
+    def eased(self) -> None:
+        """See `RpcConnection.eased`."""
+        if self.gone:
+            return
+        self._wake_streams()
+        if self.held and not self._full():
+            self.release()
+
+    def malformed(self, reason: str) -> None:
+        """See `RpcConnection.malformed`: the peer is told, then it is gone."""
+        self._reason = reason
+        self.post([rpc.REFUSED, reason])
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends the connection; what was answered still leaves."""
+        if not self.gone:
+            self.close()
+            self.ended()
+
+    def ended(self) -> None:
+        """See `RpcConnection.ended`: nobody is left to answer."""
+        self.server.forget(self, self._reason)
+        calls = [*self._calls.values(), *self._streams.values()]
+        self._calls.clear()
+        self._streams.clear()
+        for call in calls:
+            call.drop()
+        self._wake_streams()
+
+    def tick(self, now: float) -> None:
+        """Looks whether the peer is still there: it has sent something, or has taken some of what waits for it."""
+        received, unsent = self.bytes_received, self.unsent_bytes
+        waits_for_us = self.held and not unsent
+        if waits_for_us:
+            self.post([rpc.PONG])  # its pings are not read now
+        if waits_for_us or received != self._signs[0] or unsent < self._signs[1]:
+            self._sign_of_life = now
+        elif now - self._sign_of_life >= SILENCE_SECONDS:
+            self._reason = f"nothing was heard for {SILENCE_SECONDS:.0f} s: the peer is gone, or does not read"
+            self.abort()
+            self.ended()
+        elif now - self._sign_of_life >= PING_SECONDS and self._welcomed:
+            self.post([rpc.PING])
+        self._signs = (received, unsent)
