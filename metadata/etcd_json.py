@@ -3,7 +3,7 @@
 1. On etcd's side every key has the store's prefix in front; nothing outside the prefix is ever named.
 2. An operation of ours is one operation of etcd's, so that etcd's limit on them counts ours.
 3. A watch asks etcd from one revision before its own and drops that one: a history that etcd compacted at C then reads
-   as kept from C + 1 on, because at C itself etcd loses the deletions (seen in 3.5.1).
+   as kept from C + 1 on, because at C itself etcd loses the deletions (etcd issues 18089 and 19179).
 4. The events of one revision become one batch, however many messages they come in.
 5. An error is InvalidRequest or LeaseNotFound only where etcd certainly applied nothing; any other is "unknown".
 """
@@ -249,7 +249,8 @@ def error_of(answer: Json, endpoint: str) -> MetadataError:
     if code in (_INVALID_ARGUMENT, _OUT_OF_RANGE) or "larger than max" in text:
         return InvalidRequest(f"etcd at {endpoint} refused the request: {text}")
     if code == _RESOURCE_EXHAUSTED and "space exceeded" in text:
-        # Not MetadataFull: the write that meets the limit first is applied and refused (seen in 3.5.1).
+        # Not MetadataFull: etcd checks before and again behind the log, and there applies it all the same (its
+        # quotaApplierV3), so that who is refused cannot know.
         return MetadataUnavailable(
             f"etcd at {endpoint} is full, whether this write was still applied is unknown: compact and defragment it or"
             " raise --quota-backend-bytes, then disarm its alarm"

@@ -102,8 +102,11 @@ class EtcdServer:
             pass
 
     def pause(self) -> None:
-        """Stops it in its tracks: it stays connected and says nothing."""
+        """Stops it in its tracks, all its threads: it stays connected and says nothing."""
         os.kill(self._pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self._pid}/task")
+        while any(b") T " not in (thread / "stat").read_bytes() for thread in threads.iterdir()):
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """Undoes `pause`."""
