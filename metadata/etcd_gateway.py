@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import socket  # noqa: TID251 - names of socket options only
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import trio
 
@@ -172,12 +172,13 @@ class Gateway:
 
 
 class Stream:
-    """The messages of one streaming answer, line by line."""
+    """The messages of one streaming answer, a line each."""
 
     def __init__(self, url: str, response: httpx2.Response) -> None:
         self.url = url
         self._response = response
-        self._lines: AsyncIterator[str] = response.aiter_lines()
+        self._chunks = response.aiter_raw()
+        self._buffer = bytearray()
 
     async def next(self) -> Json:
         """The next message. A cancelled call has broken the stream.
@@ -185,14 +186,20 @@ class Stream:
         Raises:
             Exception: of `LOST`, or MetadataError where etcd sent an error.
         """
-        try:
-            line = await anext(self._lines)
-        except StopAsyncIteration:
-            raise httpx2.RemoteProtocolError("etcd ended the stream") from None
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            chunk = await anext(self._chunks, None)
+            if chunk is None:
+                raise httpx2.RemoteProtocolError("etcd ended the stream")
+            self._buffer += chunk
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         return _parsed(line, self.url)
 
     async def close(self) -> None:
         """Closes the connection. Idempotent."""
+        await self._chunks.aclose()
         await self._response.aclose()
 
 
@@ -215,7 +222,7 @@ def _url(endpoint: str) -> str:
     return f"http://{address}"
 
 
-def _parsed(content: str | bytes, url: str) -> Json:
+def _parsed(content: bytes, url: str) -> Json:
     """An answer, or the error that it is."""
     try:
         answer = json.loads(content)

@@ -160,7 +160,7 @@ def run_simulated(scenario: Scenario) -> None:
 
 
 ETCD_HASTE = 8.0
-"""How many seconds of a scenario on etcd pass in one of the machine's: etcd knows no virtual time."""
+"""How many seconds of a scenario with leases pass in one of the machine's: etcd knows no virtual time."""
 
 
 class EtcdWorld(ClockOnlyWorld):
@@ -171,14 +171,16 @@ class EtcdWorld(ClockOnlyWorld):
 
 
 class HastenedMetadata:
-    """An etcd's metadata for a clock that is faster than etcd's: its leases are shorter by as much."""
+    """An etcd's metadata whose leases are shorter than asked for, and time, from the first of them on, faster."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, clock: MockClock) -> None:
         self._inner = inner
+        self._clock = clock
         self.leases: list[LeaseId] = []
         self.compacted = False
 
     async def lease(self, ttl_seconds: float) -> LeaseId:
+        self._clock.rate = ETCD_HASTE
         self.leases.append(await self._inner.lease(ttl_seconds / ETCD_HASTE))
         return self.leases[-1]
 
@@ -199,7 +201,7 @@ class EtcdBackend:
         self._scenarios = 0
 
     def run_scenario(self, scenario: Scenario) -> None:
-        """Runs what is written against the interface alone, on hastened time."""
+        """Runs what is written against the interface alone, on real or hastened time."""
         from gnomon.metadata.etcd import EtcdMetadata  # needs httpx2
 
         if self._server is None:
@@ -208,10 +210,11 @@ class EtcdBackend:
             self._server.wait_ready()
         self._scenarios += 1
         endpoints, prefix = [self._server.endpoint], f"gnomon/scenario-{self._scenarios}/"
+        clock = MockClock(rate=1.0)
 
         async def main() -> bool:
             async with EtcdMetadata(EtcdWorld(), endpoints, prefix=prefix, call_seconds=10 * ETCD_HASTE) as inner:
-                metadata = HastenedMetadata(inner)
+                metadata = HastenedMetadata(inner, clock)
                 with trio.fail_after(600):
                     await scenario(metadata)
                 for lease in metadata.leases:  # the end of one would be a revision of the next scenario
@@ -220,7 +223,7 @@ class EtcdBackend:
 
         compacted = True
         try:
-            compacted = trio.run(main, clock=MockClock(rate=ETCD_HASTE))
+            compacted = trio.run(main, clock=clock)
         finally:
             if compacted:
                 self.close()

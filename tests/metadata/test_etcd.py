@@ -156,11 +156,11 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again_but_a_read_i
         await ready(server)
         async with serving(swallow_answers) as swallower:
             endpoints = [swallower, server.endpoint]
-            async with EtcdMetadata(etcd_world, endpoints, call_seconds=0.6) as metadata:
+            async with EtcdMetadata(etcd_world, endpoints, call_seconds=1.5) as metadata:
                 with pytest.raises(MetadataUnavailable, match="unknown"):
                     await put(metadata, "a")
                 assert swallowed == 1
-            async with EtcdMetadata(etcd_world, endpoints, call_seconds=0.6) as metadata:
+            async with EtcdMetadata(etcd_world, endpoints, call_seconds=1.5) as metadata:
                 item = await metadata.get("a")  # a try that is not answered leaves time for another
                 assert item is not None
                 assert item.version == 1
@@ -174,8 +174,8 @@ def test_an_etcd_that_stands_still_makes_calls_unavailable_until_it_goes_on(new_
 
     async def main() -> None:
         await ready(server)
-        async with EtcdMetadata(etcd_world, [server.endpoint], call_seconds=0.3, watch_quiet_seconds=0.1) as metadata:
-            last = await put(metadata, "a")
+        async with EtcdMetadata(etcd_world, [server.endpoint], call_seconds=0.6, watch_quiet_seconds=0.1) as metadata:
+            last = await answered(lambda: put(metadata, "a"))
             async with metadata.watch("", last.mod_revision) as watch:
                 await anext(watch)
                 server.pause()
