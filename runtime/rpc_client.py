@@ -191,11 +191,11 @@ class RpcClient:
 
         number = self.send(method, args, attachment, done)
 
-        def abort(_: object) -> trio.lowlevel.Abort:
+        try:
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+        except BaseException:
             self.cancel(number)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
+            raise
         if failure is not None:
             raise failure
         return answer
