@@ -1,14 +1,30 @@
-"""A bookie as ledger code sees it, and the one that lives in the same process."""
+"""Bookies as ledger code sees them, and those that live in the same process."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
 
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.entry_store import Added, EntryStore, FenceResult, StoreError, StoreView
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.runtime.world import Clock
+
+T = TypeVar("T")
+
+Copies = Sequence[tuple[EntryId, bytes]]
+"""Entries and their stored values."""
+Bounds = Sequence[tuple[EntryId, Session]]
+"""First entry and session of each fragment of a record."""
+
+
+class RangeRead(NamedTuple):
+    """What a bookie has of a range: what is below `scanned_to` and not in `entries` is explicitly not there."""
+
+    entries: list[tuple[EntryId, StoredEntry]]
+    scanned_to: EntryId
 
 
 class Bookie(Protocol):
@@ -21,6 +37,20 @@ class Bookie(Protocol):
 
     def confirm(self, ledger: LedgerId, last_add_confirmed: EntryId) -> None:
         """Tells the last add confirmed when there is no add for it to ride on."""
+
+    async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
+        """Stores entries as another bookie has them, for a recovery or a repair under `session`.
+
+        Raises:
+            Fenced: a higher session has claimed the ledger, or wrote one of the entries; nothing was stored.
+        """
+
+    async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
+        """Removes the orphans that the record of `session` excludes.
+
+        Raises:
+            Fenced: a higher session was promised before.
+        """
 
     async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
         """Durably promises to refuse adds below `session`.
@@ -35,6 +65,15 @@ class Bookie(Protocol):
         Raises:
             NoSuchEntry: explicitly not here, or only below `minimum_session`.
             LedgerError: any other; no negative answer.
+        """
+
+    async def read_range(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
+    ) -> RangeRead:
+        """Copies of the entries from `first` to `last` that are here, at least one and up to `bytes_max` bytes of them.
+
+        Raises:
+            LedgerError: nothing can be said about `first`, such as DigestMismatch, EntryShrunk or EntryUnknown.
         """
 
     async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
@@ -53,6 +92,56 @@ class Bookie(Protocol):
         """The store itself where it is in this process, else None."""
 
 
+class Bookies(Protocol):
+    """The bookies that a process knows, by the names that records use."""
+
+    clock: Clock
+
+    def get(self, name: BookieId) -> Bookie | None:
+        """The bookie of this name, None where nobody ever heard of it; whether it answers is another question."""
+
+    def available(self) -> Mapping[BookieId, str]:
+        """Those that take entries now, each with its domain ("" where it says none)."""
+
+    def known(self) -> Mapping[BookieId, str]:
+        """All that belong to the cluster, also those that are away."""
+
+    def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Runs work of an open ledger in the background, as long as this process lives."""
+
+
+class LocalBookies:
+    """Bookies that live in this process, or were connected to by hand; all take entries."""
+
+    def __init__(
+        self,
+        bookies: Mapping[BookieId, Bookie],
+        clock: Clock,
+        nursery: trio.Nursery,
+        domains: Mapping[BookieId, str] = {},
+    ) -> None:
+        self.clock = clock
+        self._bookies = bookies
+        self._domains = {name: (domains or {}).get(name, "") for name in bookies}
+        self._nursery = nursery
+
+    def get(self, name: BookieId) -> Bookie | None:
+        """See `Bookies.get`."""
+        return self._bookies.get(name)
+
+    def available(self) -> Mapping[BookieId, str]:
+        """See `Bookies.available`."""
+        return self._domains
+
+    def known(self) -> Mapping[BookieId, str]:
+        """See `Bookies.known`."""
+        return self._domains
+
+    def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """See `Bookies.start_soon`."""
+        self._nursery.start_soon(run, *args)
+
+
 class LocalBookie:
     """The bookie of this process: direct calls on its store."""
 
@@ -63,28 +152,31 @@ class LocalBookie:
         self.view = store.view
         self.wait_for_lac = store.wait_for_lac
 
+    async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
+        """See `Bookie.put_copies`."""
+        await _answer(lambda done: self.store.put_copies(ledger, session, copies, done))
+
+    async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
+        """See `Bookie.begin_session`."""
+        await _answer(lambda done: self.store.begin_session(ledger, session, bounds, done))
+
     async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
         """See `Bookie.fence`."""
-        answered = trio.Event()
-        answer: list[tuple[FenceResult | None, StoreError | None]] = []
-
-        def done(result: FenceResult | None, error: StoreError | None) -> None:
-            answer.append((result, error))
-            answered.set()
-
-        self.store.fence(ledger, session, done)
-        await answered.wait()
-        result, error = answer[0]
-        if error is not None:
-            raise error
-        assert result is not None, "a fence ended with neither result nor error"
+        result: FenceResult = await _answer(lambda done: self.store.fence(ledger, session, done))
         return result
 
     async def read(self, ledger: LedgerId, entry: EntryId, minimum_session: Session) -> StoredEntry:
         """See `Bookie.read`."""
         with self.store.view() as view:
-            stored = view.entry(ledger, entry, minimum_session)
-            return stored._replace(payload=memoryview(bytes(stored.payload)))
+            return view.entry(ledger, entry, minimum_session).copy()
+
+    async def read_range(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
+    ) -> RangeRead:
+        """See `Bookie.read_range`."""
+        with self.store.view() as view:
+            entries, scanned_to = view.range(ledger, first, last, minimum_session, bytes_max)
+            return RangeRead([(entry, stored.copy()) for entry, stored in entries], scanned_to)
 
     async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
         """See `Bookie.last_add_confirmed`."""
@@ -99,3 +191,20 @@ class LocalBookie:
         """See `Bookie.delete`."""
         await self.store.delete(ledger)
         await self.store.remove(ledger)
+
+
+async def _answer(call: Callable[[Callable[[Any, StoreError | None], None]], None]) -> Any:
+    """Waits for what a call of the store reports to its `done`; raises the error if it is one."""
+    answered = trio.Event()
+    answer: list[tuple[Any, StoreError | None]] = []
+
+    def done(result: Any, error: StoreError | None) -> None:
+        answer.append((result, error))
+        answered.set()
+
+    call(done)
+    await answered.wait()
+    result, error = answer[0]
+    if error is not None:
+        raise error
+    return result

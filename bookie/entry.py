@@ -35,6 +35,11 @@ class StoredEntry(NamedTuple):
     payload: memoryview
     value: memoryview
 
+    def copy(self) -> StoredEntry:
+        """The same in memory of its own."""
+        value = memoryview(bytes(self.value))
+        return self._replace(value=value, payload=value[HEADER_BYTES:])
+
 
 def encode_entry(
     ledger: LedgerId,

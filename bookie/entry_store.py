@@ -483,6 +483,35 @@ class StoreView:
                 return stored
         raise self._store.why_absent(ledger, entry)
 
+    def range(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
+    ) -> tuple[list[tuple[EntryId, StoredEntry]], EntryId]:
+        """What is here of the entries from `first` to `last`, at least one and up to `bytes_max` bytes of them.
+
+        Returns:
+            The entries with their headers, and the first entry that was not looked at: what lies below and is not
+            among them is not here.
+
+        Raises:
+            EntryShrunk, EntryUnknown, DigestMismatch: about `first`; about a later entry, the range ends before it.
+        """
+        found: list[tuple[EntryId, StoredEntry]] = []
+        size_bytes = 0
+        for entry in map(EntryId, range(first, last + 1)):
+            try:
+                stored = self.entry(ledger, entry, minimum_session)
+            except NoSuchEntry:
+                continue
+            except LedgerError:
+                if entry == first:
+                    raise
+                return found, entry
+            size_bytes += len(stored.value)
+            if found and size_bytes > bytes_max:
+                return found, entry
+            found.append((entry, stored))
+        return found, EntryId(last + 1)
+
     def get(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> memoryview:
         """The payload of `entry`, as `entry` gives it; valid inside the block only."""
         value = self._get(_pack_key(ledger, entry), None, self._entries)

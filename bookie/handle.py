@@ -11,36 +11,34 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any
 
 import trio
 
 from gnomon.bookie import record as records
-from gnomon.bookie.client import Bookie
-from gnomon.bookie.entry import Buffer, StoredEntry, encode_entry
-from gnomon.bookie.entry_store import StoreError, StoreView
+from gnomon.bookie.appender import Appended, Appender
+from gnomon.bookie.claim import ensemble_of
+from gnomon.bookie.client import Bookie, Bookies
+from gnomon.bookie.copies import known_bookie, read_run
+from gnomon.bookie.entry import Buffer
+from gnomon.bookie.entry_store import StoreView
 from gnomon.bookie.errors import (
     EntryNotConfirmed,
     EntryShrunk,
-    Fenced,
     LedgerClosed,
     LedgerError,
     LedgerFailed,
     LedgerFenced,
     LedgerSealed,
-    NoSuchEntry,
     NoSuchLedger,
-    NotEnoughBookies,
 )
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
-from gnomon.bookie.reader import EntryRead, Verdict
+from gnomon.bookie.local_view import LocalView
+from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
-from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import (
     Compacted,
     Compare,
@@ -48,54 +46,52 @@ from gnomon.metadata.client import (
     KeyValue,
     Metadata,
     MetadataError,
+    MetadataUnavailable,
     Operation,
     Put,
     Revision,
 )
-from gnomon.runtime.world import DiskFull, WorldError
+from gnomon.runtime.world import WorldError
 
-Appended: TypeAlias = Callable[[EntryId, LedgerError | None], None]
+MISSING = "missing/"
+"""Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
+METADATA_RETRY_SECONDS = 0.5
+READ_BYTES_MAX = 1 << 20
 
 
 class Ledger:
     """One ledger, open in this process; made by the functions of `gnomon.bookie.ledger`."""
 
-    def __init__(
-        self, metadata: Metadata, bookies: Mapping[BookieId, Bookie], name: str, stored: KeyValue, confirmed: EntryId
-    ) -> None:
+    def __init__(self, metadata: Metadata, bookies: Bookies, name: str, stored: KeyValue, confirmed: EntryId) -> None:
         """A handle that reads, as of the record in `stored` and the last add confirmed known so far."""
         self.name = name
         self.id = LedgerId(stored.create_revision)
         self.record = decode_record(stored.value)
-        self.length_bytes = self.record.length_bytes
-        """Payload bytes of all entries ever appended, as far as this handle knows."""
+        self.last_add_confirmed = confirmed
+        """The last entry that may be read, `start_entry - 1` or lower where there is none."""
         self._metadata = metadata
         self._bookies = bookies
         self._version = stored.version
         self._revision = stored.mod_revision
         self._changing = trio.Lock()
-        self._confirmed = confirmed
         self._confirmed_more: trio.Event | None = None
         self._failure: LedgerError | None = LedgerClosed(f"ledger {name!r} is open for reading only")
-        self._writer: LedgerWriter | None = None
-        self._ensemble: list[Bookie] = []
-        self._answers: list[Callable[[EntryId, StoreError | None], None]] = []
-        self._pending: deque[Appended] = deque()
-        self._idle: trio.Event | None = None
+        self._appender: Appender | None = None
 
     def write_on(self, length_bytes: int) -> None:
-        """Turns the handle into the writer of its record's session, going on after the last add confirmed."""
-        self.length_bytes = length_bytes
-        self._writer = LedgerWriter(self.record.quorum, self._confirmed)
-        self._ensemble = [self._bookie(name) for name in self.record.fragments[-1].bookies]
-        self._answers = [self._answer_of(index) for index in range(len(self._ensemble))]
-        self._failure = None
+        """Turns the handle into the writer of its record's session, going on after the last add confirmed.
 
-    def _bookie(self, name: BookieId) -> Bookie:
-        try:
-            return self._bookies[name]
-        except KeyError:
-            raise NotEnoughBookies(f"bookie {name!r} of ledger {self.name!r} is not known here: start it") from None
+        Raises:
+            NotEnoughBookies: a bookie of the record's last fragment is not known.
+        """
+        places = ensemble_of(self._bookies, self.record.fragments[-1].bookies)
+        appender = Appender(self, self._bookies, places, self.last_add_confirmed)
+        appender.length_bytes = length_bytes
+        self._appender = appender
+        self._failure = None
+        if self.record.session != FIRST_SESSION:
+            for bookie in places.values():
+                self._bookies.start_soon(appender.begin_session, bookie)
 
     # --- where the ledger stands ---
 
@@ -115,14 +111,14 @@ class Ledger:
         return self.record.start_entry
 
     @property
-    def last_add_confirmed(self) -> EntryId:
-        """The last entry that may be read, `start_entry - 1` or lower where there is none."""
-        return self._confirmed
+    def length_bytes(self) -> int:
+        """Payload bytes of all entries ever appended, as far as this handle knows."""
+        return self.record.length_bytes if self._appender is None else self._appender.length_bytes
 
     @property
     def next_entry(self) -> EntryId:
         """The id the next append gets, or would get."""
-        return EntryId(self._confirmed + 1) if self._writer is None else self._writer.next_entry
+        return EntryId(self.last_add_confirmed + 1) if self._appender is None else self._appender.next_entry
 
     @property
     def failure(self) -> LedgerError | None:
@@ -140,20 +136,10 @@ class Ledger:
         Raises:
             LedgerError: the handle takes no appends (its `failure`); `done` is not called.
         """
-        writer = self._writer
-        if self._failure is not None or writer is None:
+        appender = self._appender
+        if self._failure is not None or appender is None:
             raise self._failure or LedgerClosed(f"ledger {self.name!r} is not open for appending")
-        entry = writer.append()
-        length = self.length_bytes
-        for chunk in payload:
-            length += len(chunk)
-        self.length_bytes = length
-        session, confirmed = self.record.session, writer.confirmed
-        value = encode_entry(self.id, entry, session, confirmed, length, payload)
-        self._pending.append(done)
-        for index in writer.write_set(entry):
-            self._ensemble[index].add(self.id, entry, session, confirmed, value, self._answers[index])
-        return entry
+        return appender.append(payload, done)
 
     async def add(self, payload: Sequence[Buffer]) -> EntryId:
         """Appends one entry and waits until it is durable.
@@ -175,50 +161,15 @@ class Ledger:
             raise failures[0]
         return entry
 
-    def _answer_of(self, index: int) -> Callable[[EntryId, StoreError | None], None]:
-        def answered(entry: EntryId, error: StoreError | None) -> None:
-            writer = self._writer
-            if writer is None:
-                return  # failed meanwhile: everything pending has been answered
-            if error is not None:
-                self._add_failed(writer, index, entry, error)
-                return
-            before = self._confirmed
-            confirmed = writer.stored(index, entry)
-            if confirmed > before:
-                self._acknowledge(before, confirmed)
+    def confirmed_to(self, entry: EntryId) -> None:
+        """See `appender.Owner`."""
+        self.last_add_confirmed = entry
+        if self._confirmed_more is not None:
+            self._wake_waiters()
 
-        return answered
-
-    def _acknowledge(self, before: EntryId, confirmed: EntryId) -> None:
-        self._confirmed = confirmed
-        pending = self._pending
-        for entry in range(before + 1, confirmed + 1):
-            pending.popleft()(EntryId(entry), None)
-        self._wake_waiters()
-        if not pending:
-            for bookie in self._ensemble:
-                bookie.confirm(self.id, confirmed)
-            if self._idle is not None:
-                self._idle.set()
-
-    def _add_failed(self, writer: LedgerWriter, index: int, entry: EntryId, error: StoreError) -> None:
-        if isinstance(error, Fenced):
-            self._fail(LedgerFenced(f"ledger {self.name!r} has another writer ({error}); what was pending is unknown"))
-        elif writer.failed(index, entry):
-            # One bookie that was full kept nothing; with several, or after a failed write, some copy may exist.
-            unknown = self.record.quorum.write_quorum > 1 or not isinstance(error, DiskFull)
-            text = f"ledger {self.name!r} could not store entry {entry}: {error}; open it again to go on"
-            self._fail(LedgerFailed(text, outcome_unknown=unknown))
-
-    def _fail(self, error: LedgerError) -> None:
-        self._failure, self._writer = error, None
-        entry = self._confirmed
-        while self._pending:
-            entry = EntryId(entry + 1)
-            self._pending.popleft()(entry, error)
-        if self._idle is not None:
-            self._idle.set()
+    def appending_failed(self, error: LedgerError) -> None:
+        """See `appender.Owner`."""
+        self._failure = error
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
@@ -232,10 +183,8 @@ class Ledger:
         Raises:
             LedgerError: the handle failed meanwhile.
         """
-        while self._pending:
-            if self._idle is None or self._idle.is_set():
-                self._idle = trio.Event()
-            await self._idle.wait()
+        if self._appender is not None:
+            await self._appender.drained()
         if isinstance(self._failure, LedgerFenced | LedgerFailed):
             raise self._failure
 
@@ -260,37 +209,24 @@ class Ledger:
         Raises:
             EntryNotConfirmed, EntryShrunk, NoSuchEntry, DigestMismatch, NotEnoughBookies.
         """
-        if last > self._confirmed:
-            raise EntryNotConfirmed(self.id, last, self._confirmed)
-        return [bytes((await self._read_entry(EntryId(entry))).payload) for entry in range(first, last + 1)]
-
-    async def _read_entry(self, entry: EntryId) -> StoredEntry:
-        if entry < self.record.start_entry:
-            raise EntryShrunk(self.id, entry, self.record.start_entry)
-        fragment = self.record.fragment_of(entry)
-        search = EntryRead(self.record.quorum, entry)
-        problem: LedgerError | WorldError | None = None
-        while (index := search.next_bookie()) is not None:
-            try:
-                return await self._bookie(fragment.bookies[index]).read(self.id, entry, fragment.session)
-            except NoSuchEntry:
-                search.negative()
-            except (LedgerError, WorldError) as error:
-                problem = error
-        if search.verdict is Verdict.ABSENT:
-            raise NoSuchEntry(self.id, entry)
-        if isinstance(problem, LedgerError):
-            raise problem
-        raise NotEnoughBookies(f"no copy of entry {entry} of ledger {self.name!r} could be read: {problem}")
+        if last > self.last_add_confirmed:
+            raise EntryNotConfirmed(self.id, last, self.last_add_confirmed)
+        if first < self.record.start_entry:
+            raise EntryShrunk(self.id, first, self.record.start_entry)
+        payloads: list[bytes] = []
+        while (entry := EntryId(first + len(payloads))) <= last:
+            run = await read_run(self._bookies, self.id, self.record, entry, last, READ_BYTES_MAX)
+            payloads += [bytes(stored.payload) for stored in run]
+        return payloads
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
         for name in self.record.fragments[-1].bookies:
             with suppress(LedgerError, WorldError):
-                heard = await self._bookie(name).last_add_confirmed(self.id)
-                if self._writer is None and not self.record.sealed:
-                    self._confirmed = max(self._confirmed, heard)
-        return self._confirmed
+                heard = await known_bookie(self._bookies, name).last_add_confirmed(self.id)
+                if self._appender is None and not self.record.sealed:
+                    self.last_add_confirmed = max(self.last_add_confirmed, heard)
+        return self.last_add_confirmed
 
     async def wait_for_lac(self, entry: EntryId) -> EntryId:
         """Waits until `entry` is confirmed or the ledger is sealed; returns the last add confirmed.
@@ -299,9 +235,9 @@ class Ledger:
             NoSuchLedger: the ledger was deleted meanwhile.
             LedgerError: the handle writes, and failed or was closed.
         """
-        if self._writer is None and not isinstance(self._failure, LedgerFenced | LedgerFailed):
+        if self._appender is None and not isinstance(self._failure, LedgerFenced | LedgerFailed):
             return await self._follow(entry)
-        while self._confirmed < entry:
+        while self.last_add_confirmed < entry:
             if isinstance(self._failure, LedgerFenced | LedgerFailed | LedgerClosed):
                 raise self._failure
             if self.record.sealed:
@@ -309,14 +245,14 @@ class Ledger:
             if self._confirmed_more is None:
                 self._confirmed_more = trio.Event()
             await self._confirmed_more.wait()
-        return self._confirmed
+        return self.last_add_confirmed
 
     async def _follow(self, entry: EntryId) -> EntryId:
         """Listens to the bookies for the LAC and to the metadata for the record, whichever tells first."""
-        while self._confirmed < entry and not self.record.sealed:
+        while self.last_add_confirmed < entry and not self.record.sealed:
             changed: list[KeyValue | None] = []
             problems: list[MetadataError] = []
-            bookies = [self._bookie(name) for name in self.record.fragments[-1].bookies]
+            bookies = [known_bookie(self._bookies, name) for name in self.record.fragments[-1].bookies]
             async with trio.open_nursery() as nursery:
                 for bookie in bookies:
                     nursery.start_soon(self._listen, bookie, entry, nursery.cancel_scope)
@@ -329,12 +265,12 @@ class Ledger:
                 raise problems[0]
             for stored in changed:
                 self._refresh(stored)
-        return self._confirmed
+        return self.last_add_confirmed
 
     async def _listen(self, bookie: Bookie, entry: EntryId, waiting: trio.CancelScope) -> None:
         with suppress(LedgerError, WorldError):
             heard = await bookie.wait_for_lac(self.id, entry)
-            self._confirmed = max(self._confirmed, heard)
+            self.last_add_confirmed = max(self.last_add_confirmed, heard)
             waiting.cancel()
 
     async def _record_changed(self) -> KeyValue | None:
@@ -356,7 +292,7 @@ class Ledger:
         self.record = decode_record(stored.value)
         self._version, self._revision = stored.version, stored.mod_revision
         if self.record.sealed:
-            self._confirmed = self.record.last_entry
+            self.last_add_confirmed = self.record.last_entry
             self._wake_waiters()
 
     # --- changing the record ---
@@ -374,7 +310,7 @@ class Ledger:
             LedgerFenced: the record was changed by another since it was read, or a `compare` failed; nothing changed.
         """
         async with self._changing:
-            await self._change(replace(self.record, properties=properties), compare, also)
+            await self._change(lambda record: replace(record, properties=properties), compare, also)
 
     async def shrink(
         self,
@@ -395,18 +331,18 @@ class Ledger:
             EntryNotConfirmed: `end_entry - 1` is not confirmed.
             LedgerFenced: as `update`.
         """
-        if end_entry - 1 > self._confirmed:
-            raise EntryNotConfirmed(self.id, EntryId(end_entry - 1), self._confirmed)
+        if end_entry - 1 > self.last_add_confirmed:
+            raise EntryNotConfirmed(self.id, EntryId(end_entry - 1), self.last_add_confirmed)
         async with self._changing:
             if end_entry > self.record.start_entry or properties is not None or compare or also:
-                length = max(self.record.length_bytes, self.length_bytes)
-                changed = records.shrink(self.record, end_entry, length)
-                if properties is not None:
-                    changed = replace(changed, properties=properties)
-                await self._change(changed, compare, also)
+                await self._change(lambda record: self._shrunk(record, end_entry, properties), compare, also)
         if force:
             for name in self._holders():
-                await self._bookie(name).shrink(self.id, self.record.start_entry)
+                await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
+
+    def _shrunk(self, record: LedgerRecord, end_entry: EntryId, properties: dict[str, Any] | None) -> LedgerRecord:
+        changed = records.shrink(record, end_entry, max(record.length_bytes, self.length_bytes))
+        return changed if properties is None else replace(changed, properties=properties)
 
     def _holders(self) -> list[BookieId]:
         return list(dict.fromkeys(name for fragment in self.record.fragments for name in fragment.bookies))
@@ -424,9 +360,9 @@ class Ledger:
             LedgerFenced: as `update`; the handle stays closed.
             LedgerError: what was pending failed.
         """
+        await self._finish()
         async with self._changing:
-            sealed = await self._sealed(properties)
-            await self._change(sealed, compare, also)
+            await self._change(lambda record: self._sealed(record, properties), compare, also)
 
     async def roll(
         self,
@@ -439,52 +375,97 @@ class Ledger:
     ) -> Ledger:
         """Seals this ledger and creates the next one, `name`, with `properties`, in one transaction.
 
-        The next one has this one's quorum, bookies and digest, and the handle returned appends to it.
+        The next one has this one's quorum and digest, and the handle returned appends to it.
 
         Raises:
             LedgerFenced: as `update`, also where `name` exists; nothing changed, this handle stays closed.
             LedgerError: what was pending failed.
         """
+        await self._finish()
         async with self._changing:
-            sealed = await self._sealed(sealed_properties)
-            first = records.Fragment(FIRST_ENTRY, FIRST_SESSION, self.record.fragments[-1].bookies)
-            record = LedgerRecord(
-                self.record.quorum, (first,), digest_type=self.record.digest_type, properties=properties
-            )
+            quorum = self.record.quorum
+            ensemble = ensemble_for(name, quorum, self._bookies.available(), self._bookies.known())
+            first = records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble or self.record.fragments[-1].bookies)
+            record = LedgerRecord(quorum, (first,), digest_type=self.record.digest_type, properties=properties)
             key = ledger_key(name)
             put = Put(key, record.encode())
-            created = await self._change(sealed, (Compare.absent(key), *compare), (put, *also))
+            created = await self._change(
+                lambda record: self._sealed(record, sealed_properties), (Compare.absent(key), *compare), (put, *also)
+            )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, name, created, NO_ENTRY)
         ledger.write_on(0)
         return ledger
 
-    async def _sealed(self, properties: dict[str, Any] | None) -> LedgerRecord:
-        if self._writer is None or self._failure is not None:
+    async def _finish(self) -> None:
+        """Takes no more appends and waits for those pending, which may need to change the record."""
+        if self._appender is None or self._failure is not None:
             raise self._failure or LedgerClosed(f"ledger {self.name!r} is not open for appending")
         self._failure = LedgerSealed(f"ledger {self.name!r} is sealed: append to its successor")
         await self.drained()
-        sealed = records.seal(self.record, self._confirmed, self.length_bytes)
+
+    def _sealed(self, record: LedgerRecord, properties: dict[str, Any] | None) -> LedgerRecord:
+        sealed = records.seal(record, self.last_add_confirmed, self.length_bytes)
         return sealed if properties is None else replace(sealed, properties=properties)
 
+    async def change_ensemble(self, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> None:
+        """See `appender.Owner`; asks until it is known whether the change was recorded."""
+        async with self._changing:
+            while True:
+                try:
+                    await self._change(lambda record: records.change_ensemble(record, first_entry, bookies), (), ())
+                except MetadataUnavailable:
+                    await self._bookies.clock.sleep(METADATA_RETRY_SECONDS)
+                else:
+                    return
+
+    async def report_missing(self, bookie: BookieId) -> None:
+        """See `appender.Owner`."""
+        await self._metadata.txn((), (missing_report(self.id, self.name),))
+
     async def _change(
-        self, changed: LedgerRecord, compare: Sequence[Compare], also: Sequence[Operation]
+        self,
+        modify: Callable[[LedgerRecord], LedgerRecord],
+        compare: Sequence[Compare],
+        also: Sequence[Operation],
     ) -> KeyValue | int | None:
-        """Puts the record if nobody did since; returns the result of the first of `also`."""
+        """Puts the record as `modify` makes it if its session is still this one's; gives the first result of `also`.
+
+        Others may change a record beside its writer (the auditor does): then the change is made to theirs.
+        """
         key = ledger_key(self.name)
-        result = await self._metadata.txn(
-            (Compare.version(key, self._version), Compare(key, Field.CREATE_REVISION, self.id), *compare),
-            (Put(key, changed.encode()), *also),
-        )
-        if not result.succeeded:
-            raise LedgerFenced(
-                f"ledger {self.name!r} was not changed: its record has another version than {self._version}, or"
-                " something else that was compared had changed; open it again"
+        while True:
+            changed = modify(self.record)
+            result = await self._metadata.txn(
+                (Compare.version(key, self._version), Compare(key, Field.CREATE_REVISION, self.id), *compare),
+                (Put(key, changed.encode()), *also),
             )
+            if result.succeeded:
+                break
+            stored = await self._metadata.get(key)
+            claimed = stored is None or decode_record(stored.value).session != self.record.session
+            if (
+                claimed
+                or stored is None
+                or stored.version == self._version
+                or LedgerId(stored.create_revision) != self.id
+            ):
+                raise LedgerFenced(
+                    f"ledger {self.name!r} was not changed: another writer has claimed it, or something else that was"
+                    " compared had changed; open it again"
+                )
+            self._refresh(stored)
         written = result.results[0]
         assert isinstance(written, KeyValue), f"a transaction did not say what it put at {key!r}"
         self._refresh(written)
         return result.results[1] if also else None
+
+    def _still_this_session(self, stored: KeyValue) -> bool:
+        """Whether a record that was changed meanwhile has the same writer as this handle's."""
+        same_life = LedgerId(stored.create_revision) == self.id
+        return (
+            same_life and stored.version != self._version and decode_record(stored.value).session == self.record.session
+        )
 
     async def close(self) -> None:
         """Takes no more appends and waits for the pending ones; the record is left as it is."""
@@ -495,63 +476,6 @@ class Ledger:
         self._wake_waiters()
 
 
-class LocalViews:
-    """One read transaction for views of many ledgers: LMDB has room for some hundred readers at a time, not more."""
-
-    def __init__(self) -> None:
-        self._stores: dict[BookieId, StoreView] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for store in self._stores.values():
-            store.__exit__(kind, error, traceback)
-
-    def of(self, ledger: Ledger) -> LocalView | None:
-        """A view that is valid until this block ends; None where no copy of the ledger is in this process."""
-        for name in ledger.record.fragments[-1].bookies:
-            store = self._stores.get(name)
-            if store is None:
-                view = ledger.store_view(name)
-                if view is None:
-                    continue
-                store = self._stores[name] = view.__enter__()
-            return LocalView(ledger, store)
-        return None
-
-
-class LocalView:
-    """A ledger's entries in the memory of a bookie of this process."""
-
-    __slots__ = ("_floor", "_ledger", "_minimum", "_view")
-
-    def __init__(self, ledger: Ledger, view: StoreView) -> None:
-        self._ledger, self._view = ledger, view
-        floor = ledger.record.fragments[-1]
-        self._floor, self._minimum = floor.first_entry, floor.session
-
-    def __enter__(self) -> LocalView:
-        self._view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, traceback)
-
-    def payload(self, entry: EntryId) -> memoryview:
-        """An entry's payload, digest checked; valid inside the `with` block only.
-
-        Raises:
-            EntryNotConfirmed, EntryShrunk, NoSuchEntry, EntryUnknown, DigestMismatch.
-        """
-        ledger = self._ledger
-        if entry > ledger._confirmed:
-            raise EntryNotConfirmed(ledger.id, entry, ledger._confirmed)
-        if entry < ledger.record.start_entry:
-            raise EntryShrunk(ledger.id, entry, ledger.record.start_entry)
-        minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session
-        return self._view.get(ledger.id, entry, minimum)
+def missing_report(ledger: LedgerId, name: str) -> Put:
+    """Tells the auditor that a bookie may lack entries of a ledger."""
+    return Put(f"{MISSING}{ledger}", name.encode())

@@ -4,36 +4,35 @@ Opening for append costs one read and one write transaction, creating one write,
 functions that take a `KeyValue` work on a record that was read before (a partition reads its whole chain at once) and
 let other comparisons and operations join their transaction.
 
-A claim goes: fence with the session that the record's next version will be; find the end; write the record if its
-version is still the one read; write the unconfirmed tail again under the new session. Who loses the comparison has
-changed nothing but the promise of a session that somebody else now owns.
+A claim goes: fence with the session that the record's next version will be; find the end; make the tail durable; write
+the record if its version is still the one read (`claim`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Flag, auto
 from typing import Any
 
-import trio
-
 from gnomon.bookie import record as records
-from gnomon.bookie.client import Bookie
+from gnomon.bookie.claim import ensemble_of, recover
+from gnomon.bookie.client import Bookies
+from gnomon.bookie.copies import known_bookie
 from gnomon.bookie.errors import (
-    Fenced,
     LedgerError,
     LedgerExists,
     LedgerFenced,
     LedgerSealed,
-    NoSuchEntry,
     NoSuchLedger,
     NotEnoughBookies,
     UnauthorizedAccess,
 )
-from gnomon.bookie.handle import Ledger, LocalView, LocalViews
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.handle import Ledger, missing_report
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.local_view import LocalView, LocalViews
+from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import (
     LEDGERS,
     DigestType,
@@ -46,7 +45,6 @@ from gnomon.bookie.record import (
     password_digest,
     password_fits,
 )
-from gnomon.bookie.recovery import Recovery
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
 from gnomon.runtime.world import WorldError
 
@@ -70,7 +68,6 @@ __all__ = [
     "open_ledger",
 ]
 
-Bookies = Mapping[BookieId, Bookie]
 SINGLE = Quorum()
 
 
@@ -145,14 +142,15 @@ async def create_ledger(
     """
     check_digest_type(digest_type)
     quorum.check()
-    ensemble = sorted(bookies)[: quorum.ensemble_size]
-    if len(ensemble) < quorum.ensemble_size:
+    ensemble = ensemble_for(name, quorum, bookies.available(), bookies.known())
+    if ensemble is None:
         raise NotEnoughBookies(
-            f"ledger {name!r} needs {quorum.ensemble_size} bookies and only {len(ensemble)} are known"
+            f"ledger {name!r} needs {quorum.ensemble_size} bookies, {len(bookies.known())} are known and"
+            f" {len(bookies.available())} take entries: start more of them"
         )
     record = LedgerRecord(
         quorum,
-        (Fragment(FIRST_ENTRY, FIRST_SESSION, tuple(ensemble)),),
+        (Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble),),
         digest_type=digest_type,
         password_digest=password_digest(name, password),
         properties=properties or {},
@@ -207,8 +205,12 @@ async def claim_ledger(
         raise LedgerSealed(f"ledger {name!r} is sealed: open it with O_RDONLY")
     session = Session(stored.version + 1)
     ledger_id = LedgerId(stored.create_revision)
-    recovery = await _recover(bookies, ledger_id, name, record, session)
-    claimed = records.claim(record, session, recovery.last_entry)
+    found = await recover(bookies, ledger_id, name, record, session)
+    claimed = records.claim(
+        record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
+    )
+    ensemble_of(bookies, found.bookies)
+    reports = () if found.complete else (missing_report(ledger_id, name),)
     if properties is not None:
         claimed = replace(claimed, properties=properties)
     result = await metadata.txn(
@@ -217,61 +219,15 @@ async def claim_ledger(
             Compare(stored.key, Field.CREATE_REVISION, stored.create_revision),
             *compare,
         ),
-        (Put(stored.key, claimed.encode()), *also),
+        (Put(stored.key, claimed.encode()), *reports, *also),
     )
     if not result.succeeded:
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
     written = result.results[0]
     assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
-    ledger = Ledger(metadata, bookies, name, written, recovery.confirmed)
-    ledger.write_on(recovery.length_bytes - sum(map(len, recovery.tail)))
-    for payload in recovery.tail:
-        ledger.append((payload,), _recovered)
-    await ledger.drained()
+    ledger = Ledger(metadata, bookies, name, written, found.last_entry)
+    ledger.write_on(found.length_bytes)
     return ledger
-
-
-def _recovered(_entry: EntryId, _error: LedgerError | None) -> None:
-    """A failure to write the tail again fails the handle, which `drained` reports."""
-
-
-async def _recover(
-    bookies: Bookies, ledger_id: LedgerId, name: str, record: LedgerRecord, session: Session
-) -> Recovery:
-    """Drives a `Recovery` to the end of the ledger."""
-    recovery = Recovery(record)
-    problems: list[LedgerError | WorldError] = []
-
-    async def fence(index: int, bookie: Bookie) -> None:
-        try:
-            result = await bookie.fence(ledger_id, session)
-        except (LedgerError, WorldError) as error:
-            problems.append(error)
-        else:
-            recovery.fenced(index, result.last_add_confirmed)
-
-    async with trio.open_nursery() as nursery:
-        for index, bookie_name in enumerate(recovery.ensemble):
-            if bookie_name in bookies:
-                nursery.start_soon(fence, index, bookies[bookie_name])
-    for problem in problems:
-        if isinstance(problem, Fenced):
-            raise LedgerFenced(f"ledger {name!r} was claimed by another meanwhile: {problem}") from problem
-    try:
-        while (request := recovery.next_read()) is not None:
-            index, entry, minimum_session = request
-            try:
-                bookie = bookies[recovery.ensemble[index]]
-                recovery.found(entry, await bookie.read(ledger_id, entry, minimum_session))
-            except NoSuchEntry:
-                recovery.absent()
-            except (LedgerError, WorldError) as error:
-                problems.append(error)
-    except NotEnoughBookies as error:
-        if not problems:
-            raise
-        raise NotEnoughBookies(f"{error} ({problems[-1]})") from problems[-1]
-    return recovery
 
 
 def _checked(stored: KeyValue, password: bytes) -> tuple[str, LedgerRecord]:
@@ -296,9 +252,8 @@ async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, passwor
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: try again")
     record = decode_record(stored.value)
     for bookie in dict.fromkeys(bookie for fragment in record.fragments for bookie in fragment.bookies):
-        if bookie in bookies:
-            with suppress(LedgerError, WorldError):
-                await bookies[bookie].delete(LedgerId(stored.create_revision))
+        with suppress(LedgerError, WorldError):
+            await known_bookie(bookies, bookie).delete(LedgerId(stored.create_revision))
 
 
 async def delete_ledgers(

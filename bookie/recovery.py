@@ -7,9 +7,9 @@
 3. Only fenced bookies are asked: a negative answer from another one could be made untrue by the old writer.
 4. An entry found in one copy is recovered; it is the end only on (Qw - Qa) + 1 explicit negative answers. Anything less
    certain fails the recovery, and nothing has been changed.
-5. The tail is made durable on Qa bookies before the claim is recorded, each entry as it was found, with the session that
-   wrote it: two writers that recover at once cannot disturb each other, at most one of them is recorded, and copies made
-   by the other one are orphans of the session that they name.
+5. The tail is made durable on Qa bookies before the claim is recorded, each entry as it was found, with the session
+   that wrote it: two writers that recover at once cannot disturb each other, at most one of them is recorded, and
+   copies made by the other one are orphans of the session that they name.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ def _remove_below(
         found = cursor.set_range(ENTRY_KEY.pack(ledger, first_entry))
         while found and bytes(cursor.key()) < stop:
             if session_of(cursor.value()) < session:
-                found = cursor.delete()
+                cursor.delete()
+                found = bool(cursor.key())  # empty once the last one of all is gone
                 removed += 1
             else:
                 found = cursor.next()

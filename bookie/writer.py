@@ -2,7 +2,8 @@
 
 1. Entries are confirmed in order, each when Qa bookies of its write set have it durably; a confirmed entry stays so.
 2. Entry ids are given out in order from the one after the last recovered entry on.
-3. A bookie that failed gets nothing more (`lost`) until it is back (`regained`) or replaced; what it had answered counts.
+3. A bookie that failed gets nothing more (`lost`) until it is back (`regained`) or replaced; what it has answered
+   counts.
 4. While the ensemble changes nothing is confirmed: the new fragment begins behind the last entry confirmed, and what
    replaced bookies had of the entries behind it counts no more.
 """

@@ -18,7 +18,7 @@ from gnomon.bookie.garbage import GarbageCollector
 from gnomon.broker.broker import Broker, BrokerLimits
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.kafka.server import KafkaServer
-from gnomon.broker.stores import Stores, open_stores
+from gnomon.broker.stores import Stores, bookies_on, open_stores
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
@@ -88,7 +88,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         broker = Broker(
             world,
             metadata,
-            stores.bookies,
+            bookies_on(store, world, nursery),
             BrokerConfigs(settings.kafka),
             BrokerLimits(
                 settings.broker.request_queue_bytes_max,

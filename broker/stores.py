@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from gnomon.bookie.client import LocalBookie
+from gnomon.bookie.client import LocalBookie, LocalBookies
 from gnomon.bookie.cookie import check_cookie
 from gnomon.bookie.entry_store import DATABASES as BOOKIE_DATABASES
 from gnomon.bookie.entry_store import EntryStore
@@ -37,11 +37,12 @@ class NewerFormat(WorldError):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a data directory holds, open; `bookies` are those that ledgers are opened with."""
+    """What a data directory holds, open."""
 
     metadata: EmbeddedMetadata
     store: EntryStore
-    bookies: dict[BookieId, LocalBookie]
+    bookies: LocalBookies
+    """Those that ledgers are opened with, as long as the stores are open."""
     environments: dict[str, Environment]
     """By folder: BOOKIE_FOLDER and METADATA_FOLDER."""
 
@@ -110,7 +111,12 @@ async def _opened(
         may_have_lost=await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")),
         on_failed=device.failed,
     )
-    return Stores(metadata, store, {BOOKIE_NAME: LocalBookie(store)}, environments)
+    return Stores(metadata, store, bookies_on(store, world, nursery), environments)
+
+
+def bookies_on(store: EntryStore, world: World, nursery: trio.Nursery) -> LocalBookies:
+    """The one bookie of a data directory; `nursery` runs what its open ledgers have to do."""
+    return LocalBookies({BOOKIE_NAME: LocalBookie(store)}, world.clock, nursery)
 
 
 class _Device:

@@ -12,7 +12,7 @@ from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import Ledger, OpenMode, open_ledger
 from gnomon.bookie.record import Quorum
-from gnomon.broker.stores import BOOKIE_NAME, FORMAT_FILE, Stores, open_stores
+from gnomon.broker.stores import FORMAT_FILE, Stores, open_stores
 from gnomon.cli.exit import Exit, Failure, failure_of
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import open_trio_world
@@ -64,7 +64,7 @@ async def open_to_the_end(stores: Stores, name: str) -> Ledger:
         with stores.store.view() as view:
             while _is_there(view, ledger, end):
                 end = EntryId(end + 1)
-        stores.bookies[BOOKIE_NAME].confirm(ledger.id, EntryId(end - 1))
+        stores.store.confirm(ledger.id, EntryId(end - 1))
         await ledger.refresh_lac()
     return ledger
 

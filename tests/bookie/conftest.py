@@ -59,12 +59,15 @@ class InlineEnvironment:
         self.automatic = automatic
         self.fault: WorldError | None = None
         self.failed: DiskFailed | None = None
+        self.dead = False
 
     def read(self) -> AbstractContextManager[Any]:
         read: AbstractContextManager[Any] = self.environment.begin(buffers=True)
         return read
 
     def submit(self, operation: Callable[[Any], Any], done: Callable[[Any, WorldError | None], None]) -> None:
+        if self.dead:
+            return  # what a dead process still had to do
         self.queue.append((operation, done))
         if self.automatic and len(self.queue) == 1:
             trio.lowlevel.current_trio_token().run_sync_soon(self.flush)
@@ -113,6 +116,7 @@ class InlineEnvironment:
 
     def crash(self) -> None:
         """The process dies: what was submitted is lost, what was committed is kept."""
+        self.dead = True
         self.queue.clear()
         self.environment.close()
 

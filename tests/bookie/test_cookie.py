@@ -13,6 +13,7 @@ from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import ForeignDisk, NotEnoughBookies
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import OpenMode, create_ledger, open_ledger
+from gnomon.testing.bookies_at_hand import BookiesAtHand
 
 NAME = BookieId("b0")
 
@@ -33,7 +34,9 @@ def test_a_new_disk_under_an_old_name_may_have_lost_entries(
     async def main() -> None:
         metadata = make_metadata()
         await check_cookie(metadata, environment, NAME, random.Random(1))
-        ledger = await create_ledger(metadata, {NAME: LocalBookie(EntryStore(environment, clock))}, "ledger")
+        ledger = await create_ledger(
+            metadata, BookiesAtHand({NAME: LocalBookie(EntryStore(environment, clock))}, clock), "ledger"
+        )
         await ledger.add([b"payload"])
         wiped = make_environment(tmp_path / "wiped")
         for _ in range(2):
@@ -41,7 +44,9 @@ def test_a_new_disk_under_an_old_name_may_have_lost_entries(
             assert why is not None
         store = EntryStore(wiped, clock, may_have_lost=why)
         with pytest.raises(NotEnoughBookies, match="another disk"):
-            await open_ledger(metadata, {NAME: LocalBookie(store)}, "ledger", mode=OpenMode.O_APPEND)
+            await open_ledger(
+                metadata, BookiesAtHand({NAME: LocalBookie(store)}, clock), "ledger", mode=OpenMode.O_APPEND
+            )
         wiped.environment.close()
 
     trio.run(main)
@@ -70,7 +75,9 @@ def test_metadata_that_forgot_a_disk_full_of_ledgers_is_refused(
         await check_cookie(metadata, environment, NAME, random.Random(1))
         del metadata.keys[COOKIES + NAME]
         assert await check_cookie(metadata, environment, NAME, random.Random(2)) is None, "it was empty: no harm done"
-        ledger = await create_ledger(metadata, {NAME: LocalBookie(EntryStore(environment, clock))}, "ledger")
+        ledger = await create_ledger(
+            metadata, BookiesAtHand({NAME: LocalBookie(EntryStore(environment, clock))}, clock), "ledger"
+        )
         await ledger.add([b"payload"])
         del metadata.keys[COOKIES + NAME]
         with pytest.raises(ForeignDisk, match="restore"):

@@ -15,6 +15,7 @@ from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import create_ledger, delete_ledgers
 from gnomon.bookie.record import ledger_key
 from gnomon.metadata.client import MetadataUnavailable
+from gnomon.testing.bookies_at_hand import BookiesAtHand
 
 
 def stored_entries(environment: Any) -> int:
@@ -28,7 +29,7 @@ def test_what_no_ledger_owns_is_dropped_and_what_was_shrunk_away_is_removed(
 ) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = {BookieId("b0"): LocalBookie(store)}
+        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
         collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
         ledgers = [await create_ledger(metadata, bookies, name) for name in "abc"]
         for ledger in ledgers:
@@ -48,7 +49,7 @@ def test_what_no_ledger_owns_is_dropped_and_what_was_shrunk_away_is_removed(
 def test_a_ledger_created_while_a_collection_runs_is_kept(environment: Any, clock: Any, make_metadata: Any) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = {BookieId("b0"): LocalBookie(store)}
+        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
         collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
         read = metadata.range
 
@@ -72,7 +73,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
 ) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
         await ledger.add([b"payload"])
         await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
         await store.delete(ledger.id)  # marked, and then the process dies
@@ -95,7 +96,7 @@ def test_without_metadata_nothing_is_dropped_and_the_collector_goes_on(
 ) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
         await ledger.add([b"payload"])
         collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
         turns: list[str | None] = []
@@ -129,7 +130,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
 
     async def main() -> list[int]:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        ledger = await create_ledger(metadata, {BookieId("b0"): LocalBookie(store)}, "a")
+        ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
         collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
         appended: list[int] = []
         files = []
@@ -170,7 +171,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
 def test_removing_a_large_ledger_lets_adds_in_between(environment: Any, clock: Any, make_metadata: Any) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
-        bookies = {BookieId("b0"): LocalBookie(store)}
+        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
         large, live = [await create_ledger(metadata, bookies, name) for name in ("large", "live")]
         for _ in range(20_000):
             large.append([b"x" * 100], lambda _entry, _error: None)

@@ -43,6 +43,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.metadata.client import Compare, Put
 from gnomon.runtime.world import DiskFailed, DiskFull
+from gnomon.testing.bookies_at_hand import BookiesAtHand
 
 
 class House:
@@ -51,7 +52,7 @@ class House:
     def __init__(self, environment: Any, clock: Any, metadata: Any) -> None:
         self.environment, self.clock, self.metadata = environment, clock, metadata
         self.store = EntryStore(environment, clock)
-        self.bookies = {BookieId("b0"): LocalBookie(self.store)}
+        self.bookies = BookiesAtHand({BookieId("b0"): LocalBookie(self.store)}, clock)
 
     async def open(self, name: str, mode: OpenMode = OpenMode.O_APPEND, **options: Any) -> Ledger:
         return await open_ledger(self.metadata, self.bookies, name, mode=mode, **options)
@@ -456,10 +457,11 @@ def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
     async def main() -> None:
         metadata = make_metadata()
         environments = [make_environment(tmp_path / str(index)) for index in range(3)]
-        bookies = {
+        stores = {
             BookieId(f"b{index}"): LocalBookie(EntryStore(environment, clock))
             for index, environment in enumerate(environments)
         }
+        bookies = BookiesAtHand(stores, clock)
         ledger = await create_ledger(metadata, bookies, "wide", quorum=Quorum(3, 3, 2))
         await fill(ledger, 3)
         environments[1].fault = DiskFull("no room")
@@ -476,7 +478,7 @@ def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
         with pytest.raises(NotEnoughBookies, match="only 1 of 2"):
             await claim_ledger(metadata, bookies, metadata.keys[ledger_key("wide")])
         for environment in environments:
-            environment.environment.close()
+            environment.crash()
 
     trio.run(main)
 
@@ -528,6 +530,6 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
             assert ledger.length_bytes == sum(map(len, sure))
             assert await contents(ledger) == sure[start:]
             assert len(ledger.record.fragments) <= 3
-        house.environment.environment.close()
+        house.environment.crash()
 
     trio.run(main)

@@ -9,11 +9,13 @@ from gnomon.bookie.record import (
     Fragment,
     LedgerRecord,
     Quorum,
+    change_ensemble,
     check_digest_type,
     claim,
     decode_record,
     password_digest,
     password_fits,
+    replace_bookie,
     seal,
     shrink,
 )
@@ -48,17 +50,36 @@ def test_a_claim_bounds_what_lies_after_the_recovered_tail() -> None:
     assert record.fragment_of(EntryId(10)).session == 2
 
 
-def test_a_claim_that_recovers_less_takes_back_the_bound_of_the_one_before() -> None:
-    record = claim(claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9)), Session(3), EntryId(7))
-    assert bounds(record) == [(0, 1), (8, 3)]
+def test_a_ledger_that_ends_below_its_last_fragment_is_never_claimed() -> None:
+    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    with pytest.raises(AssertionError, match="was found to end at 8"):
+        claim(record, Session(3), EntryId(8))
 
 
-def test_bounds_older_than_the_last_writers_are_dropped_where_every_copy_is_awaited() -> None:
-    record = record_of()
+def test_bounds_whose_orphans_every_bookie_has_removed_are_dropped() -> None:
+    record = record_of(Quorum(3, 3, 2))
     for number in range(2, 1000):
-        record = claim(record, Session(number), EntryId(10 * number))
+        record = claim(record, Session(number), EntryId(10 * number), without_orphans=number > 2)
         assert len(record.fragments) <= 3
-    assert bounds(record) == [(0, 1), (9981, 998), (9991, 999)]
+    assert bounds(record) == [(0, 1), (9991, 999)]
+
+
+def test_a_bound_stays_while_a_bookie_may_have_orphans() -> None:
+    record = record_of(Quorum(3, 3, 2))
+    for number in range(2, 5):
+        record = claim(record, Session(number), EntryId(10 * number))
+    assert bounds(record) == [(0, 1), (21, 2), (31, 3), (41, 4)]
+
+
+def test_a_change_of_the_ensemble_begins_a_fragment_of_the_same_session() -> None:
+    record = claim(record_of(Quorum(2, 2, 2)), Session(2), EntryId(9))
+    names = (BookieId("b0"), BookieId("b7"))
+    changed = change_ensemble(record, EntryId(12), names)
+    assert bounds(changed) == [(0, 1), (10, 2), (12, 2)]
+    assert changed.fragment_of(EntryId(12)).bookies == names
+    assert change_ensemble(changed, EntryId(12), names) == changed
+    repaired = replace_bookie(changed, EntryId(10), BookieId("b1"), BookieId("b9"))
+    assert [fragment.bookies for fragment in repaired.fragments] == [("b0", "b1"), ("b0", "b9"), ("b0", "b7")]
 
 
 def test_a_thousand_claims_without_an_append_leave_the_record_no_larger() -> None:

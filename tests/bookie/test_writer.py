@@ -19,24 +19,56 @@ def test_entries_are_confirmed_in_order_at_the_ack_quorum() -> None:
 
 def test_adds_are_striped_over_the_ensemble() -> None:
     writer = LedgerWriter(Quorum(4, 2, 2), NO_ENTRY)
-    assert [writer.write_set(EntryId(entry)) for entry in range(5)] == [(0, 1), (1, 2), (2, 3), (3, 0), (0, 1)]
+    assert [writer.targets(EntryId(entry)) for entry in range(5)] == [(0, 1), (1, 2), (2, 3), (3, 0), (0, 1)]
 
 
-def test_a_writer_is_broken_once_an_entry_has_too_few_bookies_left() -> None:
+def test_a_lost_bookie_gets_nothing_until_it_is_back_and_its_answers_count() -> None:
     writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
     entry = writer.append()
-    assert not writer.failed(0, entry)
-    assert not writer.failed(0, entry)
-    assert writer.failed(1, entry)
-
-
-def test_one_failure_breaks_a_writer_that_awaits_every_copy() -> None:
-    writer = LedgerWriter(Quorum(), NO_ENTRY)
-    assert writer.failed(0, writer.append())
-
-
-def test_a_failure_after_the_confirmation_changes_nothing() -> None:
-    writer = LedgerWriter(Quorum(3, 3, 1), NO_ENTRY)
-    entry = writer.append()
+    assert writer.stored(0, entry) == NO_ENTRY
+    assert writer.lost(0)
+    assert not writer.lost(0)
+    assert writer.targets(entry) == (1, 2)
+    assert writer.writable
     assert writer.stored(2, entry) == entry
-    assert not any(writer.failed(bookie, entry) for bookie in (0, 1))
+    assert writer.lost(1)
+    assert not writer.writable
+    second = writer.append()
+    assert list(writer.regained(0)) == [second]
+    assert writer.targets(second) == (2, 0)
+
+
+def test_nothing_is_confirmed_while_the_ensemble_changes_and_replaced_bookies_count_no_more() -> None:
+    writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
+    first, second, third = writer.append(), writer.append(), writer.append()
+    writer.stored(0, first)
+    writer.stored(1, first)
+    writer.stored(0, second)
+    writer.stored(2, third)
+    writer.lost(0)
+    assert writer.begin_change() == second
+    assert writer.stored(1, second) == first
+    assert writer.stored(1, third) == first  # complete, but the fragment it lies in is not recorded yet
+    assert writer.end_change([0]) == (first, range(second, third + 1))
+    assert writer.stored(0, second) == third
+
+
+def test_a_change_that_is_given_up_confirms_what_was_answered_meanwhile() -> None:
+    writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
+    entry = writer.append()
+    writer.lost(2)
+    writer.begin_change()
+    writer.stored(0, entry)
+    writer.stored(1, entry)
+    assert writer.end_change([])[0] == entry
+
+
+def test_the_only_bookie_can_be_replaced() -> None:
+    writer = LedgerWriter(Quorum(), NO_ENTRY)
+    entry = writer.append()
+    writer.lost(0)
+    assert not writer.writable
+    writer.begin_change()
+    assert writer.stored(0, entry) == NO_ENTRY
+    assert writer.end_change([0]) == (NO_ENTRY, range(entry, entry + 1))
+    assert writer.stored(0, entry) == entry

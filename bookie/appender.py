@@ -1,0 +1,256 @@
+"""The writing half of an open ledger: sends entries to their bookies and replaces bookies that fail.
+
+1. `done` callbacks come in entry order, in the Trio thread, each when its entry and all before it are confirmed.
+2. The first failure that cannot be mended ends it: all that is pending gets that error, later appends raise it.
+3. A bookie that fails is replaced by another one, in a new fragment behind the last entry confirmed; the entries that
+   are not confirmed go to the new one as well. Where no other takes entries, writing goes on with those left as long as
+   they make an ack quorum, and what the missing one lacks is reported.
+4. What a bookie answers after it was replaced counts no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import trio
+
+from gnomon.bookie.client import Bookie, Bookies
+from gnomon.bookie.entry import Buffer, encode_entry
+from gnomon.bookie.entry_store import StoreError
+from gnomon.bookie.errors import Fenced, LedgerError, LedgerFailed, LedgerFenced
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.placement import place
+from gnomon.bookie.record import LedgerRecord, Quorum
+from gnomon.bookie.writer import LedgerWriter
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import DiskFull, WorldError
+
+Appended: TypeAlias = Callable[[EntryId, LedgerError | None], None]
+
+RETRY_SECONDS = 0.5
+"""How long a writer that misses a bookie waits before it looks for one again."""
+
+
+class Owner(Protocol):
+    """The ledger that an appender writes to."""
+
+    name: str
+    id: LedgerId
+    record: LedgerRecord
+
+    def confirmed_to(self, entry: EntryId) -> None:
+        """The last add confirmed moved."""
+
+    def appending_failed(self, error: LedgerError) -> None:
+        """No more appends are taken."""
+
+    async def change_ensemble(self, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> None:
+        """Records a new fragment.
+
+        Raises:
+            LedgerFenced: another writer has claimed the ledger.
+        """
+
+    async def report_missing(self, bookie: BookieId) -> None:
+        """Records that a bookie of the last fragment may lack entries, for the auditor."""
+
+
+class _Place:
+    """One index of the ensemble: who holds it, and what hears its answers."""
+
+    __slots__ = ("answered", "bookie", "name")
+
+    def __init__(self, name: BookieId, bookie: Bookie, appender: Appender, index: int) -> None:
+        self.name = name
+        self.bookie = bookie
+
+        def answered(entry: EntryId, error: StoreError | None) -> None:
+            if appender.places[index] is self:
+                appender.heard(index, entry, error)
+
+        self.answered = answered
+
+
+class Appender:
+    """Appends under one session; see the module's invariants."""
+
+    def __init__(self, owner: Owner, bookies: Bookies, places: Mapping[BookieId, Bookie], confirmed: EntryId) -> None:
+        """Goes on after `confirmed` with the bookies of the record's last fragment, in that order."""
+        record = owner.record
+        self._owner = owner
+        self._bookies = bookies
+        self._quorum: Quorum = record.quorum
+        self._id = owner.id
+        self._session: Session = record.session
+        self._writer = LedgerWriter(record.quorum, confirmed)
+        self.places = [_Place(name, bookie, self, index) for index, (name, bookie) in enumerate(places.items())]
+        self.length_bytes = record.length_bytes
+        """Payload bytes of all entries ever appended."""
+        self._pending: deque[tuple[bytes, Appended]] = deque()
+        self._idle: trio.Event | None = None
+        self._mending = False
+        self._ended = False
+
+    @property
+    def next_entry(self) -> EntryId:
+        """The id the next append gets."""
+        return self._writer.next_entry
+
+    def append(self, payload: Sequence[Buffer], done: Appended) -> EntryId:
+        """See `Ledger.append`."""
+        writer = self._writer
+        entry = writer.append()
+        length = self.length_bytes
+        for chunk in payload:
+            length += len(chunk)
+        self.length_bytes = length
+        ledger, session, confirmed = self._id, self._session, writer.confirmed
+        value = encode_entry(ledger, entry, session, confirmed, length, payload)
+        self._pending.append((value, done))
+        for index in writer.targets(entry):
+            place_ = self.places[index]
+            place_.bookie.add(ledger, entry, session, confirmed, value, place_.answered)
+        return entry
+
+    def heard(self, index: int, entry: EntryId, error: StoreError | None) -> None:
+        """A bookie of the present ensemble has answered an add."""
+        if self._ended:
+            return
+        if error is not None:
+            self._bookie_failed(index, error)
+            return
+        before = self._writer.confirmed
+        confirmed = self._writer.stored(index, entry)
+        if confirmed > before:
+            self._acknowledge(before, confirmed)
+
+    def _acknowledge(self, before: EntryId, confirmed: EntryId) -> None:
+        pending, owner = self._pending, self._owner
+        owner.confirmed_to(confirmed)
+        for entry in range(before + 1, confirmed + 1):
+            pending.popleft()[1](EntryId(entry), None)
+        if not pending:
+            for place_ in self.places:
+                place_.bookie.confirm(self._id, confirmed)
+            if self._idle is not None:
+                self._idle.set()
+
+    async def drained(self) -> None:
+        """Waits until nothing is pending, or all of it was failed."""
+        while self._pending:
+            if self._idle is None or self._idle.is_set():
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    def end(self, error: LedgerError) -> None:
+        """Takes and answers nothing more; what is pending gets `error`."""
+        if self._ended:
+            return
+        self._ended = True
+        entry = self._writer.confirmed
+        while self._pending:
+            entry = EntryId(entry + 1)
+            self._pending.popleft()[1](entry, error)
+        if self._idle is not None:
+            self._idle.set()
+
+    def _fail(self, error: LedgerError) -> None:
+        self._owner.appending_failed(error)
+        self.end(error)
+
+    # --- bookies that fail ---
+
+    def _bookie_failed(self, index: int, error: StoreError) -> None:
+        name = self._owner.name
+        if isinstance(error, Fenced):
+            self._fail(LedgerFenced(f"ledger {name!r} has another writer ({error}); what was pending is unknown"))
+            return
+        if not self._writer.lost(index):
+            return
+        if not self._writer.writable and not self._substitutes():
+            # One bookie that was full kept nothing; with several, or after a failed write, some copy may exist.
+            unknown = self._quorum.write_quorum > 1 or not isinstance(error, DiskFull)
+            text = f"ledger {name!r} has too few bookies left to write to: {error}; open it again to go on"
+            self._fail(LedgerFailed(text, outcome_unknown=unknown))
+        elif not self._mending:
+            self._mending = True
+            self._bookies.start_soon(self._mend)
+
+    def _substitutes(self) -> dict[int, BookieId]:
+        """Other bookies for those lost, by index."""
+        available = self._bookies.available()
+        lost = self._writer.lost_bookies
+        kept = [place_ for index, place_ in enumerate(self.places) if index not in lost]
+        beside = [(place_.name, available.get(place_.name, "")) for place_ in kept]
+        without = [self.places[index].name for index in lost]
+        chosen = place(self._owner.name, available, len(lost), beside=beside, without=without)
+        return dict(zip(lost, chosen, strict=False))
+
+    async def _mend(self) -> None:
+        """Replaces or regains every lost bookie."""
+        reported: set[BookieId] = set()
+        try:
+            while not self._ended and (lost := self._writer.lost_bookies):
+                for index in lost:
+                    if (name := self.places[index].name) not in reported:
+                        await self._owner.report_missing(name)
+                        reported.add(name)
+                substitutes = self._substitutes()
+                if substitutes:
+                    await self._replace(substitutes)
+                    continue
+                await self._bookies.clock.sleep(RETRY_SECONDS)
+                if not self._substitutes():
+                    self._regain()
+        except LedgerError as error:
+            self._fail(error)
+        except MetadataError as error:
+            text = f"ledger {self._owner.name!r} lost a bookie, and the metadata could not be asked: {error}"
+            self._fail(LedgerFailed(text, outcome_unknown=True))
+        finally:
+            self._mending = False
+
+    async def _replace(self, substitutes: Mapping[int, BookieId]) -> None:
+        first_entry = self._writer.begin_change()
+        names = [substitutes.get(index, place_.name) for index, place_ in enumerate(self.places)]
+        await self._owner.change_ensemble(first_entry, tuple(names))
+        if self._ended:
+            return
+        for index, name in substitutes.items():
+            bookie = self._bookies.get(name)
+            assert bookie is not None, f"bookie {name!r} takes entries and is not known"
+            self.places[index] = _Place(name, bookie, self, index)
+            self._bookies.start_soon(self.begin_session, bookie)
+        before = self._writer.confirmed
+        confirmed, pending = self._writer.end_change(substitutes)
+        self._send_again(substitutes, pending, confirmed)
+        if confirmed > before:
+            self._acknowledge(before, confirmed)
+
+    def _regain(self) -> None:
+        """Tries those lost again that take entries by now; what they missed meanwhile is the auditor's to mend."""
+        available = self._bookies.available()
+        for index in self._writer.lost_bookies:
+            if self.places[index].name in available:
+                pending = self._writer.regained(index)
+                self._send_again((index,), pending, self._writer.confirmed)
+
+    def _send_again(self, indexes: Sequence[int] | Mapping[int, BookieId], pending: range, confirmed: EntryId) -> None:
+        """Sends the entries that are not confirmed to some places of the ensemble."""
+        first = pending.stop - len(self._pending)
+        for entry in map(EntryId, pending):
+            value = self._pending[entry - first][0]
+            for index in self._quorum.write_set(entry):
+                if index in indexes:
+                    place_ = self.places[index]
+                    place_.bookie.add(self._id, entry, self._session, confirmed, value, place_.answered)
+
+    async def begin_session(self, bookie: Bookie) -> None:
+        """Has a bookie remove the orphans that the record excludes; a failure only means that they stay."""
+        bounds = [(fragment.first_entry, fragment.session) for fragment in self._owner.record.fragments]
+        try:
+            await bookie.begin_session(self._id, self._session, bounds)
+        except (LedgerError, WorldError):
+            pass

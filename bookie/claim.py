@@ -1,0 +1,194 @@
+"""Taking a ledger over: fence its bookies, find its end, make the tail durable, record the claim.
+
+One metadata read (the record, before this begins) and one write. Whoever loses the comparison has changed nothing but
+the promise of a session that somebody else now owns, and copies of entries that were there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from gnomon.bookie.client import Bookie, Bookies, RangeRead
+from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.entry import StoredEntry
+from gnomon.bookie.errors import Fenced, LedgerError, LedgerFenced, NotEnoughBookies
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.placement import place
+from gnomon.bookie.record import LedgerRecord
+from gnomon.bookie.recovery import Recovery
+from gnomon.runtime.world import WorldError
+
+FENCE_GRACE_SECONDS = 0.1
+"""How long the last bookies may take to promise once enough have: what they say only makes the record shorter."""
+AHEAD_ENTRIES = 256
+AHEAD_BYTES_MAX = 4 << 20
+"""How much of the tail is read in one call."""
+
+
+class Recovered:
+    """A ledger's end as a claimer found it, durable on its ack quorum."""
+
+    def __init__(self, recovery: Recovery, bookies: tuple[BookieId, ...], complete: bool) -> None:
+        self.last_entry = recovery.last_entry
+        self.length_bytes = recovery.length_bytes
+        self.without_orphans = recovery.without_orphans
+        self.bookies = bookies
+        """The ensemble to go on with: those that did not answer are replaced where others take entries."""
+        self.complete = complete
+        """Whether every bookie answered, so that none can lack entries unnoticed."""
+
+
+class _Copy:
+    """One bookie of the ensemble, read ahead."""
+
+    def __init__(self, bookie: Bookie, ledger: LedgerId) -> None:
+        self.bookie = bookie
+        self._ledger = ledger
+        self._first = EntryId(0)
+        self._read: RangeRead | None = None
+        self._entries: dict[EntryId, StoredEntry] = {}
+
+    async def entry(self, entry: EntryId, minimum_session: Session) -> StoredEntry | None:
+        """The entry, None where the bookie says that it does not have it."""
+        if self._read is None or not self._first <= entry < self._read.scanned_to:
+            last = EntryId(entry + AHEAD_ENTRIES - 1)
+            self._read = await self.bookie.read_range(self._ledger, entry, last, minimum_session, AHEAD_BYTES_MAX)
+            self._first, self._entries = entry, dict(self._read.entries)
+        return self._entries.get(entry)
+
+
+async def recover(bookies: Bookies, ledger: LedgerId, name: str, record: LedgerRecord, session: Session) -> Recovered:
+    """Finds the end of a ledger under `session` and makes its tail durable; the record is left alone.
+
+    Raises:
+        LedgerFenced: another writer claimed it meanwhile.
+        NotEnoughBookies: too few bookies answered.
+    """
+    driver = _Driver(bookies, ledger, name, record, session)
+    await driver.fence()
+    await driver.find_end()
+    await driver.write_tail()
+    return Recovered(driver.recovery, driver.next_ensemble(), driver.complete)
+
+
+class _Driver:
+    """Drives a `Recovery`."""
+
+    def __init__(self, bookies: Bookies, ledger: LedgerId, name: str, record: LedgerRecord, session: Session) -> None:
+        self._bookies, self._ledger, self._name = bookies, ledger, name
+        self._record, self._session = record, session
+        self.recovery = Recovery(record)
+        self._copies: dict[int, _Copy] = {}
+        self._problems: list[LedgerError | WorldError] = []
+
+    async def fence(self) -> None:
+        """All bookies of the last fragment, or as many as answer soon after enough have."""
+        enough = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fence_all, enough, nursery.cancel_scope)
+            await enough.wait()
+            await self._bookies.clock.sleep(FENCE_GRACE_SECONDS)
+            nursery.cancel_scope.cancel()
+        for problem in self._problems:
+            if isinstance(problem, Fenced):
+                raise LedgerFenced(f"ledger {self._name!r} was claimed by another meanwhile: {problem}") from problem
+
+    async def _fence_all(self, enough: trio.Event, all_answered: trio.CancelScope) -> None:
+        async def fence(index: int, name: BookieId) -> None:
+            try:
+                bookie = known_bookie(self._bookies, name)
+                result = await bookie.fence(self._ledger, self._session)
+            except (LedgerError, WorldError) as error:
+                self._problems.append(error)
+                return
+            self._copies[index] = _Copy(bookie, self._ledger)
+            self.recovery.fenced(index, result.last_add_confirmed, result.bound)
+            if self.recovery.enough_fenced:
+                enough.set()
+
+        async with trio.open_nursery() as nursery:
+            for index, name in enumerate(self.recovery.ensemble):
+                nursery.start_soon(fence, index, name)
+        all_answered.cancel()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every bookie of the ensemble has answered everything."""
+        return len(self._copies) == len(self.recovery.ensemble) and not self._problems
+
+    async def find_end(self) -> None:
+        """Reads from the last add confirmed on."""
+        recovery = self.recovery
+        try:
+            while (request := recovery.next_read()) is not None:
+                index, entry, minimum_session = request
+                try:
+                    stored = await self._copies[index].entry(entry, minimum_session)
+                except (LedgerError, WorldError) as error:
+                    self._problems.append(error)
+                    continue
+                if stored is None:
+                    recovery.absent()
+                else:
+                    recovery.found(stored)
+        except NotEnoughBookies as error:
+            raise self._with_cause(error) from error
+
+    def _with_cause(self, error: NotEnoughBookies) -> NotEnoughBookies:
+        return NotEnoughBookies(f"{error} ({self._problems[-1]})") if self._problems else error
+
+    async def write_tail(self) -> None:
+        """Brings each entry of the tail to its ack quorum; the copy that was read counts."""
+        quorum = self._record.quorum
+        copies = {entry: 1 for entry, _, _ in self.recovery.tail}
+        if quorum.ack_quorum > 1:
+            async with trio.open_nursery() as nursery:
+                for index, copy in self._copies.items():
+                    nursery.start_soon(self._put_copies, index, copy.bookie, copies)
+        short = [entry for entry, count in copies.items() if count < quorum.ack_quorum]
+        if short:
+            text = f"entry {short[0]} of ledger {self._name!r} could be brought to too few bookies: bring them back"
+            raise self._with_cause(NotEnoughBookies(text))
+
+    async def _put_copies(self, index: int, bookie: Bookie, copies: dict[EntryId, int]) -> None:
+        quorum = self._record.quorum
+        mine = [
+            (entry, value)
+            for entry, value, holder in self.recovery.tail
+            if holder != index and index in quorum.write_set(entry)
+        ]
+        if not mine:
+            return
+        try:
+            await bookie.put_copies(self._ledger, self._session, mine)
+        except Fenced as error:
+            raise LedgerFenced(f"ledger {self._name!r} was claimed by another meanwhile: {error}") from error
+        except (LedgerError, WorldError) as error:
+            self._problems.append(error)
+            return
+        for entry, _ in mine:
+            copies[entry] += 1
+
+    def next_ensemble(self) -> tuple[BookieId, ...]:
+        """The bookies of the next fragment."""
+        available = self._bookies.available()
+        ensemble = list(self.recovery.ensemble)
+        silent = [index for index in range(len(ensemble)) if index not in self._copies]
+        beside = [(name, available.get(name, "")) for index, name in enumerate(ensemble) if index not in silent]
+        without = [ensemble[index] for index in silent]
+        for index, name in zip(
+            silent, place(self._name, available, len(silent), beside=beside, without=without), strict=False
+        ):
+            ensemble[index] = name
+        return tuple(ensemble)
+
+
+def ensemble_of(bookies: Bookies, names: tuple[BookieId, ...]) -> Mapping[BookieId, Bookie]:
+    """The bookies of a fragment, in order.
+
+    Raises:
+        NotEnoughBookies: this process has never heard of one of them.
+    """
+    return {name: known_bookie(bookies, name) for name in names}

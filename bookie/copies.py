@@ -1,0 +1,121 @@
+"""Reading entries from whichever bookie has a copy.
+
+The first copy of an entry's write set is asked; where it errs, or says nothing for a short while, the next one is asked
+as well, and the first answer wins (speculative reading, as BookKeeper does it).
+"""
+
+from __future__ import annotations
+
+import trio
+
+from gnomon.bookie.client import Bookie, Bookies, RangeRead
+from gnomon.bookie.entry import StoredEntry
+from gnomon.bookie.errors import LedgerError, NoSuchEntry, NotEnoughBookies
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.reader import EntryRead, Verdict
+from gnomon.bookie.record import Fragment, LedgerRecord
+from gnomon.runtime.world import WorldError
+
+SPECULATIVE_SECONDS = 0.2
+"""How long a bookie may be silent before the next one is asked as well."""
+
+Answer = StoredEntry | LedgerError | WorldError
+
+
+def known_bookie(bookies: Bookies, name: BookieId) -> Bookie:
+    """A bookie by name.
+
+    Raises:
+        NotEnoughBookies: this process has never heard of it.
+    """
+    bookie = bookies.get(name)
+    if bookie is None:
+        raise NotEnoughBookies(f"bookie {name!r} is not known here: start it")
+    return bookie
+
+
+async def read_entry(bookies: Bookies, ledger: LedgerId, record: LedgerRecord, entry: EntryId) -> StoredEntry:
+    """One entry, which must be confirmed.
+
+    Raises:
+        NoSuchEntry: enough bookies said so explicitly.
+        DigestMismatch, EntryShrunk, EntryUnknown: the only answers there were.
+        NotEnoughBookies: too few bookies answered.
+    """
+    fragment = record.fragment_of(entry)
+    search = EntryRead(record.quorum, entry)
+    problem: LedgerError | WorldError | None = None
+    send, receive = trio.open_memory_channel[Answer](record.quorum.write_quorum)
+    asked = 0
+    async with trio.open_nursery() as nursery:
+        while True:
+            index = search.next_bookie()
+            if index is not None:
+                nursery.start_soon(_ask, bookies, fragment, index, ledger, entry, send)
+                asked += 1
+            elif not asked:
+                break
+            answer: Answer | None = None
+            with trio.move_on_after(SPECULATIVE_SECONDS if index is not None else float("inf")):
+                answer = await receive.receive()
+                asked -= 1
+            if isinstance(answer, StoredEntry):
+                nursery.cancel_scope.cancel()
+                return answer
+            if isinstance(answer, NoSuchEntry):
+                search.negative()
+            elif answer is not None:
+                problem = answer
+    if search.verdict is Verdict.ABSENT:
+        raise NoSuchEntry(ledger, entry)
+    if isinstance(problem, LedgerError):
+        raise problem
+    raise NotEnoughBookies(f"no copy of entry {entry} of ledger {ledger} could be read: {problem}")
+
+
+async def _ask(
+    bookies: Bookies,
+    fragment: Fragment,
+    index: int,
+    ledger: LedgerId,
+    entry: EntryId,
+    send: trio.MemorySendChannel[Answer],
+) -> None:
+    try:
+        bookie = known_bookie(bookies, fragment.bookies[index])
+        answer: Answer = await bookie.read(ledger, entry, fragment.session)
+    except (LedgerError, WorldError) as error:
+        answer = error
+    send.send_nowait(answer)
+
+
+async def read_run(
+    bookies: Bookies, ledger: LedgerId, record: LedgerRecord, first: EntryId, last: EntryId, bytes_max: int
+) -> list[StoredEntry]:
+    """Entries from `first` on without a gap, at least one, up to `last` and about `bytes_max` bytes.
+
+    One bookie is asked for all of them; what it does not have is read entry by entry.
+
+    Raises:
+        LedgerError: as `read_entry`, about `first`.
+    """
+    fragment = record.fragment_of(first)
+    index = record.quorum.write_set(first)[0]
+    run: list[StoredEntry] = []
+    with trio.move_on_after(SPECULATIVE_SECONDS):
+        try:
+            bookie = known_bookie(bookies, fragment.bookies[index])
+            end = min(last, _last_of(record, fragment, last))
+            answer: RangeRead = await bookie.read_range(ledger, first, end, fragment.session, bytes_max)
+            for expected, (entry, stored) in enumerate(answer.entries, first):
+                if entry != expected:
+                    break
+                run.append(stored)
+        except (LedgerError, WorldError):
+            pass  # another bookie may know better
+    return run or [await read_entry(bookies, ledger, record, first)]
+
+
+def _last_of(record: LedgerRecord, fragment: Fragment, last: EntryId) -> EntryId:
+    after = [each.first_entry for each in record.fragments if each.first_entry > fragment.first_entry]
+    return EntryId(after[0] - 1) if after else last

@@ -1,0 +1,75 @@
+"""Entries of ledgers in the memory of a bookie of this process, without a copy."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gnomon.bookie.entry_store import StoreView
+from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk
+from gnomon.bookie.ids import BookieId, EntryId
+
+if TYPE_CHECKING:
+    from gnomon.bookie.handle import Ledger
+
+
+class LocalViews:
+    """One read transaction for views of many ledgers: LMDB has room for some hundred readers at a time, not more."""
+
+    def __init__(self) -> None:
+        self._stores: dict[BookieId, StoreView] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for store in self._stores.values():
+            store.__exit__(kind, error, traceback)
+
+    def of(self, ledger: Ledger) -> LocalView | None:
+        """A view that is valid until this block ends; None where no copy of the ledger is in this process."""
+        for name in ledger.record.fragments[-1].bookies:
+            store = self._stores.get(name)
+            if store is None:
+                view = ledger.store_view(name)
+                if view is None:
+                    continue
+                store = self._stores[name] = view.__enter__()
+            return LocalView(ledger, store)
+        return None
+
+
+class LocalView:
+    """A ledger's entries in the memory of a bookie of this process."""
+
+    __slots__ = ("_floor", "_ledger", "_minimum", "_view")
+
+    def __init__(self, ledger: Ledger, view: StoreView) -> None:
+        self._ledger, self._view = ledger, view
+        floor = ledger.record.fragments[-1]
+        self._floor, self._minimum = floor.first_entry, floor.session
+
+    def __enter__(self) -> LocalView:
+        self._view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, traceback)
+
+    def payload(self, entry: EntryId) -> memoryview:
+        """An entry's payload, digest checked; valid inside the `with` block only.
+
+        Raises:
+            EntryNotConfirmed, EntryShrunk, NoSuchEntry, EntryUnknown, DigestMismatch.
+        """
+        ledger = self._ledger
+        if entry > ledger.last_add_confirmed:
+            raise EntryNotConfirmed(ledger.id, entry, ledger.last_add_confirmed)
+        if entry < ledger.record.start_entry:
+            raise EntryShrunk(ledger.id, entry, ledger.record.start_entry)
+        minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session
+        return self._view.get(ledger.id, entry, minimum)

@@ -1,0 +1,226 @@
+"""A metadata store in another process: `Metadata` over RPC, against `metadata/service.py`.
+
+1. A transaction is tried once more only where it is certain that it had no effect; otherwise its outcome is unknown, and
+   that is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
+2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
+   that has gone meanwhile ends it (Compacted).
+3. Addresses are those of one store: where one does not answer, the next is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from gnomon.metadata.client import (
+    Compare,
+    InvalidRequest,
+    KeyValue,
+    LeaseId,
+    MetadataFull,
+    MetadataUnavailable,
+    Operation,
+    RangeResult,
+    Revision,
+    TxnResult,
+    WatchBatch,
+)
+from gnomon.metadata.messages import (
+    ERRORS,
+    SERVICE,
+    MalformedMessage,
+    checked,
+    decode_batch,
+    decode_item,
+    decode_range,
+    decode_txn_result,
+    encode_compare,
+    encode_operations,
+)
+from gnomon.metadata.request import Txn, refusal
+from gnomon.runtime.rpc_client import RpcClient, RpcStream
+from gnomon.runtime.rpc_errors import NotSent, RpcFailed, RpcRefused
+from gnomon.runtime.world import Unreachable, World
+
+T = TypeVar("T")
+
+CALL_SECONDS = 5.0
+RETRY_SECONDS = 15.0
+PAUSE_SECONDS_MIN = 0.05
+PAUSE_SECONDS_MAX = 1.0
+
+
+class RemoteMetadata:
+    """A `Metadata`; `run` must be running for anything to happen."""
+
+    def __init__(
+        self,
+        world: World,
+        addresses: Sequence[tuple[str, int]],
+        *,
+        cluster: str | None = None,
+        call_seconds: float = CALL_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Connects on first use.
+
+        Args:
+            addresses: host and port of each process that serves the store.
+            cluster: the id of the cluster that is meant; another one's store refuses. None takes any.
+            call_seconds: after which one attempt is given up.
+            retry_seconds: after which no further attempt is begun.
+        """
+        assert addresses, "a metadata store without an address"
+        self.clock = world.clock
+        self._clients = [
+            RpcClient(world, host, port, SERVICE, ERRORS, call_seconds=call_seconds, cluster=cluster)
+            for host, port in addresses
+        ]
+        self._retry_seconds = retry_seconds
+
+    @property
+    def client(self) -> RpcClient:
+        """The one to ask now."""
+        return self._clients[0]
+
+    async def run(self) -> None:
+        """Drives the connections until cancelled; calls under way then end with MetadataUnavailable."""
+        async with trio.open_nursery() as nursery:
+            for client in self._clients:
+                nursery.start_soon(client.run)
+
+    async def get(self, key: str) -> KeyValue | None:
+        """See `Metadata.get`."""
+        return await self._ask(decode_item, "get", key)
+
+    async def range(self, prefix: str) -> RangeResult:
+        """See `Metadata.range`."""
+        return await self._ask(decode_range, "range", prefix)
+
+    async def txn(
+        self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """See `Metadata.txn`; the outcome is unknown to a caller that is cancelled."""
+        refused = refusal(Txn(tuple(compare), tuple(then), tuple(otherwise)))
+        if refused is not None:  # also what could not be encoded, such as text without a UTF-8 form
+            raise InvalidRequest(f"the transaction is refused: {refused}")
+        args = encode_compare(compare), encode_operations(then), encode_operations(otherwise)
+        return await self._ask(decode_txn_result, "txn", *args, repeat=False)
+
+    def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
+        """See `Metadata.watch`; it waits for as long as the store is away."""
+        return self._watch(prefix, from_revision)
+
+    async def lease(self, ttl_seconds: float) -> LeaseId:
+        """See `Metadata.lease`; one whose grant was not heard of ends by itself."""
+        return LeaseId(await self._ask(_number, "lease", float(ttl_seconds)))
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        """See `Metadata.keep_alive`."""
+        await self._ask(_nothing, "keep_alive", lease)
+
+    async def revoke(self, lease: LeaseId) -> None:
+        """See `Metadata.revoke`."""
+        await self._ask(_nothing, "revoke", lease)
+
+    async def compact(self, revision: Revision) -> None:
+        """See `Metadata.compact`."""
+        await self._ask(_nothing, "compact", revision)
+
+    def give_up_on(self, client: RpcClient) -> None:
+        """It did not answer: the next address is asked from now on."""
+        if client is self._clients[0]:
+            self._clients.append(self._clients.pop(0))
+
+    @asynccontextmanager
+    async def _watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        async with AsyncExitStack() as stream:
+            yield _Watcher(self, prefix, from_revision, stream)
+
+    async def _ask(self, decode: Callable[[Any], T], method: str, *args: Any, repeat: bool = True) -> T:
+        """One call with its attempts.
+
+        Args:
+            repeat: whether an attempt of unknown outcome is repeated.
+        """
+        deadline = self.clock.monotonic() + self._retry_seconds
+        pause_seconds = PAUSE_SECONDS_MIN
+        while True:
+            client = self.client
+            try:
+                return decode(await client.call(method, *args))
+            except (Unreachable, MetadataUnavailable) as error:
+                certain = isinstance(error, NotSent)
+                lasting = isinstance(error, MetadataFull | RpcRefused) and len(self._clients) == 1
+                late = self.clock.monotonic() + pause_seconds > deadline
+                if lasting or late or not (repeat or certain):
+                    raise _unavailable(error) from error
+            except (RpcFailed, MalformedMessage) as error:
+                raise _unavailable(error) from error
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidRequest(f"{method} cannot be asked for with this: {error}") from error
+            self.give_up_on(client)
+            await self.clock.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+
+
+class _Watcher:
+    """A position in the history of one prefix, and the stream that moves it, where there is one now."""
+
+    def __init__(self, metadata: RemoteMetadata, prefix: str, from_revision: Revision, stream: AsyncExitStack) -> None:
+        self._metadata, self._prefix, self._position = metadata, prefix, from_revision
+        self._stack = stream
+        self._client: RpcClient | None = None
+        self._items: RpcStream | None = None
+        self._pause_seconds = PAUSE_SECONDS_MIN
+
+    def __aiter__(self) -> _Watcher:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        """The next batch; a call that is cancelled has lost none."""
+        while True:
+            try:
+                batch = decode_batch(await anext(await self._stream()))
+            except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
+                if isinstance(error, RpcRefused):
+                    raise _unavailable(error) from error
+                await self._lose_stream()
+                continue
+            except (RpcFailed, MalformedMessage) as error:
+                raise _unavailable(error) from error
+            assert batch.revision >= self._position, f"a watch from {self._position} was given {batch.revision}"
+            self._pause_seconds = PAUSE_SECONDS_MIN
+            self._position = Revision(batch.revision + 1)
+            if batch.events:
+                return batch
+
+    async def _stream(self) -> RpcStream:
+        if self._items is None:
+            self._client = self._metadata.client
+            opened = self._client.stream("watch", self._prefix, self._position)
+            self._items = await self._stack.enter_async_context(opened)
+        return self._items
+
+    async def _lose_stream(self) -> None:
+        self._items = None
+        await self._stack.aclose()
+        if self._client is not None:
+            self._metadata.give_up_on(self._client)
+        pause_seconds, self._pause_seconds = self._pause_seconds, min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+        await self._metadata.clock.sleep(pause_seconds)
+
+
+def _number(value: Any) -> int:
+    return checked(int, value)
+
+
+def _nothing(value: Any) -> None:
+    return None
+
+
+def _unavailable(error: Exception) -> MetadataUnavailable:
+    return error if isinstance(error, MetadataUnavailable) else MetadataUnavailable(str(error))

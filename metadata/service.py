@@ -1,0 +1,133 @@
+"""Serves a metadata store to other processes; `metadata/remote.py` is the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from gnomon.metadata.client import InvalidRequest, LeaseId, Metadata, Revision, WatchBatch
+from gnomon.metadata.messages import (
+    ERRORS,
+    SERVICE,
+    MalformedMessage,
+    checked,
+    decode_compare,
+    decode_operations,
+    encode_batch,
+    encode_item,
+    encode_range,
+    encode_txn_result,
+)
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.rpc_server import Call, RpcServer, in_task
+from gnomon.runtime.world import Listener, World
+
+PROGRESS_REVISIONS = 256
+"""After so many revisions without an event below its prefix a watcher is told how far it is, so that it can resume
+there: the history before may be compacted."""
+
+
+async def serve_metadata(
+    world: World,
+    metadata: Metadata,
+    nursery: trio.Nursery,
+    log: Logger,
+    host: str,
+    port: int,
+    *,
+    cluster: str | None = None,
+) -> Listener:
+    """Serves from now on, in tasks of `nursery`, until that is cancelled: before the store is closed.
+
+    Args:
+        cluster: the id of this cluster; clients that name another one are refused.
+
+    Raises:
+        AddressTaken: the address is in use or not one of this machine.
+    """
+    served = _Served(metadata)
+    work: dict[str, Callable[[Call], Awaitable[object]]] = {
+        "get": served.get,
+        "range": served.range,
+        "txn": served.txn,
+        "watch": served.watch,
+        "lease": served.lease,
+        "keep_alive": served.keep_alive,
+        "revoke": served.revoke,
+        "compact": served.compact,
+    }
+    methods = {name: in_task(nursery, _refusing_malformed(call)) for name, call in work.items()}
+    server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster)
+    listener = await server.listen(host, port)
+    nursery.start_soon(server.run)
+    return listener
+
+
+def _refusing_malformed(work: Callable[[Call], Awaitable[object]]) -> Callable[[Call], Awaitable[object]]:
+    async def refusing(call: Call) -> object:
+        try:
+            return await work(call)
+        except MalformedMessage as error:
+            raise InvalidRequest(f"the request cannot be read: {error}: is the caller another version?") from error
+
+    return refusing
+
+
+def _args(call: Call, count: int) -> list[Any]:
+    if len(call.args) != count:
+        raise MalformedMessage(f"{count} arguments were expected, not {len(call.args)}")
+    return call.args
+
+
+class _Served:
+    """Each method of `Metadata` for a call of another process."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    async def get(self, call: Call) -> object:
+        (key,) = _args(call, 1)
+        return encode_item(await self._metadata.get(checked(str, key)))
+
+    async def range(self, call: Call) -> object:
+        (prefix,) = _args(call, 1)
+        return encode_range(await self._metadata.range(checked(str, prefix)))
+
+    async def txn(self, call: Call) -> object:
+        compare, then, otherwise = _args(call, 3)
+        result = await self._metadata.txn(
+            decode_compare(compare), decode_operations(then), decode_operations(otherwise)
+        )
+        return encode_txn_result(result)
+
+    async def watch(self, call: Call) -> None:
+        """A batch without events says that there were none below the prefix up to its revision."""
+        prefix, from_revision = _args(call, 2)
+        prefix = checked(str, prefix)
+        quiet_revisions = 0
+        async with self._metadata.watch("", Revision(checked(int, from_revision))) as batches:
+            async for batch in batches:
+                events = tuple([event for event in batch.events if event.key.startswith(prefix)])
+                quiet_revisions += 1
+                if events or quiet_revisions >= PROGRESS_REVISIONS:
+                    quiet_revisions = 0
+                    call.item(encode_batch(WatchBatch(batch.revision, events)))
+                    await call.room()
+
+    async def lease(self, call: Call) -> object:
+        (ttl_seconds,) = _args(call, 1)
+        return await self._metadata.lease(checked(float, ttl_seconds))
+
+    async def keep_alive(self, call: Call) -> None:
+        (lease,) = _args(call, 1)
+        await self._metadata.keep_alive(LeaseId(checked(int, lease)))
+
+    async def revoke(self, call: Call) -> None:
+        (lease,) = _args(call, 1)
+        await self._metadata.revoke(LeaseId(checked(int, lease)))
+
+    async def compact(self, call: Call) -> None:
+        (revision,) = _args(call, 1)
+        await self._metadata.compact(Revision(checked(int, revision)))
