@@ -209,6 +209,15 @@ class EntryStore:
             done(entry, error)
         self._tell_group()
 
+    def probe(self) -> None:
+        """Looks whether a store that is read-only has room again, for one that nobody sends adds to meanwhile."""
+        if self.read_only is not None:
+            self._environment.submit(_nothing, self._probed)
+
+    def _probed(self, _result: None, error: WorldError | None) -> None:
+        if error is None:
+            self.read_only = None
+
     def _tell_group(self) -> None:
         if self.on_group is not None:
             self.on_group()

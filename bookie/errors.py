@@ -37,7 +37,7 @@ class EntryUnknown(LedgerError):
 
     def __init__(self, ledger: LedgerId, entry: EntryId, why: str) -> None:
         super().__init__(f"entry {entry} of ledger {ledger} is not here, and may have been lost: {why}")
-        self.ledger, self.entry = ledger, entry
+        self.ledger, self.entry, self.why = ledger, entry, why
 
 
 class DigestMismatch(LedgerError):
@@ -71,6 +71,10 @@ class NotEnoughBookies(LedgerError):
     """Too few bookies answered to know, or to make something durable."""
 
     outcome_unknown = True
+
+
+class InvalidCall(LedgerError):
+    """What a peer asked of a bookie makes no sense; nothing was done."""
 
 
 class LedgerExists(LedgerError):

@@ -1,7 +1,7 @@
 """A metadata store in another process: `Metadata` over RPC, against `metadata/service.py`.
 
-1. A transaction is tried once more only where it is certain that it had no effect; otherwise its outcome is unknown, and
-   that is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
+1. A transaction is repeated only where it is certain that it had no effect; otherwise its outcome is unknown, and that
+   is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
 2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
    that has gone meanwhile ends it (Compacted).
 3. Addresses are those of one store: where one does not answer, the next is asked.
@@ -154,7 +154,7 @@ class RemoteMetadata:
                 return decode(await client.call(method, *args))
             except (Unreachable, MetadataUnavailable) as error:
                 certain = isinstance(error, NotSent)
-                lasting = isinstance(error, MetadataFull | RpcRefused) and len(self._clients) == 1
+                lasting = isinstance(error, MetadataFull) or (isinstance(error, RpcRefused) and len(self._clients) == 1)
                 late = self.clock.monotonic() + pause_seconds > deadline
                 if lasting or late or not (repeat or certain):
                     raise _unavailable(error) from error
@@ -185,6 +185,8 @@ class _Watcher:
         while True:
             try:
                 batch = decode_batch(await anext(await self._stream()))
+                if batch.revision < self._position:
+                    raise MalformedMessage(f"a watch from revision {self._position} was given {batch.revision}")
             except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
                 if isinstance(error, RpcRefused):
                     raise _unavailable(error) from error
@@ -192,7 +194,6 @@ class _Watcher:
                 continue
             except (RpcFailed, MalformedMessage) as error:
                 raise _unavailable(error) from error
-            assert batch.revision >= self._position, f"a watch from {self._position} was given {batch.revision}"
             self._pause_seconds = PAUSE_SECONDS_MIN
             self._position = Revision(batch.revision + 1)
             if batch.events:

@@ -1,0 +1,164 @@
+"""A bookie as a process of its own: its disk, its service, its registration.
+
+1. It serves nobody before its disk was found to be its own (`cookie`).
+2. It is registered while it serves, and says there when it takes no entries.
+3. A device that failed a write ends it: nothing is acknowledged after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from gnomon.bookie.cookie import check_cookie
+from gnomon.bookie.entry_store import DATABASES, EntryStore
+from gnomon.bookie.errors import ForeignDisk
+from gnomon.bookie.garbage import GarbageCollector
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.registry import BOOKIES, Registration
+from gnomon.bookie.service import ERRORS, SERVICE, BookieService
+from gnomon.metadata.client import Metadata
+from gnomon.metadata.presence import Presence
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.rpc_server import RpcServer
+from gnomon.runtime.world import DiskFailed, Durability, Environment, World
+
+STATE_SECONDS: Final = 1.0
+"""How soon others learn that the bookie's disk is full, or no longer."""
+FOLDER: Final = "bookie"
+
+
+@dataclass(frozen=True, slots=True)
+class BookieSettings:
+    """What one bookie is told."""
+
+    name: BookieId
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = "127.0.0.1"
+    domain: str = ""
+    """Rack or zone, for placement."""
+    map_bytes: int = 1 << 40
+    durability: Durability = Durability.SYNCED
+    lease_seconds: float = 6.0
+    garbage_interval_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServingBookie:
+    """A bookie that serves."""
+
+    host: str
+    port: int
+    store: EntryStore
+    garbage: GarbageCollector
+    environment: Environment
+
+
+async def run_bookie(
+    world: World,
+    metadata: Metadata,
+    settings: BookieSettings,
+    log: Logger,
+    *,
+    cluster: str | None,
+    ready: Callable[[ServingBookie], None],
+    stop: trio.Event,
+) -> None:
+    """Serves until `stop` is set.
+
+    Args:
+        metadata: must outlive this.
+        cluster: the id of the cluster; clients of another one are refused.
+
+    Raises:
+        DirectoryTaken, AddressTaken, DiskFull: it could not start.
+        ForeignDisk: the disk belongs to another bookie, or this one's was replaced.
+        MetadataUnavailable: the metadata could not be read at the start.
+        DiskFailed: the device failed a write.
+    """
+    with world.disk.lock(settings.data_dir):
+        environment = world.disk.open_environment(
+            settings.data_dir / FOLDER,
+            databases=DATABASES,
+            map_bytes=settings.map_bytes,
+            durability=settings.durability,
+        )
+        try:
+            lost = await check_cookie(metadata, environment, settings.name, world.random("bookie-cookie"))
+            if lost is not None:
+                raise ForeignDisk(
+                    f"{lost}; if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
+                )
+            await _serve(world, metadata, settings, log, environment, cluster, ready, stop)
+        finally:
+            environment.close()
+
+
+async def _serve(
+    world: World,
+    metadata: Metadata,
+    settings: BookieSettings,
+    log: Logger,
+    environment: Environment,
+    cluster: str | None,
+    ready: Callable[[ServingBookie], None],
+    stop: trio.Event,
+) -> None:
+    failed = _Failure()
+    async with trio.open_nursery() as nursery:
+        try:
+            nursery.start_soon(failed.watch)
+            store = EntryStore(environment, world.clock, on_failed=failed.tell)
+            garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
+            nursery.start_soon(garbage.run)
+            methods = BookieService(store, nursery).methods()
+            server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster)
+            listener = await server.listen(settings.host, settings.port)
+            registration = Registration(settings.advertised_host, listener.port, settings.domain)
+            key = f"{BOOKIES}{settings.name}"
+            presence = Presence(metadata, world.clock, key, registration.encode(), settings.lease_seconds)
+            nursery.start_soon(presence.run)
+            nursery.start_soon(_tell_state, world, store, presence, registration)
+            nursery.start_soon(server.run)
+            await presence.announced()
+            ready(ServingBookie(listener.host, listener.port, store, garbage, environment))
+            await stop.wait()
+            await presence.withdraw()
+            server.close()
+        finally:
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
+            environment.close()
+
+
+async def _tell_state(world: World, store: EntryStore, presence: Presence, registration: Registration) -> None:
+    while True:
+        await world.clock.sleep(STATE_SECONDS)
+        store.probe()
+        presence.update(replace(registration, read_only=store.read_only is not None).encode())
+
+
+class _Failure:
+    """The device below: when it fails, so does the bookie."""
+
+    def __init__(self) -> None:
+        self._error: DiskFailed | None = None
+        self._told = trio.Event()
+
+    def tell(self, error: DiskFailed) -> None:
+        """A write failed."""
+        self._error = error
+        self._told.set()
+
+    async def watch(self) -> None:
+        """Ends, with the error, when the device has failed."""
+        await self._told.wait()
+        assert self._error is not None
+        raise self._error

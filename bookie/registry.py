@@ -1,0 +1,187 @@
+"""Which bookies there are: each registers itself under a lease, and every process that uses ledgers follows that.
+
+`bookies/<name>` says where a bookie is and lives as long as its lease; `cookies/<name>` stays, and names its members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import msgpack
+import trio
+
+from gnomon.bookie.client import Bookie
+from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.service import ERRORS, SERVICE
+from gnomon.metadata.client import Compacted, Event, Metadata, MetadataError, Revision
+from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import World
+
+BOOKIES: Final = "bookies/"
+CALL_SECONDS: Final = 5.0
+"""A bookie that has not answered a call by then has failed for the ledger that it was for."""
+RETRY_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a bookie says of itself."""
+
+    host: str
+    port: int
+    domain: str = ""
+    """Rack or zone, for placement."""
+    read_only: bool = False
+    """It takes no entries at the moment."""
+
+    def encode(self) -> bytes:
+        """The value of its key."""
+        encoded: bytes = msgpack.packb([self.host, self.port, self.domain, self.read_only])
+        return encoded
+
+    @classmethod
+    def decode(cls, value: bytes) -> Registration:
+        """Undoes `encode`."""
+        host, port, domain, read_only = msgpack.unpackb(value)
+        return cls(host, port, domain, read_only)
+
+
+class RegisteredBookies:
+    """`Bookies` as the metadata names them; `run` follows it."""
+
+    def __init__(self, world: World, metadata: Metadata, cluster: str | None, nursery: trio.Nursery) -> None:
+        """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do."""
+        self.clock = world.clock
+        self._world = world
+        self._metadata = metadata
+        self._cluster = cluster
+        self._nursery = nursery
+        self._timers = Timers(world.clock)
+        self._revision = Revision(0)
+        self._alive: dict[BookieId, Registration] = {}
+        self._bookies: dict[BookieId, RemoteBookie] = {}
+        self._scopes: dict[BookieId, trio.CancelScope] = {}
+        self._domains: dict[BookieId, str] = {}
+        self._moved = trio.Event()
+
+    # --- see `Bookies` ---
+
+    def get(self, name: BookieId) -> Bookie | None:
+        """See `Bookies.get`."""
+        return self._bookies.get(name)
+
+    def available(self) -> Mapping[BookieId, str]:
+        """See `Bookies.available`."""
+        return {name: at.domain for name, at in self._alive.items() if not at.read_only}
+
+    def known(self) -> Mapping[BookieId, str]:
+        """See `Bookies.known`."""
+        return self._domains
+
+    def alive(self) -> Mapping[BookieId, Registration]:
+        """Those whose lease lives."""
+        return self._alive
+
+    def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """See `Bookies.start_soon`."""
+        self._nursery.start_soon(run, *args)
+
+    async def changed(self) -> None:
+        """Waits until a bookie comes, goes or changes."""
+        await self._moved.wait()
+
+    # --- following ---
+
+    async def load(self) -> None:
+        """Reads who there is: two metadata reads.
+
+        Raises:
+            MetadataUnavailable: it could not be read.
+        """
+        found = await self._metadata.range(BOOKIES)
+        cookies = await self._metadata.range(COOKIES)
+        self._revision = found.revision
+        members = {BookieId(item.key.removeprefix(COOKIES)) for item in cookies.items}
+        alive = {BookieId(item.key.removeprefix(BOOKIES)): Registration.decode(item.value) for item in found.items}
+        self._domains = {name: self._domains.get(name, "") for name in sorted(members | set(alive))}
+        for name in [name for name in self._alive if name not in alive]:
+            self._went(name)
+        for name in self._domains:
+            self._bookie(name)
+        for name, registration in alive.items():
+            self._came(name, registration)
+        self._tell()
+
+    async def run(self) -> NoReturn:
+        """Follows the registrations until cancelled."""
+        self._nursery.start_soon(self._timers.run)
+        while True:
+            try:
+                async with self._metadata.watch(BOOKIES, Revision(self._revision + 1)) as batches:
+                    async for batch in batches:
+                        for event in batch.events:
+                            self._apply(event)
+                        self._revision = batch.revision
+                        self._tell()
+            except Compacted:
+                await self._load_again()
+            except MetadataError:
+                await self.clock.sleep(RETRY_SECONDS)
+
+    async def _load_again(self) -> None:
+        try:
+            await self.load()
+        except MetadataError:
+            await self.clock.sleep(RETRY_SECONDS)
+
+    def _apply(self, event: Event) -> None:
+        name = BookieId(event.key.removeprefix(BOOKIES))
+        if event.current is None:
+            self._went(name)
+        else:
+            self._came(name, Registration.decode(event.current.value))
+
+    def _came(self, name: BookieId, registration: Registration) -> None:
+        before = self._alive.get(name)
+        self._alive[name] = registration
+        self._domains[name] = registration.domain
+        bookie = self._bookie(name)
+        if (
+            bookie.client is None
+            or before is None
+            or (before.host, before.port) != (registration.host, registration.port)
+        ):
+            self._connect(name, bookie, registration)
+
+    def _went(self, name: BookieId) -> None:
+        """Its lease is over; it may answer all the same, so its connection stays."""
+        self._alive.pop(name, None)
+
+    def _bookie(self, name: BookieId) -> RemoteBookie:
+        if name not in self._bookies:
+            self._bookies[name] = RemoteBookie(self.clock, self._timers)
+        return self._bookies[name]
+
+    def _connect(self, name: BookieId, bookie: RemoteBookie, at: Registration) -> None:
+        if name in self._scopes:
+            self._scopes.pop(name).cancel()
+        client = RpcClient(
+            self._world, at.host, at.port, SERVICE, ERRORS, call_seconds=CALL_SECONDS, cluster=self._cluster
+        )
+        bookie.client = client
+        scope = self._scopes[name] = trio.CancelScope()
+        self._nursery.start_soon(self._run_client, client, scope)
+
+    @staticmethod
+    async def _run_client(client: RpcClient, scope: trio.CancelScope) -> None:
+        with scope:
+            await client.run()
+
+    def _tell(self) -> None:
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()

@@ -1,0 +1,133 @@
+"""A bookie in another process: a `Bookie` whose calls go over the internal RPC.
+
+Calls that are not answered end with Unreachable; what the bookie did is then unknown (`runtime.rpc_client`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from gnomon.bookie.client import Bounds, Copies, RangeRead
+from gnomon.bookie.entry import StoredEntry, decode_entry
+from gnomon.bookie.entry_store import Added, FenceResult, StoreView
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.rpc_errors import NotSent
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import Clock, WorldError
+
+EXPLICIT_LAC_SECONDS: Final = 0.01
+"""How soon a bookie hears that the last entries are confirmed when no further add tells it; at most so often."""
+
+
+class RemoteBookie:
+    """One bookie by name; the registry gives it the client of wherever it lives now."""
+
+    def __init__(self, clock: Clock, timers: Timers, *, explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS) -> None:
+        self.client: RpcClient | None = None
+        """None until it was seen alive."""
+        self._clock = clock
+        self._timers = timers
+        self._explicit_lac_seconds = explicit_lac_seconds
+        self._confirmed: dict[LedgerId, EntryId] = {}
+        """To be told soon."""
+
+    def _connected(self) -> RpcClient:
+        if self.client is None:
+            raise NotSent("this bookie was not seen alive since this process started: nothing was sent")
+        return self.client
+
+    def add(
+        self, ledger: LedgerId, entry: EntryId, session: Session, last_add_confirmed: EntryId, value: bytes, done: Added
+    ) -> None:
+        """See `Bookie.add`."""
+        client = self.client
+        if client is None:
+            # Told by a timer, since it must not be told before this returns.
+            self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _never_seen()))
+            return
+
+        def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
+            assert error is None or isinstance(error, LedgerError | WorldError), error
+            done(entry, error)
+
+        client.send("add", (ledger, entry, session, last_add_confirmed), value, answered)
+
+    def confirm(self, ledger: LedgerId, last_add_confirmed: EntryId) -> None:
+        """See `Bookie.confirm`; several of one ledger go in one, a little later."""
+        if not self._confirmed:
+            self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._tell_confirmed)
+        self._confirmed[ledger] = max(last_add_confirmed, self._confirmed.get(ledger, NO_ENTRY))
+
+    def _tell_confirmed(self) -> None:
+        confirmed, self._confirmed = self._confirmed, {}
+        if self.client is not None:
+            for ledger, entry in confirmed.items():
+                self.client.tell("confirm", ledger, entry)
+
+    async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
+        """See `Bookie.put_copies`."""
+        sizes = [[entry, len(value)] for entry, value in copies]
+        values = b"".join([value for _, value in copies])
+        await self._connected().call("put_copies", ledger, session, sizes, attachment=values)
+
+    async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
+        """See `Bookie.begin_session`."""
+        await self._connected().call("begin_session", ledger, session, [list(bound) for bound in bounds])
+
+    async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
+        """See `Bookie.fence`."""
+        last_entry, confirmed, bound = await self._connected().call("fence", ledger, session)
+        return FenceResult(EntryId(last_entry), EntryId(confirmed), Session(bound))
+
+    async def read(self, ledger: LedgerId, entry: EntryId, minimum_session: Session) -> StoredEntry:
+        """See `Bookie.read`; the digest is checked here again, after the way."""
+        _, value = await self._connected().exchange("read", ledger, entry, minimum_session)
+        return decode_entry(ledger, entry, memoryview(value))
+
+    async def read_range(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
+    ) -> RangeRead:
+        """See `Bookie.read_range`."""
+        answer, attachment = await self._connected().exchange(
+            "read_range", ledger, first, last, minimum_session, bytes_max
+        )
+        scanned_to, sizes = answer
+        values = memoryview(attachment)
+        entries: list[tuple[EntryId, StoredEntry]] = []
+        at = 0
+        for entry, size in sizes:
+            entries.append((EntryId(entry), decode_entry(ledger, EntryId(entry), values[at : at + size])))
+            at += size
+        return RangeRead(entries, EntryId(scanned_to))
+
+    async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
+        """See `Bookie.last_add_confirmed`."""
+        return EntryId(await self._connected().call("last_add_confirmed", ledger))
+
+    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> EntryId:
+        """See `Bookie.wait_for_lac`."""
+        while True:
+            confirmed = EntryId(await self._connected().call("wait_for_lac", ledger, entry))
+            if confirmed >= entry:
+                return confirmed
+            await trio.lowlevel.checkpoint()
+
+    async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
+        """See `Bookie.shrink`."""
+        await self._connected().call("shrink", ledger, end)
+
+    async def delete(self, ledger: LedgerId) -> None:
+        """See `Bookie.delete`."""
+        await self._connected().call("delete", ledger)
+
+    def view(self) -> StoreView | None:
+        """See `Bookie.view`: its store is elsewhere."""
+        return None
+
+
+def _never_seen() -> NotSent:
+    return NotSent("this bookie was not seen alive since this process started: nothing was sent")

@@ -1,0 +1,193 @@
+"""Serves one bookie's entry store to other processes.
+
+Every argument is checked here: what a peer sends never stops the bookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from gnomon.bookie.entry import HEADER_BYTES, session_of
+from gnomon.bookie.entry_store import EntryStore, FenceResult, StoreError
+from gnomon.bookie.errors import (
+    DigestMismatch,
+    EntryShrunk,
+    EntryUnknown,
+    Fenced,
+    InvalidCall,
+    NoSuchEntry,
+)
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.runtime.rpc_errors import ErrorTable
+from gnomon.runtime.rpc_server import Call, Method, in_task
+from gnomon.runtime.world import Buffer, DiskFailed, DiskFull
+
+SERVICE: Final = "bookie"
+ERRORS: Final = ErrorTable(
+    {
+        Fenced: ("ledger", "session", "promised"),
+        NoSuchEntry: ("ledger", "entry"),
+        EntryUnknown: ("ledger", "entry", "why"),
+        EntryShrunk: ("ledger", "entry", "start_entry"),
+        DigestMismatch: ("ledger", "entry"),
+        InvalidCall: (),
+        DiskFull: (),
+        DiskFailed: (),
+    }
+)
+WAIT_SECONDS: Final = 4.0
+"""How long a call waits for a last add confirmed before it answers what there is; shorter than callers wait."""
+RANGE_BYTES_MAX: Final = 8 << 20
+RANGE_ENTRIES_MAX: Final = 4096
+_NUMBER_MAX: Final = 2**63 - 1
+
+
+class BookieService:
+    """The methods of the service; tasks that wait run in `nursery`."""
+
+    def __init__(self, store: EntryStore, nursery: trio.Nursery) -> None:
+        self._store, self._nursery = store, nursery
+
+    def methods(self) -> Mapping[str, Method]:
+        """By name."""
+        return {
+            "add": self._add,
+            "confirm": self._confirm,
+            "put_copies": self._put_copies,
+            "begin_session": self._begin_session,
+            "fence": self._fence,
+            "read": self._read,
+            "read_range": self._read_range,
+            "last_add_confirmed": self._last_add_confirmed,
+            "wait_for_lac": in_task(self._nursery, self._wait_for_lac),
+            "shrink": in_task(self._nursery, self._shrink),
+            "delete": in_task(self._nursery, self._delete),
+        }
+
+    def _add(self, call: Call) -> None:
+        ledger, entry, session, confirmed = _numbers(call, 4)
+        value = _value(call.attachment, session)
+
+        def done(_entry: EntryId, error: StoreError | None) -> None:
+            if error is None:
+                call.reply()
+            else:
+                call.fail(error)
+
+        self._store.add(LedgerId(ledger), EntryId(entry), Session(session), EntryId(confirmed), value, done)
+
+    def _confirm(self, call: Call) -> None:
+        ledger, confirmed = _numbers(call, 2)
+        self._store.confirm(LedgerId(ledger), EntryId(confirmed))
+
+    def _put_copies(self, call: Call) -> None:
+        if len(call.args) != 3:
+            raise InvalidCall("put_copies takes ledger, session and the sizes of the copies")
+        ledger, session = _checked(call.args[:2])
+        copies: list[tuple[EntryId, bytes]] = []
+        at = 0
+        for entry, size in _pairs(call.args[2]):
+            copies.append((EntryId(entry), _value(call.attachment[at : at + size])))
+            at += size
+        if at != len(call.attachment):
+            raise InvalidCall(f"the copies have {at} bytes, {len(call.attachment)} came")
+        self._store.put_copies(LedgerId(ledger), Session(session), copies, _answer(call))
+
+    def _begin_session(self, call: Call) -> None:
+        if len(call.args) != 3:
+            raise InvalidCall("begin_session takes ledger, session and bounds")
+        ledger, session = _checked(call.args[:2])
+        bounds = [(EntryId(first), Session(at)) for first, at in _pairs(call.args[2])]
+        if not bounds:
+            raise InvalidCall("a ledger has at least one bound")
+        self._store.begin_session(LedgerId(ledger), Session(session), bounds, _answer(call))
+
+    def _fence(self, call: Call) -> None:
+        ledger, session = _numbers(call, 2)
+
+        def done(result: FenceResult | None, error: StoreError | None) -> None:
+            if error is None:
+                call.reply(result)
+            else:
+                call.fail(error)
+
+        self._store.fence(LedgerId(ledger), Session(session), done)
+
+    def _read(self, call: Call) -> None:
+        ledger, entry, minimum_session = _numbers(call, 3)
+        with self._store.view() as view:
+            stored = view.entry(LedgerId(ledger), EntryId(entry), Session(minimum_session))
+            call.reply(None, stored.value)
+
+    def _read_range(self, call: Call) -> None:
+        ledger, first, last, minimum_session, bytes_max = _numbers(call, 5)
+        last = min(last, first + RANGE_ENTRIES_MAX - 1)
+        with self._store.view() as view:
+            entries, scanned_to = view.range(
+                LedgerId(ledger),
+                EntryId(first),
+                EntryId(last),
+                Session(minimum_session),
+                min(bytes_max, RANGE_BYTES_MAX),
+            )
+            sizes = [[entry, len(stored.value)] for entry, stored in entries]
+            call.reply([scanned_to, sizes], b"".join([stored.value for _, stored in entries]))
+
+    def _last_add_confirmed(self, call: Call) -> None:
+        (ledger,) = _numbers(call, 1)
+        call.reply(self._store.last_add_confirmed(LedgerId(ledger)))
+
+    async def _wait_for_lac(self, call: Call) -> EntryId:
+        ledger, entry = _numbers(call, 2)
+        with trio.move_on_after(WAIT_SECONDS):
+            return await self._store.wait_for_lac(LedgerId(ledger), EntryId(entry))
+        return self._store.last_add_confirmed(LedgerId(ledger))
+
+    async def _shrink(self, call: Call) -> None:
+        ledger, end = _numbers(call, 2)
+        await self._store.shrink(LedgerId(ledger), EntryId(end))
+        await self._store.remove(LedgerId(ledger))
+
+    async def _delete(self, call: Call) -> None:
+        (ledger,) = _numbers(call, 1)
+        await self._store.delete(LedgerId(ledger))
+        await self._store.remove(LedgerId(ledger))
+
+
+def _answer(call: Call) -> Callable[[None, StoreError | None], None]:
+    def done(_result: None, error: StoreError | None) -> None:
+        if error is None:
+            call.reply()
+        else:
+            call.fail(error)
+
+    return done
+
+
+def _numbers(call: Call, count: int) -> Sequence[int]:
+    if len(call.args) != count:
+        raise InvalidCall(f"{count} arguments are expected, {len(call.args)} came")
+    return _checked(call.args)
+
+
+def _checked(numbers: Sequence[Any]) -> Sequence[int]:
+    for number in numbers:
+        if type(number) is not int or not -1 <= number <= _NUMBER_MAX:
+            raise InvalidCall(f"{number!r:.40} is no position")
+    return numbers
+
+
+def _pairs(given: Any) -> list[Sequence[int]]:
+    if type(given) is not list or not all(type(pair) is list and len(pair) == 2 for pair in given):
+        raise InvalidCall("a list of pairs is expected")
+    return [_checked(pair) for pair in given]
+
+
+def _value(given: Buffer, session: int | None = None) -> bytes:
+    value = bytes(given)
+    if len(value) < HEADER_BYTES or (session is not None and session_of(value) != session):
+        raise InvalidCall("the attachment is no entry of that session")
+    return value

@@ -1,0 +1,89 @@
+"""The metadata service as a process of its own: the embedded store, served to the other processes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
+from gnomon.metadata.service import serve_metadata
+from gnomon.metadata.state import HISTORY_REVISIONS
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.world import Durability, Environment, World
+
+FOLDER: Final = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """What the service is told."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    map_bytes: int = 1 << 34
+    durability: Durability = Durability.SYNCED
+    history_revisions: int = HISTORY_REVISIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMetadata:
+    """A service that serves."""
+
+    host: str
+    port: int
+    metadata: EmbeddedMetadata
+
+
+async def run_metadata(
+    world: World,
+    settings: MetadataSettings,
+    log: Logger,
+    *,
+    ready: Callable[[ServingMetadata], None],
+    stop: trio.Event,
+) -> None:
+    """Serves until `stop` is set.
+
+    Raises:
+        DirectoryTaken, AddressTaken, DiskFull: it could not start.
+        DiskFailed: the device failed a write.
+    """
+    with world.disk.lock(settings.data_dir):
+        environment = world.disk.open_environment(
+            settings.data_dir / FOLDER,
+            databases=DATABASES,
+            map_bytes=settings.map_bytes,
+            durability=settings.durability,
+        )
+        try:
+            await _serve(world, settings, log, environment, ready, stop)
+        finally:
+            environment.close()
+
+
+async def _serve(
+    world: World,
+    settings: MetadataSettings,
+    log: Logger,
+    environment: Environment,
+    ready: Callable[[ServingMetadata], None],
+    stop: trio.Event,
+) -> None:
+    metadata = await EmbeddedMetadata.open(world, environment, history_revisions=settings.history_revisions)
+    async with trio.open_nursery() as nursery:
+        try:
+            nursery.start_soon(metadata.run)
+            listener = await serve_metadata(world, metadata, nursery, log, settings.host, settings.port)
+            ready(ServingMetadata(listener.host, listener.port, metadata))
+            await stop.wait()
+        finally:
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
+            metadata.close()
+            environment.close()

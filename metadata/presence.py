@@ -1,0 +1,89 @@
+"""A key that is there as long as its process is: put under a lease that is kept alive."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NoReturn
+
+import trio
+
+from gnomon.metadata.client import LeaseId, LeaseNotFound, Metadata, MetadataError, Put
+from gnomon.runtime.world import Clock
+
+KEEP_ALIVES_PER_LEASE = 3
+
+
+class Presence:
+    """One key under a lease; `run` keeps both alive, whatever the metadata service goes through meanwhile."""
+
+    def __init__(self, metadata: Metadata, clock: Clock, key: str, value: bytes, ttl_seconds: float) -> None:
+        self.key = key
+        self.alive_until = float("-inf")
+        """Monotonic second up to which the lease lives for certain; the past while nothing is known."""
+        self._metadata = metadata
+        self._clock = clock
+        self._value = value
+        self._ttl_seconds = ttl_seconds
+        self._lease: LeaseId | None = None
+        self._changed = trio.Event()
+        self._put = trio.Event()
+
+    @property
+    def value(self) -> bytes:
+        """What the key says, or is about to."""
+        return self._value
+
+    def update(self, value: bytes) -> None:
+        """Says something else from soon on."""
+        if value != self._value:
+            self._value = value
+            self._put = trio.Event()
+            self._changed.set()
+
+    async def announced(self) -> None:
+        """Waits until the key stands there as it was given last."""
+        await self._put.wait()
+
+    async def run(self) -> NoReturn:
+        """Keeps the key there until cancelled; leaves it to `withdraw`, or to the end of its lease, to take it away."""
+        while True:
+            try:
+                if self._lease is None:
+                    await self._begin()
+                await self._keep(self._lease)
+            except LeaseNotFound:
+                self._lease = None
+                self.alive_until = float("-inf")
+            except MetadataError:
+                await self._clock.sleep(self._ttl_seconds / KEEP_ALIVES_PER_LEASE / 4)
+
+    async def _begin(self) -> None:
+        asked = self._clock.monotonic()
+        self._lease = await self._metadata.lease(self._ttl_seconds)
+        self.alive_until = asked + self._ttl_seconds
+        self._changed.set()
+
+    async def _keep(self, lease: LeaseId | None) -> None:
+        assert lease is not None, "a presence is kept before it has a lease"
+        if self._changed.is_set():
+            self._changed = trio.Event()
+            value, put = self._value, self._put
+            try:
+                await self._metadata.txn((), (Put(self.key, value, lease),))
+            except BaseException:
+                self._changed.set()  # whether it stands there is unknown: it is put again
+                raise
+            put.set()
+        with trio.move_on_after(self._ttl_seconds / KEEP_ALIVES_PER_LEASE):
+            await self._changed.wait()
+        asked = self._clock.monotonic()
+        await self._metadata.keep_alive(lease)
+        self.alive_until = asked + self._ttl_seconds
+
+    async def withdraw(self) -> None:
+        """Takes the key away now, where the metadata service answers; call it when `run` has ended."""
+        lease, self._lease = self._lease, None
+        self.alive_until = float("-inf")
+        if lease is not None:
+            with suppress(MetadataError):
+                await self._metadata.revoke(lease)

@@ -1,0 +1,140 @@
+"""A metadata service and bookies on simulated machines, and clients that use ledgers there.
+
+    cluster = LedgerCluster(simulation, bookies=4)
+    await cluster.start()
+    async def work(client):
+        ledger = await client.create("ledger", Quorum(3, 3, 2))
+        ...
+    await cluster.run_client("writer", work)
+
+Bookies are machines `bookie-1` …, the metadata service is `metadata`; kill them, cut their links, start them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.ledger import Ledger, OpenMode, Quorum, open_ledger
+from gnomon.bookie.node import BookieSettings, run_bookie
+from gnomon.bookie.registry import RegisteredBookies
+from gnomon.metadata.node import MetadataSettings, run_metadata
+from gnomon.metadata.remote import RemoteMetadata
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation import Simulation
+
+T = TypeVar("T")
+
+METADATA, METADATA_PORT, BOOKIE_PORT = "metadata", 4001, 4002
+MAP_BYTES = 1 << 26
+DATA = Path("/data")
+
+
+@dataclass(slots=True)
+class LedgerClient:
+    """What one process knows of the cluster."""
+
+    world: SimulatedWorld
+    metadata: RemoteMetadata
+    bookies: RegisteredBookies
+
+    async def create(self, name: str, quorum: Quorum, **options: Any) -> Ledger:
+        """A new ledger."""
+        return await self._open(name, OpenMode.O_CREATE, quorum=quorum, **options)
+
+    async def claim(self, name: str, **options: Any) -> Ledger:
+        """A ledger, taken over for appending."""
+        return await self._open(name, OpenMode.O_APPEND, **options)
+
+    async def follow(self, name: str, **options: Any) -> Ledger:
+        """A ledger, for reading."""
+        return await self._open(name, OpenMode.O_RDONLY, **options)
+
+    async def _open(self, name: str, mode: OpenMode, **options: Any) -> Ledger:
+        return await open_ledger(self.metadata, self.bookies, name, mode=mode, **options)
+
+
+class LedgerCluster:
+    """The machines; `domains` gives each bookie its rack or zone."""
+
+    def __init__(
+        self, simulation: Simulation, bookies: int = 4, *, lease_seconds: float = 3.0, domains: tuple[str, ...] = ()
+    ) -> None:
+        self.simulation = simulation
+        self.metadata = simulation.machine(METADATA)
+        self.names = [BookieId(f"bookie-{number}") for number in range(1, bookies + 1)]
+        self.bookies = {name: simulation.machine(name) for name in self.names}
+        self._domains = dict(zip(self.names, domains, strict=False))
+        self._lease_seconds = lease_seconds
+
+    async def start(self) -> None:
+        """Starts all machines and waits until every bookie has registered."""
+        self.metadata.start(self._metadata_node)
+        for name, machine in self.bookies.items():
+            machine.start(self._bookie_node(name))
+        await self.run_client("starter", self._all_registered)
+
+    async def _all_registered(self, client: LedgerClient) -> None:
+        while len(client.bookies.available()) < len(self.bookies):
+            await client.bookies.changed()
+
+    @staticmethod
+    async def _metadata_node(world: SimulatedWorld) -> None:
+        settings = MetadataSettings(DATA, host="", port=METADATA_PORT, map_bytes=MAP_BYTES)
+        await run_metadata(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
+
+    def _bookie_node(self, name: BookieId) -> Callable[[SimulatedWorld], Awaitable[None]]:
+        async def node(world: SimulatedWorld) -> None:
+            settings = BookieSettings(
+                name,
+                DATA,
+                host="",
+                port=BOOKIE_PORT,
+                advertised_host=name,
+                domain=self._domains.get(name, ""),
+                map_bytes=MAP_BYTES,
+                lease_seconds=self._lease_seconds,
+            )
+            metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(metadata.run)
+                await run_bookie(
+                    world,
+                    metadata,
+                    settings,
+                    world.logger,
+                    cluster=None,
+                    ready=lambda _: None,
+                    stop=world.stop_requested,
+                )
+                nursery.cancel_scope.cancel()
+
+        return node
+
+    async def run_client(self, name: str, work: Callable[[LedgerClient], Awaitable[T]]) -> T:
+        """Runs `work` on a machine of its own until it is done, and gives what it returns."""
+        results: list[T] = []
+
+        async def node(world: SimulatedWorld) -> None:
+            async with trio.open_nursery() as nursery:
+                metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
+                nursery.start_soon(metadata.run)
+                bookies = RegisteredBookies(world, metadata, None, nursery)
+                await bookies.load()
+                nursery.start_soon(bookies.run)
+                results.append(await work(LedgerClient(world, metadata, bookies)))
+                nursery.cancel_scope.cancel()
+
+        machine: Machine = self.simulation.machine(name)
+        machine.start(node)
+        process = machine.process
+        assert process is not None
+        await process.ended.wait()
+        assert results, f"client {name!r} ended without a result"
+        return results[0]

@@ -1,0 +1,212 @@
+"""Ledgers on several bookies, over the simulated network."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gnomon.bookie.errors import LedgerError, LedgerFenced
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.simulation import Simulation, simulate
+
+WIDE = Quorum(3, 3, 2)
+
+
+async def fill(ledger: Ledger, count: int) -> None:
+    for _ in range(count):
+        await ledger.add([b"entry %d" % ledger.next_entry])
+
+
+async def contents(ledger: Ledger) -> list[bytes]:
+    return await ledger.read(ledger.start_entry, ledger.last_add_confirmed)
+
+
+def entries(count: int) -> list[bytes]:
+    return [b"entry %d" % number for number in range(count)]
+
+
+def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> tuple[str, ...]:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 20)
+            return ledger.record.fragments[0].bookies
+
+        ensemble = await cluster.run_client("writer", write)
+        simulation.machine(ensemble[0]).power_off()
+
+        async def take_over(client: LedgerClient) -> None:
+            ledger = await client.claim("ledger")
+            await fill(ledger, 10)
+            assert await contents(ledger) == entries(30)
+            assert ensemble[0] not in ledger.record.fragments[-1].bookies
+
+        await cluster.run_client("second", take_over)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_that_dies_under_a_writer_is_replaced_and_no_append_fails() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 5)
+            victim = ledger.record.fragments[0].bookies[1]
+            simulation.machine(victim).kill()
+            await fill(ledger, 30)
+            while victim in ledger.record.fragments[-1].bookies:
+                await fill(ledger, 1)
+                await client.world.clock.sleep(0.1)
+            await fill(ledger, 5)
+            assert await contents(ledger) == entries(ledger.next_entry)
+            assert [fragment.session for fragment in ledger.record.fragments] == [1, 1]
+
+        await cluster.run_client("writer", write)
+
+    simulate(2, scenario)
+
+
+def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 5)
+            victim = simulation.machine("bookie-2")
+            victim.kill()
+            await fill(ledger, 50)
+            second = await client.create("made while one is away", WIDE)
+            await fill(second, 5)
+            victim.start()
+            await client.world.clock.sleep(10)
+            simulation.machine("bookie-1").kill()  # now the one that came back is needed
+            await fill(ledger, 5)
+            await fill(second, 5)
+            assert await contents(ledger) == entries(60)
+            assert await contents(second) == entries(10)
+
+        await cluster.run_client("writer", write)
+
+    simulate(3, scenario)
+
+
+def test_a_paused_writer_that_wakes_up_is_refused_everywhere() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+        cut, woken = trio.Event(), trio.Event()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 10)
+            for name in ledger.record.fragments[0].bookies:
+                simulation.network.block("writer", name)
+            cut.set()
+            errors: list[LedgerError | None] = []
+            ledger.append([b"late"], lambda _entry, error: errors.append(error))
+            await woken.wait()
+            for name in ledger.record.fragments[0].bookies:
+                simulation.network.unblock("writer", name)
+            await client.world.clock.sleep(20)
+            assert isinstance(errors[0], LedgerError)
+            assert errors[0].outcome_unknown
+            with pytest.raises(LedgerError):
+                ledger.append([b"later"], lambda _entry, _error: None)
+
+        async def take_over(client: LedgerClient) -> None:
+            await cut.wait()
+            ledger = await client.claim("ledger")
+            assert ledger.next_entry == 10
+            await fill(ledger, 3)
+            woken.set()
+            await client.world.clock.sleep(30)
+            assert await contents(ledger) == entries(13)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.run_client, "writer", write)
+            nursery.start_soon(cluster.run_client, "second", take_over)
+
+    simulate(4, scenario)
+
+
+def test_a_reader_follows_the_tail_over_bookies_that_die_and_a_change_of_writer() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+        created = trio.Event()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            created.set()
+            await fill(ledger, 10)
+            simulation.machine(ledger.record.fragments[0].bookies[0]).kill()
+            await fill(ledger, 10)
+
+        async def both_writers() -> None:
+            await cluster.run_client("writer", write)
+            await cluster.run_client("second", finish)
+
+        async def finish(client: LedgerClient) -> None:
+            ledger = await client.claim("ledger")
+            await fill(ledger, 10)
+            await ledger.seal()
+
+        async def read(client: LedgerClient) -> None:
+            await created.wait()
+            ledger = await client.follow("ledger")
+            seen: list[bytes] = []
+            while not (ledger.record.sealed and len(seen) == ledger.record.last_entry + 1):
+                last = await ledger.wait_for_lac(EntryId(len(seen)))
+                if last >= len(seen):
+                    seen += await ledger.read(EntryId(len(seen)), last)
+            assert seen == entries(30)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both_writers)
+            nursery.start_soon(cluster.run_client, "reader", read)
+
+    simulate(5, scenario)
+
+
+def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            await fill(await client.create("ledger", WIDE), 10)
+
+        await cluster.run_client("writer", write)
+        winners: list[str] = []
+
+        async def claim(client: LedgerClient) -> None:
+            try:
+                ledger = await client.claim("ledger")
+                await fill(ledger, 5)
+            except LedgerFenced:
+                return
+            winners.append("one")
+
+        async with trio.open_nursery() as nursery:
+            for name in ("left", "right"):
+                nursery.start_soon(cluster.run_client, name, claim)
+
+        async def look(client: LedgerClient) -> None:
+            ledger = await client.claim("ledger")
+            assert (await contents(ledger))[:10] == entries(10)
+
+        await cluster.run_client("looker", look)
+        assert winners, "both were told that the other one had it"
+
+    for seed in range(6, 12):
+        simulate(seed, scenario)
