@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 import trio
 
 from gnomon.bookie.client import Bookie, Bookies
+from gnomon.bookie.digest import Mac
 from gnomon.bookie.entry import Buffer, encode_entry
 from gnomon.bookie.entry_store import StoreError
 from gnomon.bookie.errors import Fenced, LedgerError, LedgerFailed, LedgerFenced
@@ -39,6 +40,7 @@ class Owner(Protocol):
     name: str
     id: LedgerId
     record: LedgerRecord
+    mac: Mac | None
 
     def confirmed_to(self, entry: EntryId) -> None:
         """The last add confirmed moved."""
@@ -84,6 +86,7 @@ class Appender:
         self._quorum: Quorum = record.quorum
         self._id = owner.id
         self._session: Session = record.session
+        self._mac = owner.mac
         self._writer = LedgerWriter(record.quorum, confirmed)
         self.places = [_Place(name, bookie, self, index) for index, (name, bookie) in enumerate(places.items())]
         self.length_bytes = record.length_bytes
@@ -107,6 +110,8 @@ class Appender:
             length += len(chunk)
         self.length_bytes = length
         ledger, session, confirmed = self._id, self._session, writer.confirmed
+        if self._mac is not None:
+            payload = self._mac.seal(entry, payload)
         value = encode_entry(ledger, entry, session, confirmed, length, payload)
         self._pending.append((value, done))
         for index in writer.targets(entry):

@@ -41,10 +41,10 @@ class EntryUnknown(LedgerError):
 
 
 class DigestMismatch(LedgerError):
-    """A stored entry does not match its CRC32C: bits flipped on disk or in memory."""
+    """A stored entry does not match its digest: bits flipped, or somebody without the password wrote it."""
 
     def __init__(self, ledger: LedgerId, entry: EntryId) -> None:
-        super().__init__(f"entry {entry} of ledger {ledger} is damaged: its CRC32C does not match; read another copy")
+        super().__init__(f"entry {entry} of ledger {ledger} is damaged: its digest does not match; read another copy")
         self.ledger, self.entry = ledger, entry
 
 
@@ -87,10 +87,6 @@ class NoSuchLedger(LedgerError):
 
 class UnauthorizedAccess(LedgerError):
     """The password is not the ledger's; nothing was read, written or fenced."""
-
-
-class UnsupportedDigest(LedgerError):
-    """The digest type is not one that this version stores and checks."""
 
 
 class LedgerFenced(LedgerError):

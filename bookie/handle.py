@@ -23,6 +23,7 @@ from gnomon.bookie.appender import Appended, Appender
 from gnomon.bookie.claim import ensemble_of
 from gnomon.bookie.client import Bookie, Bookies
 from gnomon.bookie.copies import known_bookie, read_run
+from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
 from gnomon.bookie.entry_store import StoreView
 from gnomon.bookie.errors import (
@@ -38,7 +39,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
-from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
+from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
 from gnomon.metadata.client import (
     Compacted,
     Compare,
@@ -57,18 +58,30 @@ MISSING = "missing/"
 """Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
 METADATA_RETRY_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
+NO_SECRET = Secret(b"")
 
 
 class Ledger:
     """One ledger, open in this process; made by the functions of `gnomon.bookie.ledger`."""
 
-    def __init__(self, metadata: Metadata, bookies: Bookies, name: str, stored: KeyValue, confirmed: EntryId) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        bookies: Bookies,
+        name: str,
+        stored: KeyValue,
+        confirmed: EntryId,
+        secret: Secret = NO_SECRET,
+    ) -> None:
         """A handle that reads, as of the record in `stored` and the last add confirmed known so far."""
         self.name = name
         self.id = LedgerId(stored.create_revision)
         self.record = decode_record(stored.value)
         self.last_add_confirmed = confirmed
         """The last entry that may be read, `start_entry - 1` or lower where there is none."""
+        self.mac = Mac(self.id, secret) if self.record.digest_type is DigestType.MAC else None
+        """Seals entries where the ledger has a keyed digest."""
+        self._secret = secret
         self._metadata = metadata
         self._bookies = bookies
         self._version = stored.version
@@ -216,8 +229,11 @@ class Ledger:
         payloads: list[bytes] = []
         while (entry := EntryId(first + len(payloads))) <= last:
             run = await read_run(self._bookies, self.id, self.record, entry, last, READ_BYTES_MAX)
-            payloads += [bytes(stored.payload) for stored in run]
+            payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
+
+    def _opened(self, entry: EntryId, payload: memoryview) -> bytes:
+        return bytes(payload if self.mac is None else self.mac.open(entry, payload))
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
@@ -375,7 +391,7 @@ class Ledger:
     ) -> Ledger:
         """Seals this ledger and creates the next one, `name`, with `properties`, in one transaction.
 
-        The next one has this one's quorum and digest, and the handle returned appends to it.
+        The next one has this one's quorum, digest and password, and the handle returned appends to it.
 
         Raises:
             LedgerFenced: as `update`, also where `name` exists; nothing changed, this handle stays closed.
@@ -386,14 +402,20 @@ class Ledger:
             quorum = self.record.quorum
             ensemble = ensemble_for(name, quorum, self._bookies.available(), self._bookies.known())
             first = records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble or self.record.fragments[-1].bookies)
-            record = LedgerRecord(quorum, (first,), digest_type=self.record.digest_type, properties=properties)
+            record = LedgerRecord(
+                quorum,
+                (first,),
+                digest_type=self.record.digest_type,
+                password_digest=password_digest(name, self._secret),
+                properties=properties,
+            )
             key = ledger_key(name)
             put = Put(key, record.encode())
             created = await self._change(
                 lambda record: self._sealed(record, sealed_properties), (Compare.absent(key), *compare), (put, *also)
             )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
-        ledger = Ledger(self._metadata, self._bookies, name, created, NO_ENTRY)
+        ledger = Ledger(self._metadata, self._bookies, name, created, NO_ENTRY, self._secret)
         ledger.write_on(0)
         return ledger
 

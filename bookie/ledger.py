@@ -20,6 +20,7 @@ from gnomon.bookie import record as records
 from gnomon.bookie.claim import ensemble_of, recover
 from gnomon.bookie.client import Bookies
 from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.errors import (
     LedgerError,
     LedgerExists,
@@ -39,10 +40,8 @@ from gnomon.bookie.record import (
     Fragment,
     LedgerRecord,
     Quorum,
-    check_digest_type,
     decode_record,
     ledger_key,
-    password_digest,
     password_fits,
 )
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
@@ -101,11 +100,11 @@ async def open_ledger(
         mode: O_CREATE (with or without O_APPEND), O_APPEND, or O_RDONLY alone.
 
     Raises:
-        LedgerExists, NoSuchLedger, LedgerSealed (O_APPEND), UnauthorizedAccess, UnsupportedDigest.
+        LedgerExists, NoSuchLedger, LedgerSealed (O_APPEND), UnauthorizedAccess.
+        ValueError: a quorum that makes no sense, or a MAC without a password.
         LedgerFenced: another writer claimed it at the same time.
         NotEnoughBookies: too few bookies answered to recover the tail.
     """
-    check_digest_type(digest_type)
     if OpenMode.O_RDONLY in mode and mode is not OpenMode.O_RDONLY:
         raise ValueError(f"{mode!r}: O_RDONLY goes alone")
     if OpenMode.O_CREATE in mode:
@@ -140,8 +139,10 @@ async def create_ledger(
         LedgerExists: the name is taken, or a `compare` failed; nothing changed.
         NotEnoughBookies: fewer bookies than the ensemble needs.
     """
-    check_digest_type(digest_type)
     quorum.check()
+    secret = secret_of(password)
+    if digest_type is DigestType.MAC and not secret:
+        raise ValueError("DigestType.MAC takes its key from the password: give one")
     ensemble = ensemble_for(name, quorum, bookies.available(), bookies.known())
     if ensemble is None:
         raise NotEnoughBookies(
@@ -152,7 +153,7 @@ async def create_ledger(
         quorum,
         (Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble),),
         digest_type=digest_type,
-        password_digest=password_digest(name, password),
+        password_digest=password_digest(name, secret),
         properties=properties or {},
     )
     key = ledger_key(name)
@@ -161,7 +162,7 @@ async def create_ledger(
         raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or what was compared has changed")
     created = result.results[0]
     assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
-    ledger = Ledger(metadata, bookies, name, created, NO_ENTRY)
+    ledger = Ledger(metadata, bookies, name, created, NO_ENTRY, secret)
     ledger.write_on(0)
     return ledger
 
@@ -177,7 +178,7 @@ def adopt_ledger(metadata: Metadata, bookies: Bookies, stored: KeyValue, *, pass
     """
     name, record = _checked(stored, password)
     confirmed = record.last_entry if record.sealed else EntryId(record.start_entry - 1)
-    return Ledger(metadata, bookies, name, stored, confirmed)
+    return Ledger(metadata, bookies, name, stored, confirmed, secret_of(password))
 
 
 async def claim_ledger(
@@ -225,14 +226,14 @@ async def claim_ledger(
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
     written = result.results[0]
     assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
-    ledger = Ledger(metadata, bookies, name, written, found.last_entry)
+    ledger = Ledger(metadata, bookies, name, written, found.last_entry, secret_of(password))
     ledger.write_on(found.length_bytes)
     return ledger
 
 
 def _checked(stored: KeyValue, password: bytes) -> tuple[str, LedgerRecord]:
     name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
-    if not password_fits(record, name, password):
+    if not password_fits(record, name, secret_of(password)):
         raise UnauthorizedAccess(f"wrong password for ledger {name!r}: nothing was read, written or fenced")
     return name, record
 

@@ -72,4 +72,5 @@ class LocalView:
         if entry < ledger.record.start_entry:
             raise EntryShrunk(ledger.id, entry, ledger.record.start_entry)
         minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session
-        return self._view.get(ledger.id, entry, minimum)
+        payload = self._view.get(ledger.id, entry, minimum)
+        return payload if ledger.mac is None else ledger.mac.open(entry, payload)

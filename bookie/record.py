@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -21,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from gnomon.bookie.errors import UnsupportedDigest
+from gnomon.bookie.digest import Secret, password_digest
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, Session
 
 LEDGERS: Final = "ledgers/"
@@ -31,9 +30,10 @@ _FORMAT: Final = 1
 
 
 class DigestType(Enum):
-    """How entries are protected; `mac` is not offered yet."""
+    """How entries are protected (`digest`)."""
 
     CRC32C = "crc32c"
+    MAC = "mac"
 
 
 class LedgerState(Enum):
@@ -158,22 +158,9 @@ def decode_record(value: bytes) -> LedgerRecord:
     )
 
 
-def check_digest_type(digest_type: DigestType) -> None:
-    """Raises UnsupportedDigest for what this version does not store."""
-    if digest_type is not DigestType.CRC32C:
-        raise UnsupportedDigest(f"digest type {digest_type!r} is not supported: use DigestType.CRC32C")
-
-
-def password_digest(name: str, password: bytes) -> bytes:
-    """What a record keeps of a password; nothing for the empty one."""
-    if not password:
-        return b""
-    return hashlib.blake2b(name.encode(), key=hashlib.sha512(password).digest(), digest_size=32).digest()
-
-
-def password_fits(record: LedgerRecord, name: str, password: bytes) -> bool:
-    """Whether `password` is the one the ledger was created with."""
-    return hmac.compare_digest(record.password_digest, password_digest(name, password))
+def password_fits(record: LedgerRecord, name: str, secret: Secret) -> bool:
+    """Whether `secret` is of the password that the ledger was created with."""
+    return hmac.compare_digest(record.password_digest, password_digest(name, secret))
 
 
 def claim(

@@ -28,6 +28,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId
 from gnomon.bookie.ledger import (
+    DigestType,
     Ledger,
     OpenMode,
     Quorum,
@@ -230,6 +231,31 @@ def test_a_wrong_password_reads_writes_and_fences_nothing(run: Run) -> None:
         assert house.metadata.keys == before
         await fill(ledger, 1)
         assert len(await contents(await house.open("ledger", password=b"secret"))) == 2
+
+    run(scenario)
+
+
+def test_entries_of_a_ledger_with_a_mac_are_read_by_those_who_know_its_password(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        with pytest.raises(ValueError, match="password"):
+            await house.create("open", digest_type=DigestType.MAC)
+        ledger = await house.create(digest_type=DigestType.MAC, password=b"secret")
+        await fill(ledger, 3)
+        assert ledger.length_bytes == len(b"entry 0") * 3
+        again = await house.open("ledger", password=b"secret")
+        assert await contents(again) == [b"entry 0", b"entry 1", b"entry 2"]
+        with again.view() as view:
+            assert view is not None
+            assert bytes(view.payload(EntryId(1))) == b"entry 1"
+        following = await again.roll("next", properties={})
+        await fill(following, 1)
+        with pytest.raises(UnauthorizedAccess):
+            await house.open("next", OpenMode.O_RDONLY)
+        forged = encode_entry(following.id, EntryId(0), following.session, NO_ENTRY, 7, [bytes(16), b"entry 9"])
+        house.store.add(following.id, EntryId(0), following.session, NO_ENTRY, forged, lambda _entry, _error: None)
+        await following.add([b"after"])
+        with pytest.raises(DigestMismatch):
+            await contents(following)
 
     run(scenario)
 

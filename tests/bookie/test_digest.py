@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.bookie.digest import MAC_BYTES, Mac, password_digest, secret_of
+from gnomon.bookie.errors import DigestMismatch
+from gnomon.bookie.ids import EntryId, LedgerId
+
+LEDGER, ENTRY = LedgerId(7), EntryId(3)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=4))
+def test_what_was_sealed_opens_to_the_payload(chunks: list[bytes]) -> None:
+    mac = Mac(LEDGER, secret_of(b"password"))
+    sealed = b"".join(mac.seal(ENTRY, chunks))
+    assert len(sealed) == MAC_BYTES + len(b"".join(chunks))
+    assert mac.open(ENTRY, memoryview(sealed)) == b"".join(chunks)
+
+
+@given(st.binary(min_size=1, max_size=50), st.data())
+def test_a_changed_bit_another_entry_or_another_password_does_not_open(payload: bytes, data: st.DataObject) -> None:
+    mac = Mac(LEDGER, secret_of(b"password"))
+    sealed = bytearray(b"".join(mac.seal(ENTRY, [payload])))
+    for other, entry in (
+        (mac, EntryId(4)),
+        (Mac(LedgerId(8), secret_of(b"password")), ENTRY),
+        (Mac(LEDGER, secret_of(b"Password")), ENTRY),
+    ):
+        with pytest.raises(DigestMismatch):
+            other.open(entry, memoryview(sealed))
+    bit = data.draw(st.integers(0, len(sealed) * 8 - 1))
+    sealed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(DigestMismatch, match="entry 3 of ledger 7"):
+        mac.open(ENTRY, memoryview(sealed))
+
+
+def test_a_record_keeps_nothing_of_the_empty_password() -> None:
+    assert password_digest("name", secret_of(b"")) == b""
+    assert password_digest("name", secret_of(b"p")) != password_digest("other", secret_of(b"p"))
