@@ -342,7 +342,7 @@ class RpcClient:
             pending.done(value, attachment, None)
 
     def end(self, number: CallNumber, error: Exception) -> None:
-        """A call or stream ends with an error, or the stream regularly."""
+        """A call or stream ends with an error."""
         pending = self._calls.pop(number, None)
         if pending is not None:
             pending.done(None, _NO_BYTES, error)
@@ -350,6 +350,12 @@ class RpcClient:
             stream = self._streams.pop(number, None)
             if stream is not None:
                 stream.end(error)
+
+    def end_stream(self, number: CallNumber) -> None:
+        """A stream ends as it should."""
+        stream = self._streams.pop(number, None)
+        if stream is not None:
+            stream.end(StopAsyncIteration())
 
     def item(self, number: CallNumber, value: Any, size: int) -> None:
         """One item of a stream."""
@@ -359,14 +365,10 @@ class RpcClient:
 
     def _end_all(self, reason: str, lost: type[Unreachable] = Unreachable) -> None:
         """Everything under way ends: as `lost` what was sent, as NotSent what was not."""
-        calls, self._calls = self._calls, {}
-        streams, self._streams = self._streams, {}
         waiting, self._waiting = self._waiting, {}
         self._waiting_bytes = 0
-        for number, pending in calls.items():
-            pending.done(None, _NO_BYTES, self._loss(reason, NotSent if number in waiting else lost))
-        for number, stream in streams.items():
-            stream.end(self._loss(reason, NotSent if number in waiting else lost))
+        for number in [*self._calls, *self._streams]:  # whoever is told may cancel others, or make new calls
+            self.end(number, self._loss(reason, NotSent if number in waiting else lost))
 
     def _loss(self, reason: str, kind: type[Unreachable]) -> Unreachable:
         outcome = "nothing was done" if issubclass(kind, NotSent) else "whether the call had an effect is unknown"
@@ -415,10 +417,10 @@ class RpcClient:
                 break
             overdue.append(number)
         for number in overdue:
-            pending = self._calls.pop(number)
             kind = NotSent if number in self._waiting else Unreachable
-            self._withdraw(number)
-            pending.done(None, _NO_BYTES, self._loss(f"no answer within {self._call_seconds} s", kind))
+            if number in self._calls:  # else one that was told before has cancelled it
+                self._withdraw(number)
+                self.end(number, self._loss(f"no answer within {self._call_seconds} s", kind))
 
 
 class _ClientConnection(RpcConnection):
@@ -452,7 +454,7 @@ class _ClientConnection(RpcConnection):
         elif kind == rpc.ITEM:
             self._client.item(head[1], head[2], size + 4)
         elif kind == rpc.END:
-            self._client.end(head[1], StopAsyncIteration())
+            self._client.end_stream(head[1])
         else:
             raise MalformedRpc(f"a server has no {rpc.Kind(kind).name} to send")
 

@@ -51,6 +51,7 @@ class ErrorTable:
             return RpcFailed(text if name == RpcFailed.__name__ else f"{name}: {text}")
         if not self._fields[kind]:
             return kind(text)
-        if len(fields) != len(self._fields[kind]):
+        try:
+            return kind(*fields)
+        except (TypeError, ValueError):  # another version's
             return RpcFailed(f"{name}: {text}")
-        return kind(*fields)

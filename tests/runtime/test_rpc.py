@@ -243,7 +243,8 @@ def test_errors_of_the_table_come_back_as_what_they_were() -> None:
 
 
 def test_an_error_whose_fields_are_others_elsewhere_keeps_its_text() -> None:
-    assert repr(ERRORS.decode("Fenced", [1], "text")) == repr(RpcFailed("Fenced: text"))
+    for fields in ([1], [1, 2, 3]):
+        assert repr(ERRORS.decode("Fenced", fields, "text")) == repr(RpcFailed("Fenced: text"))
     assert repr(ERRORS.decode("Newer", [], "text")) == repr(RpcFailed("Newer: text"))
 
 
@@ -384,6 +385,36 @@ def test_a_server_that_closes_ends_every_call_once_and_as_unknown() -> None:
         assert len({id(error) for error in outcomes}) == 10  # each with a traceback of its own
 
     run(main)
+
+
+@pytest.mark.parametrize("how", ["lost", "overdue"])
+def test_whoever_is_told_of_a_loss_may_cancel_the_others_and_call_again(how: str) -> None:
+    async def main(bench: Bench) -> None:
+        client = bench.client(await bench.listen(), call_seconds=2.0)
+        await client.call("echo")
+        told: list[int] = []
+        again: list[Any] = []
+
+        def ask(number: int) -> None:
+            def done(value: Any, view: memoryview, error: Exception | None) -> None:
+                told.append(number)
+                client.cancel(numbers[1])
+                client.send("echo", [number], b"", lambda value, view, error: bench.note(again.append, error or value))
+
+            numbers.append(client.send("keep", [number], b"", done))
+
+        numbers: list[Any] = []
+        for number in range(3):
+            ask(number)
+        await bench.until(lambda: len(bench.kept) == 3)
+        if how == "lost":
+            bench.kept[0]._connection.abort()
+            bench.kept[0]._connection.ended()
+        await bench.until(lambda: len(again) == 2)
+        assert told == [0, 2]
+        assert again == [[0], [2]]
+
+    run(main, virtual=True)
 
 
 def test_a_closed_client_ends_its_calls_and_takes_no_more() -> None:
