@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 import trio
@@ -25,7 +26,7 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.bookie.writer import LedgerWriter
-from gnomon.metadata.client import MetadataError
+from gnomon.metadata.client import MetadataError, MetadataUnavailable
 from gnomon.runtime.world import DiskFull, WorldError
 
 Appended: TypeAlias = Callable[[EntryId, LedgerError | None], None]
@@ -196,19 +197,27 @@ class Appender:
     async def _mend(self) -> None:
         """Replaces or regains every lost bookie."""
         reported: set[BookieId] = set()
+        missed: list[BookieId] = []
         try:
-            while not self._ended and (lost := self._writer.lost_bookies):
-                for index in lost:
-                    if (name := self.places[index].name) not in reported:
-                        await self._owner.report_missing(name)
-                        reported.add(name)
+            while not self._ended and (self._writer.lost_bookies or missed):
+                for name in (*missed, *(self.places[index].name for index in self._writer.lost_bookies)):
+                    if name not in reported:
+                        with suppress(MetadataUnavailable):  # else it is reported in the next round
+                            await self._owner.report_missing(name)
+                            reported.add(name)
+                missed = [name for name in missed if name not in reported]
+                if not self._writer.lost_bookies:
+                    await self._bookies.clock.sleep(RETRY_SECONDS)
+                    continue
                 substitutes = self._substitutes()
                 if substitutes:
                     await self._replace(substitutes)
                     continue
                 await self._bookies.clock.sleep(RETRY_SECONDS)
                 if not self._substitutes():
-                    self._regain()
+                    # What they missed is reported once more: an auditor may have looked before they were back.
+                    missed += self._regain()
+                    reported.difference_update(missed)
         except LedgerError as error:
             self._fail(error)
         except MetadataError as error:
@@ -234,13 +243,17 @@ class Appender:
         if confirmed > before:
             self._acknowledge(before, confirmed)
 
-    def _regain(self) -> None:
+    def _regain(self) -> list[BookieId]:
         """Tries those lost again that take entries by now; what they missed meanwhile is the auditor's to mend."""
         available = self._bookies.available()
+        regained = []
         for index in self._writer.lost_bookies:
-            if self.places[index].name in available:
+            name = self.places[index].name
+            if name in available:
                 pending = self._writer.regained(index)
                 self._send_again((index,), pending, self._writer.confirmed)
+                regained.append(name)
+        return regained
 
     def _send_again(self, indexes: Sequence[int] | Mapping[int, BookieId], pending: range, confirmed: EntryId) -> None:
         """Sends the entries that are not confirmed to some places of the ensemble."""

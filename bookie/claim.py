@@ -175,12 +175,12 @@ class _Driver:
         """The bookies of the next fragment."""
         available = self._bookies.available()
         ensemble = list(self.recovery.ensemble)
-        silent = [index for index in range(len(ensemble)) if index not in self._copies]
-        beside = [(name, available.get(name, "")) for index, name in enumerate(ensemble) if index not in silent]
-        without = [ensemble[index] for index in silent]
-        for index, name in zip(
-            silent, place(self._name, available, len(silent), beside=beside, without=without), strict=False
-        ):
+        # Those that were silent, and those that take no entries (full, or about to leave), make room for others.
+        leaving = [index for index, name in enumerate(ensemble) if index not in self._copies or name not in available]
+        beside = [(name, available.get(name, "")) for index, name in enumerate(ensemble) if index not in leaving]
+        without = [ensemble[index] for index in leaving]
+        chosen = place(self._name, available, len(leaving), beside=beside, without=without)
+        for index, name in zip(leaving, chosen, strict=False):
             ensemble[index] = name
         return tuple(ensemble)
 

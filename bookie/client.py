@@ -14,6 +14,7 @@ from gnomon.runtime.world import Clock
 
 T = TypeVar("T")
 
+PRESENT_ENTRIES_MAX = 10_000
 Copies = Sequence[tuple[EntryId, bytes]]
 """Entries and their stored values."""
 Bounds = Sequence[tuple[EntryId, Session]]
@@ -75,6 +76,11 @@ class Bookie(Protocol):
         Raises:
             LedgerError: nothing can be said about `first`, such as DigestMismatch, EntryShrunk or EntryUnknown.
         """
+
+    async def present(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
+    ) -> list[tuple[EntryId, EntryId]]:
+        """Which of the entries `first` to `last`, at most PRESENT_ENTRIES_MAX, are here: runs, both ends inclusive."""
 
     async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
         """The highest last add confirmed this bookie has heard of."""
@@ -177,6 +183,13 @@ class LocalBookie:
         with self.store.view() as view:
             entries, scanned_to = view.range(ledger, first, last, minimum_session, bytes_max)
             return RangeRead([(entry, stored.copy()) for entry, stored in entries], scanned_to)
+
+    async def present(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
+    ) -> list[tuple[EntryId, EntryId]]:
+        """See `Bookie.present`."""
+        with self.store.view() as view:
+            return view.present(ledger, first, last, minimum_session)
 
     async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
         """See `Bookie.last_add_confirmed`."""

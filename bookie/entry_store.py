@@ -521,6 +521,21 @@ class StoreView:
             found.append((entry, stored))
         return found, EntryId(last + 1)
 
+    def present(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
+    ) -> list[tuple[EntryId, EntryId]]:
+        """Which entries from `first` to `last` are here, as runs (from, to inclusive); their payloads are not read."""
+        runs: list[tuple[EntryId, EntryId]] = []
+        start = NO_ENTRY
+        for entry in map(EntryId, range(first, last + 2)):
+            value = self._get(_pack_key(ledger, entry), None, self._entries) if entry <= last else None
+            if value is not None and session_of(value) >= minimum_session:
+                start = entry if start == NO_ENTRY else start
+            elif start != NO_ENTRY:
+                runs.append((start, EntryId(entry - 1)))
+                start = NO_ENTRY
+        return runs
+
     def get(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> memoryview:
         """The payload of `entry`, as `entry` gives it; valid inside the block only."""
         value = self._get(_pack_key(ledger, entry), None, self._entries)

@@ -17,7 +17,7 @@ from enum import Flag, auto
 from typing import Any
 
 from gnomon.bookie import record as records
-from gnomon.bookie.claim import ensemble_of, recover
+from gnomon.bookie.claim import Recovered, ensemble_of, recover
 from gnomon.bookie.client import Bookies
 from gnomon.bookie.copies import known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
@@ -63,6 +63,7 @@ __all__ = [
     "create_ledger",
     "delete_ledger",
     "delete_ledgers",
+    "end_fragment",
     "list_ledgers",
     "open_ledger",
 ]
@@ -201,19 +202,47 @@ async def claim_ledger(
         LedgerFenced: another writer claimed it since `stored` was read, or a `compare` failed; read it and try again.
         NotEnoughBookies: too few bookies answered.
     """
-    name, record = _checked(stored, password)
+    name, _ = _checked(stored, password)
+    written, found = await _claim(metadata, bookies, stored, properties, compare, also)
+    ledger = Ledger(metadata, bookies, name, written, found.last_entry, secret_of(password))
+    ledger.write_on(found.length_bytes)
+    return ledger
+
+
+async def end_fragment(metadata: Metadata, bookies: Bookies, stored: KeyValue) -> KeyValue:
+    """Claims a ledger in order to close its last fragment, not to append: needs no password, and its writer is fenced.
+
+    Returns:
+        The record as it was written.
+
+    Raises:
+        LedgerSealed, LedgerFenced, NotEnoughBookies: as `claim_ledger`.
+    """
+    written, _ = await _claim(metadata, bookies, stored, None, (), ())
+    return written
+
+
+async def _claim(
+    metadata: Metadata,
+    bookies: Bookies,
+    stored: KeyValue,
+    properties: dict[str, Any] | None,
+    compare: Sequence[Compare],
+    also: Sequence[Operation],
+) -> tuple[KeyValue, Recovered]:
+    name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
     if record.sealed:
         raise LedgerSealed(f"ledger {name!r} is sealed: open it with O_RDONLY")
     session = Session(stored.version + 1)
     ledger_id = LedgerId(stored.create_revision)
     found = await recover(bookies, ledger_id, name, record, session)
+    ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
     claimed = records.claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
     )
-    ensemble_of(bookies, found.bookies)
-    reports = () if found.complete else (missing_report(ledger_id, name),)
     if properties is not None:
         claimed = replace(claimed, properties=properties)
+    reports = () if found.complete else (missing_report(ledger_id, name),)
     result = await metadata.txn(
         (
             Compare.version(stored.key, stored.version),
@@ -226,9 +255,7 @@ async def claim_ledger(
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
     written = result.results[0]
     assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
-    ledger = Ledger(metadata, bookies, name, written, found.last_entry, secret_of(password))
-    ledger.write_on(found.length_bytes)
-    return ledger
+    return written, found
 
 
 def _checked(stored: KeyValue, password: bytes) -> tuple[str, LedgerRecord]:

@@ -1,6 +1,7 @@
 """Which bookies there are: each registers itself under a lease, and every process that uses ledgers follows that.
 
-`bookies/<name>` says where a bookie is and lives as long as its lease; `cookies/<name>` stays, and names its members.
+`bookies/<name>` says where a bookie is and lives as long as its lease; `cookies/<name>` stays, and names the cluster's
+members; `bookies-draining/<name>` names those that are to leave.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 
 BOOKIES: Final = "bookies/"
+DRAINING: Final = "bookies-draining/"
+"""Prefix of the keys that name bookies which are to leave: they get nothing new, and the auditor empties them."""
+_BOTH: Final = "bookies"
 CALL_SECONDS: Final = 5.0
 """A bookie that has not answered a call by then has failed for the ledger that it was for."""
 RETRY_SECONDS: Final = 0.5
@@ -64,6 +68,7 @@ class RegisteredBookies:
         self._timers = Timers(world.clock)
         self._revision = Revision(0)
         self._alive: dict[BookieId, Registration] = {}
+        self._draining: set[BookieId] = set()
         self._bookies: dict[BookieId, RemoteBookie] = {}
         self._scopes: dict[BookieId, trio.CancelScope] = {}
         self._domains: dict[BookieId, str] = {}
@@ -77,7 +82,7 @@ class RegisteredBookies:
 
     def available(self) -> Mapping[BookieId, str]:
         """See `Bookies.available`."""
-        return {name: at.domain for name, at in self._alive.items() if not at.read_only}
+        return {name: at.domain for name, at in self._alive.items() if not at.read_only and name not in self._draining}
 
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
@@ -103,11 +108,17 @@ class RegisteredBookies:
         Raises:
             MetadataUnavailable: it could not be read.
         """
-        found = await self._metadata.range(BOOKIES)
+        found = await self._metadata.range(_BOTH)
         cookies = await self._metadata.range(COOKIES)
         self._revision = found.revision
         members = {BookieId(item.key.removeprefix(COOKIES)) for item in cookies.items}
-        alive = {BookieId(item.key.removeprefix(BOOKIES)): Registration.decode(item.value) for item in found.items}
+        alive = {
+            BookieId(item.key.removeprefix(BOOKIES)): Registration.decode(item.value)
+            for item in found.items
+            if item.key.startswith(BOOKIES)
+        }
+        draining = [item.key for item in found.items if item.key.startswith(DRAINING)]
+        self._draining = {BookieId(key.removeprefix(DRAINING)) for key in draining}
         self._domains = {name: self._domains.get(name, "") for name in sorted(members | set(alive))}
         for name in [name for name in self._alive if name not in alive]:
             self._went(name)
@@ -122,7 +133,7 @@ class RegisteredBookies:
         self._nursery.start_soon(self._timers.run)
         while True:
             try:
-                async with self._metadata.watch(BOOKIES, Revision(self._revision + 1)) as batches:
+                async with self._metadata.watch(_BOTH, Revision(self._revision + 1)) as batches:
                     async for batch in batches:
                         for event in batch.events:
                             self._apply(event)
@@ -140,6 +151,10 @@ class RegisteredBookies:
             await self.clock.sleep(RETRY_SECONDS)
 
     def _apply(self, event: Event) -> None:
+        if event.key.startswith(DRAINING):
+            leaving = BookieId(event.key.removeprefix(DRAINING))
+            (self._draining.discard if event.current is None else self._draining.add)(leaving)
+            return
         name = BookieId(event.key.removeprefix(BOOKIES))
         if event.current is None:
             self._went(name)

@@ -104,6 +104,13 @@ class RemoteBookie:
             at += size
         return RangeRead(entries, EntryId(scanned_to))
 
+    async def present(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
+    ) -> list[tuple[EntryId, EntryId]]:
+        """See `Bookie.present`."""
+        runs = await self._connected().call("present", ledger, first, last, minimum_session)
+        return [(EntryId(start), EntryId(end)) for start, end in runs]
+
     async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
         """See `Bookie.last_add_confirmed`."""
         return EntryId(await self._connected().call("last_add_confirmed", ledger))

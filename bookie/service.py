@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import trio
 
+from gnomon.bookie.client import PRESENT_ENTRIES_MAX
 from gnomon.bookie.entry import HEADER_BYTES, session_of
 from gnomon.bookie.entry_store import EntryStore, FenceResult, StoreError
 from gnomon.bookie.errors import (
@@ -61,6 +62,7 @@ class BookieService:
             "fence": self._fence,
             "read": self._read,
             "read_range": self._read_range,
+            "present": self._present,
             "last_add_confirmed": self._last_add_confirmed,
             "wait_for_lac": in_task(self._nursery, self._wait_for_lac),
             "shrink": in_task(self._nursery, self._shrink),
@@ -135,6 +137,13 @@ class BookieService:
             )
             sizes = [[entry, len(stored.value)] for entry, stored in entries]
             call.reply([scanned_to, sizes], b"".join([stored.value for _, stored in entries]))
+
+    def _present(self, call: Call) -> None:
+        ledger, first, last, minimum_session = _numbers(call, 4)
+        if last - first >= PRESENT_ENTRIES_MAX:
+            raise InvalidCall(f"ask for at most {PRESENT_ENTRIES_MAX} entries at a time")
+        with self._store.view() as view:
+            call.reply(view.present(LedgerId(ledger), EntryId(first), EntryId(last), Session(minimum_session)))
 
     def _last_add_confirmed(self, call: Call) -> None:
         (ledger,) = _numbers(call, 1)

@@ -121,6 +121,18 @@ class LedgerCluster:
         """Runs `work` on a machine of its own until it is done, and gives what it returns."""
         results: list[T] = []
 
+        async def keep(client: LedgerClient) -> None:
+            results.append(await work(client))
+
+        process = self.start_client(name, keep).process
+        assert process is not None
+        await process.ended.wait()
+        assert results, f"client {name!r} ended without a result"
+        return results[0]
+
+    def start_client(self, name: str, work: Callable[[LedgerClient], Awaitable[object]]) -> Machine:
+        """Starts a machine that runs `work`, and gives it."""
+
         async def node(world: SimulatedWorld) -> None:
             async with trio.open_nursery() as nursery:
                 metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
@@ -128,13 +140,9 @@ class LedgerCluster:
                 bookies = RegisteredBookies(world, metadata, None, nursery)
                 await bookies.load()
                 nursery.start_soon(bookies.run)
-                results.append(await work(LedgerClient(world, metadata, bookies)))
+                await work(LedgerClient(world, metadata, bookies))
                 nursery.cancel_scope.cancel()
 
-        machine: Machine = self.simulation.machine(name)
+        machine = self.simulation.machine(name)
         machine.start(node)
-        process = machine.process
-        assert process is not None
-        await process.ended.wait()
-        assert results, f"client {name!r} ended without a result"
-        return results[0]
+        return machine

@@ -1,0 +1,181 @@
+"""Finds ledgers with too few copies and has them repaired; one process of a cluster does, elected by a lease.
+
+1. A bookie is lost once its lease has been gone for `grace_seconds`; one that is drained counts as lost at once.
+2. Closed fragments that name a lost bookie are copied (`repair`). A ledger whose open fragment names it, whose writer
+   has not replaced it by then, is claimed; its owner opens it again.
+3. What writers and claimers report (`missing/`) is looked at entry by entry; a report goes once every bookie of that
+   ledger has what it should, and nobody has reported again meanwhile.
+4. A drained bookie that no record names any more loses its cookie: it is no member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import trio
+
+from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.handle import MISSING
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.ledger import end_fragment
+from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
+from gnomon.bookie.registry import DRAINING, RegisteredBookies
+from gnomon.bookie.repair import LedgerRepair, Throttle
+from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.world import Clock, WorldError
+
+ELECTION: Final = "auditor"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """How eager an auditor is."""
+
+    grace_seconds: float = 60.0
+    """How long a bookie may be away before its entries are copied elsewhere."""
+    interval_seconds: float = 5.0
+    lease_seconds: float = 10.0
+    repair_bytes_per_second: float = 32 << 20
+
+
+@dataclass(slots=True)
+class AuditTotals:
+    """What was done since the start, for metrics."""
+
+    fragments_moved: int = 0
+    fragments_ended: int = 0
+    reports_settled: int = 0
+    bookies_drained: int = 0
+
+
+class Auditor:
+    """One candidate; `run` waits to be elected, and audits as long as it is."""
+
+    def __init__(
+        self, metadata: Metadata, bookies: RegisteredBookies, settings: AuditSettings, name: str, log: Logger
+    ) -> None:
+        self.totals = AuditTotals()
+        self.elected = False
+        self._metadata = metadata
+        self._bookies = bookies
+        self._clock: Clock = bookies.clock
+        self._settings = settings
+        self._name = name
+        self._log = log
+        self._throttle = Throttle(bookies.clock, settings.repair_bytes_per_second)
+        self._gone_since: dict[BookieId, float] = {}
+
+    @property
+    def copied_bytes(self) -> int:
+        """How much was copied since the start."""
+        return self._throttle.copied_bytes
+
+    async def run(self) -> NoReturn:
+        """Stands for election until cancelled."""
+        while True:
+            try:
+                lease = await self._metadata.lease(self._settings.lease_seconds)
+                result = await self._metadata.txn(
+                    (Compare.absent(ELECTION),), (Put(ELECTION, self._name.encode(), lease),)
+                )
+                if result.succeeded:
+                    await self._audit_under(lease)
+                else:
+                    await self._metadata.revoke(lease)
+            except MetadataError as error:
+                self._log.warning("audit_interrupted", reason=str(error))
+            self.elected = False
+            await self._clock.sleep(self._settings.interval_seconds)
+
+    async def _audit_under(self, lease: LeaseId) -> None:
+        self.elected = True
+        self._log.info("auditor_elected")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep, lease, nursery.cancel_scope)
+            while True:
+                await self.audit()
+                await self._clock.sleep(self._settings.interval_seconds)
+
+    async def _keep(self, lease: LeaseId, audit: trio.CancelScope) -> None:
+        """Ends the audit with its lease: two auditors do no harm, but twice the work."""
+        try:
+            while True:
+                await self._clock.sleep(self._settings.lease_seconds / 3)
+                await self._metadata.keep_alive(lease)
+        except MetadataError as error:
+            self._log.warning("auditor_deposed", reason=str(error))
+            audit.cancel()
+
+    async def audit(self) -> None:
+        """One round.
+
+        Raises:
+            MetadataError: the metadata could not be read or written.
+        """
+        draining = {BookieId(item.key.removeprefix(DRAINING)) for item in await self._range(DRAINING)}
+        lost = self._lost(draining)
+        reported = await self._range(MISSING)
+        if lost:
+            for item in await self._range(LEDGERS):
+                await self._attempt(self._leave_bookies(item, lost))
+            await self._dismiss(draining)
+        for report in reported:
+            await self._attempt(self._settle(report))
+
+    async def _range(self, prefix: str) -> tuple[KeyValue, ...]:
+        return (await self._metadata.range(prefix)).items
+
+    def _lost(self, draining: Iterable[BookieId]) -> list[BookieId]:
+        now = self._clock.monotonic()
+        alive, known = self._bookies.alive(), self._bookies.known()
+        self._gone_since = {name: self._gone_since.get(name, now) for name in known if name not in alive}
+        away = [name for name, since in self._gone_since.items() if now - since >= self._settings.grace_seconds]
+        return sorted({*away, *draining})
+
+    async def _attempt(self, repair: Awaitable[None]) -> None:
+        try:
+            await repair
+        except (LedgerError, WorldError) as error:
+            self._log.warning("repair_put_off", reason=str(error))
+
+    async def _leave_bookies(self, item: KeyValue, lost: list[BookieId]) -> None:
+        name = item.key.removeprefix(LEDGERS)
+        repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
+        named = [bookie for bookie in lost if repair.names(bookie)]
+        if not named:
+            return
+        if not repair.record.sealed and any(bookie in repair.record.fragments[-1].bookies for bookie in named):
+            item = await end_fragment(self._metadata, self._bookies, item)
+            self.totals.fragments_ended += 1
+            repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
+        for bookie in named:
+            if await repair.move_from(bookie):
+                self.totals.fragments_moved += 1
+                self._log.info("fragments_moved", ledger=name, bookie=bookie)
+
+    async def _dismiss(self, draining: Iterable[BookieId]) -> None:
+        """Drained bookies that hold nothing any more are members no more."""
+        records = [decode_record(item.value) for item in await self._range(LEDGERS)]
+        named = {name for record in records for fragment in record.fragments for name in fragment.bookies}
+        for name in sorted(draining):
+            if name not in named:
+                await self._metadata.txn((), (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}")))
+                self.totals.bookies_drained += 1
+                self._log.info("bookie_drained", bookie=name)
+
+    async def _settle(self, report: KeyValue) -> None:
+        name = report.value.decode()
+        stored = await self._metadata.get(ledger_key(name))
+        same = stored is not None and f"{MISSING}{stored.create_revision}" == report.key
+        if stored is not None and same:
+            repair = LedgerRepair(self._metadata, self._bookies, stored, name, self._throttle)
+            if not await repair.fill_gaps():
+                return
+        unchanged = Compare(report.key, Field.MOD_REVISION, report.mod_revision)
+        if (await self._metadata.txn((unchanged,), (Delete(report.key),))).succeeded:
+            self.totals.reports_settled += 1
+            self._log.info("report_settled", ledger=name)

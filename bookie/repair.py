@@ -1,0 +1,175 @@
+"""Bringing the copies of a ledger's closed fragments back to their write quorum.
+
+1. Only what is permanent is copied: entries of closed fragments, and of the last one up to the last add confirmed that
+   its bookies have heard of. A tail that was not recovered is never copied.
+2. A copy keeps the session that wrote it, and is there durably before the record names its new bookie.
+3. The record is changed by comparing its version; the ledger's writer makes its own changes on the newer record.
+4. What is copied is bounded in bytes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies
+from gnomon.bookie.copies import known_bookie, read_entry
+from gnomon.bookie.errors import EntryShrunk, LedgerError
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.placement import place
+from gnomon.bookie.record import Fragment, decode_record, replace_bookie
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put
+from gnomon.runtime.world import Clock, WorldError
+
+BATCH_BYTES_MAX = 1 << 20
+
+
+class Throttle:
+    """So many bytes a second, over all that an auditor copies."""
+
+    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
+        self.copied_bytes = 0
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._free_at = 0.0
+
+    async def spend(self, count: int) -> None:
+        """Waits until `count` bytes more may be copied."""
+        self.copied_bytes += count
+        now = self._clock.monotonic()
+        self._free_at = max(self._free_at, now) + count / self._bytes_per_second
+        if self._free_at > now:
+            await self._clock.sleep(self._free_at - now)
+
+
+class LedgerRepair:
+    """The repair of one ledger, by its record as it was read."""
+
+    def __init__(self, metadata: Metadata, bookies: Bookies, stored: KeyValue, name: str, throttle: Throttle) -> None:
+        self.name = name
+        self.id = LedgerId(stored.create_revision)
+        self.record = decode_record(stored.value)
+        self._metadata = metadata
+        self._bookies = bookies
+        self._stored = stored
+        self._throttle = throttle
+
+    def closed_fragments(self) -> Iterator[tuple[Fragment, EntryId]]:
+        """Each fragment that takes no entries any more, with its last entry."""
+        fragments = self.record.fragments
+        for fragment, after in pairwise(fragments):
+            yield fragment, EntryId(after.first_entry - 1)
+        if self.record.sealed:
+            yield fragments[-1], self.record.last_entry
+
+    def names(self, bookie: BookieId) -> bool:
+        """Whether the record names a bookie at all."""
+        return any(bookie in fragment.bookies for fragment in self.record.fragments)
+
+    async def move_from(self, lost: BookieId) -> bool:
+        """Copies what `lost` has of the closed fragments to other bookies, and names those in its place.
+
+        Returns:
+            Whether no closed fragment names it any more; not where no other bookie takes entries, or the record was
+            changed meanwhile.
+
+        Raises:
+            LedgerError, WorldError: entries could not be read or copied.
+            MetadataError: the record could not be written.
+        """
+        for fragment, last in list(self.closed_fragments()):
+            if lost not in fragment.bookies:
+                continue
+            target = self._target(fragment, lost)
+            if target is None:
+                return False
+            await self._copy(fragment, last, fragment.bookies.index(lost), target)
+            if not await self._replace(fragment, lost, target):
+                return False
+        return True
+
+    def _target(self, fragment: Fragment, lost: BookieId) -> BookieId | None:
+        available = self._bookies.available()
+        beside = [(name, available.get(name, "")) for name in fragment.bookies]
+        chosen = place(self.name, available, 1, beside=beside, without=(lost,))
+        return chosen[0] if chosen else None
+
+    async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId) -> bool:
+        key, version = self._stored.key, self._stored.version
+        changed = replace_bookie(self.record, fragment.first_entry, lost, target)
+        result = await self._metadata.txn(
+            (Compare.version(key, version), Compare(key, Field.CREATE_REVISION, self.id)),
+            (Put(key, changed.encode()),),
+        )
+        if not result.succeeded:
+            return False
+        written = result.results[0]
+        assert isinstance(written, KeyValue), f"a transaction did not say what it put at {key!r}"
+        self._stored, self.record = written, changed
+        return True
+
+    async def fill_gaps(self) -> bool:
+        """Copies to each bookie what it lacks of its own entries.
+
+        Returns:
+            Whether every bookie of the record was asked and has all that is known to be confirmed.
+
+        Raises:
+            LedgerError, WorldError: as `move_from`.
+        """
+        complete = True
+        for fragment, last in [*self.closed_fragments(), *await self._open_fragment()]:
+            for index, name in enumerate(fragment.bookies):
+                if name not in self._bookies.available():
+                    complete = False
+                    continue
+                await self._copy(fragment, last, index, name)
+        return complete
+
+    async def _open_fragment(self) -> list[tuple[Fragment, EntryId]]:
+        if self.record.sealed:
+            return []
+        fragment = self.record.fragments[-1]
+        heard = EntryId(fragment.first_entry - 1)
+        for name in fragment.bookies:
+            try:
+                heard = max(heard, await known_bookie(self._bookies, name).last_add_confirmed(self.id))
+            except (LedgerError, WorldError):
+                continue  # it is not asked for entries either
+        return [(fragment, heard)]
+
+    async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
+        """Brings the entries of one index of a fragment to `target`, as far as it lacks them."""
+        bookie = known_bookie(self._bookies, target)
+        first = EntryId(max(fragment.first_entry, self.record.start_entry))
+        while first <= last:
+            end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
+            runs = await bookie.present(self.id, first, end, fragment.session)
+            there = {entry for start, stop in runs for entry in range(start, stop + 1)}
+            wanted = [
+                entry
+                for entry in map(EntryId, range(first, end + 1))
+                if entry not in there and index in self.record.quorum.write_set(entry)
+            ]
+            await self._copy_entries(bookie, wanted)
+            first = EntryId(end + 1)
+
+    async def _copy_entries(self, bookie: Bookie, wanted: list[EntryId]) -> None:
+        batch: list[tuple[EntryId, bytes]] = []
+        size = 0
+        for entry in wanted:
+            try:
+                stored = await read_entry(self._bookies, self.id, self.record, entry)
+            except EntryShrunk:
+                continue  # given up meanwhile
+            batch.append((entry, bytes(stored.value)))
+            size += len(stored.value)
+            if size >= BATCH_BYTES_MAX:
+                await self._put(bookie, batch, size)
+                batch, size = [], 0
+        if batch:
+            await self._put(bookie, batch, size)
+
+    async def _put(self, bookie: Bookie, batch: list[tuple[EntryId, bytes]], size: int) -> None:
+        await bookie.put_copies(self.id, Session(self.record.session), batch)
+        await self._throttle.spend(size)

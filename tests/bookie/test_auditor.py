@@ -1,0 +1,170 @@
+"""Lost, drained and incomplete bookies, on the simulated network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.handle import MISSING
+from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
+from gnomon.bookie.registry import DRAINING
+from gnomon.metadata.client import Put
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.simulation import Simulation, simulate
+
+WIDE = Quorum(3, 3, 2)
+EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
+
+
+async def fill(ledger: Ledger, count: int) -> None:
+    for _ in range(count):
+        await ledger.add([b"entry %d" % ledger.next_entry])
+
+
+async def audited(client: LedgerClient, until: Callable[[Auditor], Awaitable[bool]]) -> Auditor:
+    """Audits until a condition holds."""
+    auditor = Auditor(client.metadata, client.bookies, EAGER, "auditor", client.world.logger)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(auditor.run)
+        with trio.fail_after(120):
+            while not await until(auditor):
+                await client.world.clock.sleep(0.5)
+        nursery.cancel_scope.cancel()
+    return auditor
+
+
+async def copies_of(client: LedgerClient, name: str) -> dict[int, list[BookieId]]:
+    """Which bookies have each confirmed entry of a ledger, where its record says."""
+    stored = await client.metadata.get(ledger_key(name))
+    assert stored is not None
+    record = decode_record(stored.value)
+    ledger = await client.follow(name)
+    found: dict[int, list[BookieId]] = {}
+    for entry in range(record.start_entry, ledger.last_add_confirmed + 1):
+        fragment = record.fragment_of(EntryId(entry))
+        for index in record.quorum.write_set(EntryId(entry)):
+            bookie = client.bookies.get(fragment.bookies[index])
+            assert bookie is not None
+            if await bookie.present(ledger.id, EntryId(entry), EntryId(entry), fragment.session):
+                found.setdefault(entry, []).append(fragment.bookies[index])
+    return found
+
+
+async def named(client: LedgerClient, bookie: BookieId) -> bool:
+    records = [decode_record(item.value) for item in (await client.metadata.range(LEDGERS)).items]
+    return any(bookie in fragment.bookies for record in records for fragment in record.fragments)
+
+
+def test_what_a_lost_bookie_had_is_copied_to_others_also_of_ledgers_that_nobody_has_open() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> BookieId:
+            for number in range(4):
+                ledger = await client.create(f"ledger-{number}", WIDE)
+                await fill(ledger, 20)
+                if number % 2:
+                    await ledger.seal()
+            return ledger.record.fragments[0].bookies[0]
+
+        lost = await cluster.run_client("writer", write)
+        simulation.machine(lost).power_off()
+
+        async def audit(client: LedgerClient) -> None:
+            async def nobody_names_it(_auditor: Auditor) -> bool:
+                return not await named(client, lost)
+
+            auditor = await audited(client, nobody_names_it)
+            assert auditor.totals.fragments_moved >= 1
+            assert auditor.copied_bytes > 0
+            for number in range(4):
+                copies = await copies_of(client, f"ledger-{number}")
+                assert len(copies) == 20
+                assert all(len(there) == 3 for there in copies.values())
+
+        await cluster.run_client("audit", audit)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_that_missed_entries_gets_them_when_it_is_back() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 5)
+            simulation.machine("bookie-3").power_off()
+            await fill(ledger, 20)
+            simulation.machine("bookie-3").start()
+            await client.world.clock.sleep(10)
+            await fill(ledger, 5)
+            assert (await client.metadata.range(MISSING)).items
+
+            async def settled(_auditor: Auditor) -> bool:
+                return not (await client.metadata.range(MISSING)).items
+
+            await audited(client, settled)
+            copies = await copies_of(client, "ledger")
+            assert len(copies) == 30
+            assert all(len(there) == 3 for there in copies.values())
+
+        await cluster.run_client("writer", write)
+
+    simulate(2, scenario)
+
+
+def test_a_drained_bookie_leaves_every_record_and_then_the_cluster() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+        leaving = BookieId("bookie-1")
+
+        async def write(client: LedgerClient) -> None:
+            for number in range(3):
+                await fill(await client.create(f"ledger-{number}", WIDE), 10)
+            await client.metadata.txn((), (Put(DRAINING + leaving, b""),))
+
+            async def dismissed(_auditor: Auditor) -> bool:
+                return await client.metadata.get(COOKIES + leaving) is None
+
+            await audited(client, dismissed)
+            assert not await named(client, leaving)
+            for number in range(3):
+                ledger = await client.claim(f"ledger-{number}")
+                await fill(ledger, 1)
+                assert len(await ledger.read(EntryId(0), EntryId(10))) == 11
+
+        await cluster.run_client("writer", write)
+
+    simulate(3, scenario)
+
+
+def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+        auditors: dict[str, Auditor] = {}
+
+        async def candidate(client: LedgerClient) -> None:
+            name = f"candidate-{len(auditors)}"
+            auditors[name] = Auditor(client.metadata, client.bookies, EAGER, name, client.world.logger)
+            await auditors[name].run()
+
+        first = cluster.start_client("first", candidate)
+        await simulation.sleep(5)
+        cluster.start_client("second", candidate)
+        await simulation.sleep(5)
+        assert [auditor.elected for auditor in auditors.values()] == [True, False]
+        first.power_off()
+        await simulation.sleep(10)
+        assert auditors["candidate-1"].elected
+
+    simulate(4, scenario)
