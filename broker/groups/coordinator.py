@@ -115,6 +115,11 @@ class GroupCoordinator:
             case _:
                 self._ask(partition_for(call.request.group_id, self._partition_count), call)
 
+    def drain(self) -> None:
+        """The broker ends and takes no more requests: see `HostedShard.drain`."""
+        for shard in list(self._shards.values()):
+            shard.drain()
+
     async def delete_topic_offsets(self, topics: Sequence[str]) -> None:
         """Deletes every group's offsets of topics that were deleted.
 

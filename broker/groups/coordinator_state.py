@@ -197,6 +197,17 @@ class GroupShard:
         self._groups.clear()
         return [Reply(call, refusal(call, error)) for call in waiting]
 
+    def let_go(self, error: ErrorCode, now: float, wall_ms: int) -> Effects:
+        """Answers every JoinGroup and SyncGroup that waits for other members with `error`; their groups stay as is."""
+        turn = self._turn(now, wall_ms)
+        for group in list(self._groups.values()):
+            for member in [member for member in group.members.values() if member.parked]:
+                rebalance.refuse_join(member, error, turn)
+                rebalance.refuse_sync(group, member, error, turn)
+                group.restart_session(member, turn)
+            self._settle(group)
+        return self._done(turn)
+
     def snapshot_records(self) -> list[Encoded]:
         """Records that stand for all of the log so far, once appended after all that was handed out."""
         live: dict[tuple[str, ...] | tuple[str, str, int], CoordinatorRecord] = {}

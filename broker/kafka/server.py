@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
 """Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
+WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""They wait for other clients, not for the broker's work: what comes behind them may be what ends the wait."""
 
 
 class KafkaServer:
@@ -111,9 +113,10 @@ class KafkaServer:
             connection.flush()
 
     async def drain(self) -> None:
-        """Answers what was asked so far, long polls at once, then ends all connections."""
+        """Answers what was asked so far, at once who waits for records or other members; then ends all connections."""
         for connection in list(self._connections):
             connection.finish()
+        self._broker.coordinator.drain()
         while self._connections:
             await self._broker.world.clock.sleep(DRAIN_POLL_SECONDS)
 
@@ -142,6 +145,9 @@ class KafkaServer:
                     check_end(message, frame, end)
             except MalformedMessage as error:
                 raise MalformedFrame(str(error)) from None
+            if key not in WAIT_FOR_OTHERS:
+                # Kafka takes one request of a connection at a time: clients ask for an offset right behind its commit.
+                exchange.connection.hold(exchange)
             self._call(self._handlers[key], Request(exchange, message))
 
     def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:

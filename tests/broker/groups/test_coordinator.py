@@ -256,6 +256,40 @@ def test_a_join_that_is_parked_is_answered_by_a_deadline():
     serve(scenario)
 
 
+def test_a_coordinator_that_drains_keeps_nobody_waiting_for_other_members_and_writes_nothing_of_its_own():
+    async def scenario(broker):
+        await broker.ask(join("g"), 3)
+        parked = broker.tell(join("g"), 3)
+        assert parked == []
+        log = broker.log_of("g")
+        log.held = True
+        committed = broker.tell(commit(neighbour("g"), 1), 8)
+        written = len(log.records)
+        broker.coordinator.drain()
+        assert [answer.error_code for answer in parked] == [ErrorCode.NOT_COORDINATOR]
+        assert [answer.error_code for answer in broker.tell(join("g"), 3)] == [ErrorCode.NOT_COORDINATOR]
+        assert committed == []
+        await trio.sleep(60)
+        assert len(log.waiting) == 1
+        await log.flush()
+        assert error_of(committed[0]) is ErrorCode.NONE
+        assert len(log.records) == written + 1
+
+    serve(scenario)
+
+
+def test_a_request_that_waits_for_its_shard_while_the_coordinator_drains_is_answered():
+    async def scenario(broker):
+        broker.settings = GroupSettings(initial_rebalance_delay_ms=3000)
+        parked, found = broker.tell(join("g"), 3), broker.tell(fetch("g"), 8)
+        broker.coordinator.drain()
+        await trio.sleep(0.1)
+        assert [answer.error_code for answer in parked] == [ErrorCode.NOT_COORDINATOR]
+        assert found[0].groups[0].error_code == ErrorCode.NONE
+
+    serve(scenario)
+
+
 def test_members_that_fall_silent_are_dropped_and_the_empty_group_is_recorded():
     async def scenario(broker):
         await broker.ask(join(), 3)

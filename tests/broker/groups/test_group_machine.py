@@ -152,6 +152,15 @@ class GroupMachine(RuleBasedStateMachine):
         self.commits.clear()
         self.forget_what_was_not_durable()
 
+    @rule()
+    def the_coordinator_lets_go(self):
+        parked = [answer for answer in self.bench.open_answers if answer.what == "joins"]
+        bench = self.bench
+        bench.carry_out(bench.shard.let_go(ErrorCode.NOT_COORDINATOR, bench.now, bench.wall_ms))
+        members = bench.state().members.values() if bench.state() else []
+        assert not any(member.parked for member in members)
+        assert all(answer.response is not None for answer in parked) or bench.under_way
+
     def forget_what_was_not_durable(self):
         self.parked_since.clear()
         self.fenced.clear()

@@ -1,0 +1,92 @@
+"""The front door of a broker: what becomes of its connections when it ends."""
+
+from __future__ import annotations
+
+import trio
+
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+
+def _join(member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+async def _stable(client: BrokerClient) -> str:
+    """Makes a stable group of one member; returns its id."""
+    joined: JoinGroupResponse = await client.ask(_join(), 3)
+    shares = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"share")]
+    request = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id, assignments=shares)
+    synced: SyncGroupResponse = await client.ask(request, 3)
+    assert synced.assignment == b"share"
+    return joined.member_id
+
+
+async def _ended(broker: EmbeddedBroker) -> float:
+    """Asks the broker to end; returns the seconds until it has."""
+    began, process = trio.current_time(), broker.machine.process
+    assert process is not None
+    broker.stop.set()
+    await process.ended.wait()
+    return trio.current_time() - began
+
+
+def test_a_broker_that_ends_lets_go_of_members_that_wait_for_others_and_of_long_polls() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        first, second, reader = [await broker.connect() for _ in range(3)]
+        await reader.create_topic("t")
+        member_id = await _stable(first)
+        waiting = second.connection.send(_join(), 3)
+        poll = reader.connection.send(reader.fetch_request("t", 0, max_wait_ms=60_000), 11)
+        await trio.sleep(1)
+        assert waiting.message is None
+        assert await _ended(broker) < 1
+        assert isinstance(waiting.message, JoinGroupResponse)
+        assert waiting.message.error_code == ErrorCode.NOT_COORDINATOR
+        assert poll.message is not None
+        # Nothing of the rebalance that was cut short is on record: the member is known where it goes on.
+        await broker.start()
+        again = await broker.connect()
+        heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
+        answered: HeartbeatResponse = await again.ask(heartbeat, 3)
+        assert answered.error_code == ErrorCode.NONE
+
+    simulate_broker(scenario)
+
+
+def test_a_broker_that_ends_lets_go_of_members_that_wait_for_their_leader() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        first, second = [await broker.connect() for _ in range(2)]
+        leader_id = await _stable(first)
+        answer = second.connection.send(_join(), 3)
+        await trio.sleep(1)
+        await first.ask(_join(leader_id), 3)
+        joined = await second.connection.wait(answer)
+        assert isinstance(joined, JoinGroupResponse)
+        assert joined.error_code == ErrorCode.NONE
+        request = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+        waiting = second.connection.send(request, 3)
+        await trio.sleep(1)
+        assert waiting.message is None
+        assert await _ended(broker) < 1
+        assert isinstance(waiting.message, SyncGroupResponse)
+        assert waiting.message.error_code == ErrorCode.NOT_COORDINATOR
+
+    simulate_broker(scenario)
