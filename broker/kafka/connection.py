@@ -5,6 +5,7 @@
 3. Over either limit, or while the peer does not take what it asked for, nothing more is read from this peer alone.
 4. A request that waits (a long poll) is told when another one arrives behind it, since it delays that one's reply.
 5. A frame that cannot be understood ends the connection, with a log line that says why; nobody else notices.
+6. A request that holds the connection is answered before the next one is taken, which sees what it has changed.
 """
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ class KafkaConnection:
         self._outgoing: list[Buffer] = []
         self._paused = False
         self._working = False
+        self._holding: Exchange | None = None
         self._reason: str | None = None
         self._finishing = False
 
@@ -265,9 +267,14 @@ class KafkaConnection:
             exchange.cut_short = None
             cut_short()
 
+    def hold(self, exchange: Exchange) -> None:
+        """The request is to be answered before the next one is taken; call it before the answer is given."""
+        self._holding = exchange
+
     def _must_wait(self) -> bool:
         return (
-            self._request_bytes >= self._request_bytes_max
+            self._holding is not None
+            or self._request_bytes >= self._request_bytes_max
             or len(self._exchanges) >= REQUESTS_IN_FLIGHT_MAX
             or self.transport.backlog_bytes > BACKLOG_BYTES_MAX
             or self._memory.full()
@@ -308,9 +315,14 @@ class KafkaConnection:
         exchange.cut_short = None
         if self.closed_by_peer:
             return
+        held = self._holding is exchange
+        if held:
+            self._holding = None
         exchanges = self._exchanges
         if exchanges[0] is not exchange:
             exchange.reply_chunks = [bytes(chunk) if type(chunk) is memoryview else chunk for chunk in chunks]
+            if held:
+                self.go_on()
             return
         self._leave(exchange, chunks)
         while exchanges and (ready := exchanges[0].reply_chunks) is not None:

@@ -342,3 +342,27 @@ def test_unfinished_requests_cannot_fill_the_memory() -> None:
     for peer in peers[:2]:
         peer.connection.closed()
     assert memory.unfinished_bytes == 0
+
+
+def test_what_comes_behind_a_request_that_holds_the_connection_waits_for_its_answer() -> None:  # invariant 6
+    peer = _Peer(dispatch=lambda exchange: exchange.connection.hold(exchange) if exchange.correlation_id == 1 else None)
+    peer.ask(4)
+    assert [exchange.correlation_id for exchange in peer.exchanges] == [0, 1]
+    _answer(peer.exchanges[1])  # the first one is still not answered: places in the order do not matter here
+    assert [exchange.correlation_id for exchange in peer.exchanges] == [0, 1, 2, 3]
+    assert not peer.transport.paused
+    for place in (0, 3, 2):
+        _answer(peer.exchanges[place])
+    assert peer.replies == [0, 1, 2, 3]
+    assert peer.memory.bytes_used == 0
+
+
+def test_a_request_that_is_answered_at_once_holds_nothing_up() -> None:  # invariant 6
+    def dispatch(exchange: Exchange) -> None:
+        exchange.connection.hold(exchange)
+        _answer(exchange)
+
+    peer = _Peer(dispatch=dispatch)
+    peer.ask(3)
+    assert peer.replies == [0, 1, 2]
+    assert not peer.transport.paused
