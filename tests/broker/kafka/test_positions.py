@@ -10,6 +10,9 @@ from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulat
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
 from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -130,6 +133,25 @@ def test_records_are_deleted_up_to_an_offset_and_stay_deleted() -> None:
         assert ((await _list(client, -2)).offset, (await _list(client, -1)).offset) == (6, 6)
         await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 9)
         assert await _delete(client, -1, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+    simulate_broker(scenario)
+
+
+def test_what_is_asked_behind_a_change_on_one_connection_sees_the_change() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000, 2000)
+        wanted = DeleteRecordsPartition(partition_index=0, offset=3)
+        delete = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])])
+        client.connection.send(delete, 2)
+        assert (await _list(client, -2)).offset == 3
+
+        place = OffsetCommitRequestPartition(partition_index=0, committed_offset=4)
+        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[place])])
+        fetch = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+        while _loading(await client.ask(fetch, 7), 7):
+            await broker.simulation.sleep(0.1)
+        client.connection.send(commit, 7)
+        assert (await client.ask(fetch, 7)).topics[0].partitions[0].committed_offset == 4
 
     simulate_broker(scenario)
 
