@@ -21,7 +21,7 @@ from gnomon.bookie.ledger import (
     create_ledger,
     delete_ledgers,
 )
-from gnomon.bookie.record import decode_record, ledger_key
+from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
@@ -32,6 +32,7 @@ CREATED_MS = "created_ms"
 START_OFFSET = "start_offset"
 NEXT_OFFSET = "next_offset"
 MAX_TIMESTAMP = "max_timestamp"
+BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
 OFFSET_DIGITS = 20
@@ -93,7 +94,7 @@ class Chain:
             _base_offset(ledger),
             Offset(properties[NEXT_OFFSET]),
             properties[MAX_TIMESTAMP],
-            ledger.length_bytes,
+            _batches_bytes(ledger.record),
         )
 
     async def _claim(self, item: KeyValue) -> Segment:
@@ -112,11 +113,12 @@ class Chain:
         ledger = last.ledger
         if ledger.last_add_confirmed >= ledger.start_entry:
             header = cls._replay(log, last, now_ms)
-            log.restore(header, ledger.length_bytes, ledger.properties[CREATED_MS])
+            log.restore(header, ledger.last_add_confirmed, ledger.length_bytes, ledger.properties[CREATED_MS])
             return
         log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
         if len(segments) > 1:
             cls._replay(log, segments[-2], now_ms)
+            log.begin_segment()
 
     @staticmethod
     def _replay(log: PartitionLog, segment: Segment, now_ms: int) -> EntryHeader:
@@ -134,6 +136,7 @@ class Chain:
             **segment.ledger.properties,
             NEXT_OFFSET: log.next_offset,
             MAX_TIMESTAMP: log.segment_max_timestamp,
+            BATCHES_BYTES: log.segment_bytes,
         }
         ledger = await segment.ledger.roll(
             self._name(log.next_offset),
@@ -167,9 +170,15 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
         *sealed, _ = items
         if sealed:
             records = [decode_record(item.value) for item in sealed]
-            sizes = [(record.length_bytes, record.properties[MAX_TIMESTAMP]) for record in records]
+            sizes = [(_batches_bytes(record), record.properties[MAX_TIMESTAMP]) for record in records]
             partitions.append((uuid.UUID(topic), int(partition), sizes))
     return partitions
+
+
+def _batches_bytes(record: LedgerRecord) -> int:
+    """The bytes of a sealed segment's batches; older records say those of whole entries alone, snapshots too."""
+    size: int = record.properties.get(BATCHES_BYTES, record.length_bytes)
+    return size
 
 
 def _base_offset(ledger: Ledger) -> Offset:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnomon.broker.partition.entry import (
+    HEADER_BYTES,
     NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
@@ -75,16 +76,28 @@ class PartitionLog:
         """The next entry is the first of a new ledger: it has to be a snapshot where any producer is known."""
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
+        """The bytes of its record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
+        self._snapshots_bytes = 0
         self.segment_first_append_ms: int | None = None
         self._replay_from = 0
         self._entries_since_snapshot = 0
         self._bare = True
 
-    def restore(self, header: EntryHeader, segment_bytes: int, first_append_ms: int | None) -> None:
-        """Takes the place of the segment's last entry: where the log goes on after opening."""
+    def restore(self, header: EntryHeader, entry: int, payload_bytes: int, first_append_ms: int | None) -> None:
+        """Takes the place of the segment's last entry: where the log goes on after opening, once all was replayed.
+
+        Where no snapshot was replayed (no producer is known), the segment's snapshots count among its bytes. They are
+        a few bytes each, but for those written before its last producer expired.
+
+        Args:
+            header: of that entry.
+            entry: its id.
+            payload_bytes: of all entries of the ledger.
+            first_append_ms: when the segment began.
+        """
         self.next_offset = self.high_watermark = header.next_offset
         self.segment_max_timestamp = header.max_timestamp
-        self.segment_bytes = segment_bytes
+        self.segment_bytes = payload_bytes - HEADER_BYTES * (entry + 1) - self._snapshots_bytes
         self.segment_first_append_ms = first_append_ms
         self._replay_from = header.replay_from
         self._bare = False
@@ -95,7 +108,7 @@ class PartitionLog:
         A producer counts as used now, not when its records say: their timestamps are the application's.
         """
         if header.kind == EntryKind.PRODUCERS:
-            self.producers.restore_snapshot(body)
+            self._snapshots_bytes = self.producers.restore_snapshot(body) + len(body)
             self._entries_since_snapshot = 0
             return
         self._entries_since_snapshot += 1
@@ -115,7 +128,8 @@ class PartitionLog:
         self._replay_from = entry
         self._entries_since_snapshot = 0
         self._bare = False
-        body = self.producers.encode_snapshot()
+        body = self.producers.encode_snapshot(self._snapshots_bytes)
+        self._snapshots_bytes += len(body)
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
     def append(self, view: memoryview, now_ms: int, entry: int) -> Append | Duplicate:

@@ -81,12 +81,15 @@ class Act:
 
     @staticmethod
     def send(partition: Partition, *values: str, at: int | None = None, **producer: int) -> Appended:
+        answer = Appended()
+        partition.append(memoryview(Act.batch(*values, at=at, **producer)), answer, 0)
+        return answer
+
+    @staticmethod
+    def batch(*values: str, at: int | None = None, **producer: int) -> bytes:
         records = [Record(offset_delta=number, key=None, value=value.encode()) for number, value in enumerate(values)]
         given = {"producer_epoch": 0, **producer} if producer else {}
-        batch = build_batch(records, base_timestamp=at if at is not None else 1000, **given)
-        answer = Appended()
-        partition.append(memoryview(batch), answer, 0)
-        return answer
+        return build_batch(records, base_timestamp=at if at is not None else 1000, **given)
 
     async def append(self, partition: Partition, *values: str, at: int | None = None, **producer: int) -> Produced:
         return await self.send(partition, *values, at=at, **producer).wait()

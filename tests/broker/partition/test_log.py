@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -47,13 +48,18 @@ class _Ledger:
             self.entries.append(b"".join(verdict[0]))
         return verdict
 
+    def snapshots(self) -> Iterator[bytes]:
+        for payload in self.entries:
+            if unpack_header(memoryview(payload)).kind == EntryKind.PRODUCERS:
+                yield payload[HEADER_BYTES:]
+
     def reopened(self, now_ms: int = NOW) -> PartitionLog:
         """What opening makes of the entries, as `chain` does it."""
         log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
             log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
-        log.restore(header, sum(map(len, self.entries)), NOW)
+        log.restore(header, len(self.entries) - 1, sum(map(len, self.entries)), NOW)
         return log
 
 
@@ -241,8 +247,19 @@ def test_a_reopened_log_goes_on_as_the_one_before_would_have(
     assert again.next_offset == again.high_watermark == ledger.log.next_offset
     assert again.segment_max_timestamp == ledger.log.segment_max_timestamp
     assert again.replay_from == ledger.log.replay_from
+    empty = sum(len(body) for body in ledger.snapshots() if not msgpack.unpackb(body)[1])
+    assert 0 <= again.segment_bytes - ledger.log.segment_bytes <= empty  # snapshots of no producer may count
+
+
+def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    ledger = _Ledger(_log())
+    for number in range(30):
+        ledger.append(_batch(producer=9, sequence=number))
+    assert len(list(ledger.snapshots())) > 1
+    assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(_batch())
 
 
 def _states(log: PartitionLog) -> list[Any]:
-    _, states = msgpack.unpackb(log.producers.encode_snapshot())
+    _, states, _ = msgpack.unpackb(log.producers.encode_snapshot(0))
     return sorted(states)

@@ -142,6 +142,31 @@ def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
     play(body)
 
 
+def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(play: Play) -> None:
+    counted: list[list[int]] = []
+
+    def sizes(partition: Partition) -> list[int]:
+        assert partition.log is not None
+        return [*(segment.size_bytes for segment in partition.segments[:-1]), partition.log.segment_bytes]
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(25):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        each = len(act.batch("x" * 60))
+        assert sizes(partition) == [1000 // each * each] * 3 + [25 % (1000 // each) * each]
+        counted.append(sizes(partition))
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        assert sizes(partition) == counted[0]
+        ((_, _, sealed),) = await sealed_segments(act.metadata)
+        assert [size for size, _ in sealed] == counted[0][:-1]
+
+    play(body, reopened)
+
+
 def test_sealed_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
