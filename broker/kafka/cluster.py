@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.metadata import CLUSTER_OPERATIONS
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -63,11 +64,14 @@ class ClusterHandlers:
                 endpoint_type=message.endpoint_type,
             )
         host, port = broker.advertised
-        return DescribeClusterResponse(
+        response = DescribeClusterResponse(
             cluster_id=broker.cluster_id,
             controller_id=broker.node_id,
             brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
         )
+        if message.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
 
     async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
         """This broker coordinates every group; nobody coordinates transactions yet."""
