@@ -1,8 +1,9 @@
 """One poll: from the ledger's own memory to the socket, or a wait until there is something.
 
 1. An answer leaves inside the read transaction that its records live in, or is a copy; nothing waits while one is open.
-2. A poll is answered at once when there are `min_bytes`, an error, or nothing to wait for; else at its deadline, or
-   when another request is waiting behind it on its connection.
+2. A poll is answered at once when there are `min_bytes`, an error, nothing to wait for, or more than its limits let
+   into the answer or one segment holds; else at its deadline, or when another request is waiting behind it on its
+   connection.
 3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
 4. Who asks for the same while the log stands as it did is given the same bytes, but for the correlation id.
 """
@@ -19,6 +20,7 @@ from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
 from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Buffer
+from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchedPartition, FetchRequest, encode_fetch_body, fetch_prefix
 
@@ -131,7 +133,7 @@ class Poll:
                 failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
-            enough = total >= self._request.min_bytes
+            enough = total >= self._request.min_bytes or any(_goes_on(item, fetched) for item, fetched in results)
             if not final and not failed and not enough:
                 return False
             answer = self._answer(results, total)
@@ -236,3 +238,14 @@ class Poll:
             or fetched.high_watermark != item.high_watermark
             or fetched.log_start_offset != item.log_start_offset
         )
+
+
+def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:
+    """Whether there is more behind what was read: its segment has ended, or the next batch is beyond the limits.
+
+    Waiting could add nothing to that partition's part. Kafka too answers where an older segment is read (DelayedFetch).
+    """
+    if fetched.error_code:
+        return False
+    reached = parse_batch(memoryview(fetched.records[-1])).next_offset if fetched.records else item.spec.fetch_offset
+    return reached < fetched.high_watermark

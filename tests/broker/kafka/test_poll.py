@@ -78,3 +78,29 @@ def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # inv
             await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
 
     simulate_broker(scenario)
+
+
+def test_what_waiting_could_not_add_to_is_answered_at_once_whatever_min_bytes_says() -> None:  # invariant 2
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        batch = _batch(b"x" * 300)
+        await client.create_topic("t", configs={"segment.bytes": str(3 * len(batch))})
+        for _ in range(5):
+            await client.produce("t", batch)
+
+        async def asked(offset: int, bytes_max: int) -> tuple[int, bool]:
+            """How many batches came, and whether at once."""
+            wanted = client.fetch_request("t", offset, max_wait_ms=9000, min_bytes=4 * len(batch), bytes_max=bytes_max)
+            poll = client.connection.send(wanted, 11)
+            await broker.simulation.sleep(0.5)
+            at_once = poll.settled.is_set()
+            await broker.simulation.sleep(9)
+            message: Any = poll.message
+            return len(message.responses[0].partitions[0].records) // len(batch), at_once
+
+        assert await asked(0, 1 << 20) == (3, True)  # the segment ends
+        assert await asked(2, 1 << 20) == (1, True)
+        assert await asked(3, 1 << 20) == (2, False)  # the log ends
+        assert await asked(3, len(batch) + 1) == (1, True)  # the limit
+
+    simulate_broker(scenario)
