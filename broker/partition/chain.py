@@ -32,6 +32,7 @@ CREATED_MS = "created_ms"
 START_OFFSET = "start_offset"
 NEXT_OFFSET = "next_offset"
 MAX_TIMESTAMP = "max_timestamp"
+YOUNGEST_MS = "youngest_ms"
 BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
@@ -88,14 +89,11 @@ class Chain:
 
     def _adopt(self, item: KeyValue) -> Segment:
         ledger = adopt_ledger(self._metadata, self._bookies, item)
+        segment = Segment(ledger, _base_offset(ledger))
+        size_bytes, youngest_ms = _size_and_youngest(ledger.record)
         properties = ledger.properties
-        return Segment(
-            ledger,
-            _base_offset(ledger),
-            Offset(properties[NEXT_OFFSET]),
-            properties[MAX_TIMESTAMP],
-            _batches_bytes(ledger.record),
-        )
+        segment.sealed(Offset(properties[NEXT_OFFSET]), properties[MAX_TIMESTAMP], youngest_ms, size_bytes)
+        return segment
 
     async def _claim(self, item: KeyValue) -> Segment:
         before = adopt_ledger(self._metadata, self._bookies, item).properties
@@ -113,7 +111,9 @@ class Chain:
         ledger = last.ledger
         if ledger.last_add_confirmed >= ledger.start_entry:
             header = cls._replay(log, last, now_ms)
-            log.restore(header, ledger.last_add_confirmed, ledger.length_bytes, ledger.properties[CREATED_MS])
+            # One with a snapshot alone must not roll: the next ledger would have its name.
+            first_ms = ledger.properties[CREATED_MS] if header.next_offset > last.base_offset else None
+            log.restore(header, ledger.last_add_confirmed, ledger.length_bytes, first_ms, now_ms)
             return
         log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
         if len(segments) > 1:
@@ -136,6 +136,7 @@ class Chain:
             **segment.ledger.properties,
             NEXT_OFFSET: log.next_offset,
             MAX_TIMESTAMP: log.segment_max_timestamp,
+            YOUNGEST_MS: log.segment_youngest_ms,
             BATCHES_BYTES: log.segment_bytes,
         }
         ledger = await segment.ledger.roll(
@@ -143,7 +144,7 @@ class Chain:
             properties={EPOCH: log.epoch, CREATED_MS: now_ms},
             sealed_properties=sealed,
         )
-        segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_bytes)
+        segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_youngest_ms, log.segment_bytes)
         return Segment(ledger, log.next_offset)
 
     async def delete(self, segments: list[Segment]) -> bool:
@@ -163,22 +164,28 @@ class Chain:
 
 
 async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
-    """Every partition that has sealed segments: topic, number, and (bytes, largest timestamp) of each; one read."""
+    """Every partition that has sealed segments: topic, number, and what retention goes by; one read.
+
+    Returns:
+        Per partition its segments from the oldest on, each as (bytes, time of the youngest record).
+    """
     found = await metadata.range(ledger_key(PARTITIONS))
     partitions = []
     for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
         *sealed, _ = items
         if sealed:
             records = [decode_record(item.value) for item in sealed]
-            sizes = [(_batches_bytes(record), record.properties[MAX_TIMESTAMP]) for record in records]
-            partitions.append((uuid.UUID(topic), int(partition), sizes))
+            partitions.append((uuid.UUID(topic), int(partition), [_size_and_youngest(record) for record in records]))
     return partitions
 
 
-def _batches_bytes(record: LedgerRecord) -> int:
-    """The bytes of a sealed segment's batches; older records say those of whole entries alone, snapshots too."""
-    size: int = record.properties.get(BATCHES_BYTES, record.length_bytes)
-    return size
+def _size_and_youngest(record: LedgerRecord) -> tuple[int, int]:
+    """A sealed segment's bytes of batches, and the time of its youngest record.
+
+    Older records say neither: then whole entries are counted, snapshots too, and a segment without timestamps stays.
+    """
+    properties = record.properties
+    return properties.get(BATCHES_BYTES, record.length_bytes), properties.get(YOUNGEST_MS, properties[MAX_TIMESTAMP])
 
 
 def _base_offset(ledger: Ledger) -> Offset:

@@ -78,12 +78,15 @@ class PartitionLog:
         self.segment_bytes = 0
         """The bytes of its record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
         self._snapshots_bytes = 0
+        self._untimed_append_ms = NO_TIMESTAMP
         self.segment_first_append_ms: int | None = None
         self._replay_from = 0
         self._entries_since_snapshot = 0
         self._bare = True
 
-    def restore(self, header: EntryHeader, entry: int, payload_bytes: int, first_append_ms: int | None) -> None:
+    def restore(
+        self, header: EntryHeader, entry: int, payload_bytes: int, first_append_ms: int | None, now_ms: int
+    ) -> None:
         """Takes the place of the segment's last entry: where the log goes on after opening, once all was replayed.
 
         Where no snapshot was replayed (no producer is known), the segment's snapshots count among its bytes. They are
@@ -93,12 +96,14 @@ class PartitionLog:
             header: of that entry.
             entry: its id.
             payload_bytes: of all entries of the ledger.
-            first_append_ms: when the segment began.
+            first_append_ms: when the segment began, None where it has no batch.
+            now_ms: stands for the last append of a record without timestamp, whose time no entry says.
         """
         self.next_offset = self.high_watermark = header.next_offset
         self.segment_max_timestamp = header.max_timestamp
         self.segment_bytes = payload_bytes - HEADER_BYTES * (entry + 1) - self._snapshots_bytes
         self.segment_first_append_ms = first_append_ms
+        self._untimed_append_ms = now_ms
         self._replay_from = header.replay_from
         self._bare = False
 
@@ -163,6 +168,8 @@ class PartitionLog:
             self._replay_from = entry + 1
         if timestamp > self.segment_max_timestamp:
             self.segment_max_timestamp = timestamp
+        elif timestamp == NO_TIMESTAMP:
+            self._untimed_append_ms = now_ms
         if self.segment_first_append_ms is None:
             self.segment_first_append_ms = now_ms
         self.segment_bytes += len(view)
@@ -171,6 +178,15 @@ class PartitionLog:
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
+
+    @property
+    def segment_youngest_ms(self) -> int:
+        """What `retention.ms` counts from: the segment's largest timestamp, else when it was last appended to.
+
+        Kafka does the same with the time of the segment's file (LogSegment.largestTimestamp).
+        """
+        timestamp = self.segment_max_timestamp
+        return timestamp if timestamp != NO_TIMESTAMP else self._untimed_append_ms
 
     @property
     def replay_from(self) -> int:
@@ -190,17 +206,13 @@ class PartitionLog:
     def segment_is_old(self, now_ms: int) -> bool:
         """Whether the segment being written should end although nobody appends: by its age, or all of it expired."""
         has_records = self.segment_first_append_ms is not None
-        return has_records and (self.roll_due(now_ms) or self.expired(self.segment_max_timestamp, now_ms))
-
-    def expired(self, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a segment whose youngest record has this timestamp is too old to keep (`retention.ms`)."""
-        return _expired(self.settings, max_timestamp, now_ms)
+        return has_records and (self.roll_due(now_ms) or _expired(self.settings, self.segment_youngest_ms, now_ms))
 
     def segments_to_drop(self, sealed: Sequence[tuple[int, int]], now_ms: int) -> int:
         """How many of the oldest segments go by `retention.ms` and `retention.bytes`.
 
         Args:
-            sealed: (bytes, largest timestamp) of each sealed segment, the oldest first.
+            sealed: (bytes, time of the youngest record) of each sealed segment, the oldest first.
         """
         return segments_to_drop(self.settings, sealed, self.segment_bytes, now_ms)
 
@@ -256,17 +268,17 @@ def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], a
     excess = sum(size for size, _ in sealed) + active_bytes - settings.retention_bytes
     limited = settings.retention_bytes >= 0
     count = 0
-    for size, max_timestamp in sealed:
-        if not _expired(settings, max_timestamp, now_ms) and not (limited and excess >= size):
+    for size, youngest_ms in sealed:
+        if not _expired(settings, youngest_ms, now_ms) and not (limited and excess >= size):
             break
         excess -= size
         count += 1
     return count
 
 
-def _expired(settings: LogSettings, max_timestamp: int, now_ms: int) -> bool:
+def _expired(settings: LogSettings, youngest_ms: int, now_ms: int) -> bool:
     limit_ms = settings.retention_ms
-    return limit_ms >= 0 and max_timestamp != NO_TIMESTAMP and now_ms - max_timestamp > limit_ms
+    return limit_ms >= 0 and youngest_ms != NO_TIMESTAMP and now_ms - youngest_ms > limit_ms
 
 
 def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:

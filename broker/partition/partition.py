@@ -356,7 +356,7 @@ class Partition:
             await self._drop(log.segments_to_drop(self._sizes(), now_ms))
 
     def _sizes(self) -> list[tuple[int, int]]:
-        return [(segment.size_bytes, segment.max_timestamp) for segment in self.segments[:-1]]
+        return [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
 
     async def _drop(self, count: int) -> None:
         if count and self.log is not None and await self._chain.delete(self.segments[:count]):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
 from gnomon.broker.partition.entry import (
     HEADER_BYTES,
+    NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
     LeaderEpoch,
@@ -27,29 +28,24 @@ POSITIONS_MAX = 4096
 class Segment:
     """A run of offsets from `base_offset` on, in one ledger.
 
-    `next_offset`, `max_timestamp` and `size_bytes` are those of a sealed segment; of the one being written the log
-    knows them.
+    `next_offset`, `max_timestamp`, `youngest_ms` and `size_bytes` are those of a sealed segment; of the one being
+    written the log knows them.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        base_offset: Offset,
-        next_offset: Offset | None = None,
-        max_timestamp: int = -1,
-        size_bytes: int = 0,
-    ) -> None:
+    def __init__(self, ledger: Ledger, base_offset: Offset) -> None:
         self.ledger = ledger
         self.base_offset = base_offset
-        self.next_offset = next_offset
-        self.max_timestamp = max_timestamp
-        self.size_bytes = size_bytes
+        self.next_offset: Offset | None = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.youngest_ms = NO_TIMESTAMP
+        self.size_bytes = 0
         self._positions: dict[int, EntryId] = {}
 
-    def sealed(self, next_offset: Offset, max_timestamp: int, size_bytes: int) -> None:
-        """The segment takes no more entries."""
+    def sealed(self, next_offset: Offset, max_timestamp: int, youngest_ms: int, size_bytes: int) -> None:
+        """The segment takes no more entries; `youngest_ms` and `size_bytes` are what retention goes by."""
         self.next_offset = next_offset
         self.max_timestamp = max_timestamp
+        self.youngest_ms = youngest_ms
         self.size_bytes = size_bytes
 
     def view(self) -> LocalView:

@@ -59,7 +59,7 @@ class _Ledger:
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
             log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
-        log.restore(header, len(self.entries) - 1, sum(map(len, self.entries)), NOW)
+        log.restore(header, len(self.entries) - 1, sum(map(len, self.entries)), NOW, now_ms)
         return log
 
 
@@ -193,6 +193,19 @@ def test_retention_takes_the_oldest_segments(
     limits: dict[str, int], sealed: list[tuple[int, int]], dropped: int
 ) -> None:
     assert _log(**limits).segments_to_drop(sealed, NOW) == dropped
+
+
+def test_records_without_timestamps_expire_by_the_time_of_the_last_append() -> None:
+    ledger = _Ledger(_log(retention_ms=10))
+    ledger.append(_batch(at=-1), NOW)
+    ledger.append(_batch(at=-1), NOW + 5)
+    assert ledger.log.segment_youngest_ms == NOW + 5
+    assert [ledger.log.segment_is_old(NOW + later) for later in (11, 15, 16)] == [False, False, True]
+    reopened = ledger.reopened(NOW + 20)
+    assert [reopened.segment_is_old(NOW + later) for later in (30, 31)] == [False, True]
+    ledger.append(_batch(at=NOW - 7), NOW + 6)
+    ledger.append(_batch(at=-1), NOW + 7)
+    assert ledger.log.segment_youngest_ms == ledger.reopened(NOW + 20).segment_youngest_ms == NOW - 7
 
 
 def test_a_segment_whose_records_have_all_expired_ends_although_nobody_appends() -> None:

@@ -167,6 +167,46 @@ def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(pl
     play(body, reopened)
 
 
+def test_sealed_segments_without_timestamps_expire_by_their_last_append_also_after_a_restart(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=-1)
+            await act.clock.sleep(6)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(retention_ms=20_000)
+        await partition.opened()
+        await partition.enforce_retention()
+        assert [offset for offset, _ in await act.read(partition)] == [1, 2, 3]
+        await act.clock.sleep(21)
+        await partition.enforce_retention()
+        assert await act.read(partition) == []
+
+    play(body, reopened)
+
+
+def test_a_segment_with_nothing_but_a_snapshot_never_ends_by_its_age(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000)
+        await act.append(partition, "a", producer_id=5, base_sequence=0)
+        await act.clock.sleep(11)
+        await partition.enforce_retention()
+        await act.clock.sleep(1)
+        assert _bases(partition) == [0, 1]
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000, retention_ms=12_000)
+        await partition.opened()
+        await act.clock.sleep(13)
+        await partition.enforce_retention()
+        assert _bases(partition) == [1]
+        assert (await act.append(partition, "b", producer_id=5, base_sequence=1)).base_offset == 1
+        assert _bases(partition) == [1]
+
+    play(body, reopened)
+
+
 def test_sealed_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
