@@ -39,6 +39,13 @@ _KEYS = (
     _static("node.id", ConfigType.INT, None, "This broker's number."),
     _alterable("compression.type", "compression.type", "Who compresses."),
     _static(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        "600000",
+        "How long nothing may pass on a connection, while no request is in flight, before it is closed; -1: for ever.",
+        -1,
+    ),
+    _static(
         "default.replication.factor",
         ConfigType.INT,
         "1",

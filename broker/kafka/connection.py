@@ -6,10 +6,12 @@
 4. A request that waits (a long poll) is told when another one arrives behind it, since it delays that one's reply.
 5. A frame that cannot be understood ends the connection, with a log line that says why; nobody else notices.
 6. A request that holds the connection is answered before the next one is taken, which sees what it has changed.
+7. An idle connection is ended: nothing came or left for the time given, nothing is in flight or waits for memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -24,6 +26,8 @@ BACKLOG_BYTES_MAX = 4 << 20
 UNFINISHED_BYTES_FREE = 64 << 10
 """A part of a request up to this size is not counted: every connection may have one."""
 REQUESTS_IN_FLIGHT_MAX = 1024
+IDLE_LOOK_SECONDS_MIN = 1.0
+"""How soon a busy connection is looked at again at the earliest, however short the time allowed is."""
 REQUEST_BYTES_MIN = 256
 """What the smallest request counts for: its bookkeeping is not free either."""
 
@@ -159,7 +163,10 @@ class KafkaConnection:
         self._dispatch = dispatch
         self._answered = answered
         self._clock = clock
-        self._now = 0.0
+        self._now = clock()
+        self._left_at = self._now
+        """When an answer left last, or the peer had taken all."""
+        self._backlog_looked_at = 0
         self._left: list[Exchange] = []
         self._backlog_counted = 0
         self._unfinished_bytes = 0
@@ -189,6 +196,7 @@ class KafkaConnection:
 
     def drained(self) -> None:
         """The peer has taken everything."""
+        self._left_at = self._clock()
         self._count_backlog(0)
         self.go_on()
 
@@ -299,6 +307,23 @@ class KafkaConnection:
             self.transport.pause_reading()
             self.transport.close()
 
+    def end_if_idle(self, now: float, idle_seconds: float) -> float:
+        """Ends the connection if it has been idle for so long.
+
+        Returns:
+            When to look again, by the driver's clock; infinite where it has ended.
+        """
+        due = max(self._now, self._left_at) + idle_seconds
+        if now < due:
+            return due
+        backlog_before, self._backlog_looked_at = self._backlog_looked_at, self.transport.backlog_bytes
+        # What the peer takes of an answer is seen here alone; what it sends while it is not read, never.
+        unread = self._paused and not self._backlog_looked_at
+        if self._exchanges or unread or self._backlog_looked_at != backlog_before:
+            return now + max(idle_seconds, IDLE_LOOK_SECONDS_MIN)
+        self.finish()
+        return math.inf
+
     def finish(self) -> None:
         """Takes no more requests, and ends once all in flight are answered."""
         if self._reason is None:
@@ -369,7 +394,8 @@ class KafkaConnection:
                 self._count_backlog(self.transport.backlog_bytes)
         if self._left:
             left, self._left = self._left, []
-            self._answered(left, self._clock())
+            self._left_at = self._clock()
+            self._answered(left, self._left_at)
 
 
 def _is_flexible(api_key: int, api_version: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +22,7 @@ from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.kafka.topics import TopicHandlers
 from gnomon.metadata.client import MetadataError
+from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Connection, WorldError
 from gnomon.wire.kafka.api import APIS, Api, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -44,7 +47,9 @@ class KafkaServer:
         self._broker = broker
         self._nursery = nursery
         self._memory = RequestMemory(broker.settings.request_queue_bytes_max)
-        self._connections: dict[KafkaConnection, None] = {}
+        self._connections: dict[KafkaConnection, Timer | None] = {}
+        """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
+        self._idle_seconds = broker.configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
         self._produce = ProduceHandler(broker, self.flush_later)
         self._fetch = FetchHandler(broker)
@@ -86,12 +91,24 @@ class KafkaServer:
         if len(self._connections) >= settings.connections_max:
             connection.refuse(f"{len(self._connections)} clients are connected already: see broker.connections_max")
         self._connections[connection] = None
+        if self._idle_seconds >= 0:
+            self._look_for_idleness(connection)
         self._broker.metrics.connections_accepted += 1
         self._broker.metrics.connections += 1
         return connection
 
+    def _look_for_idleness(self, connection: KafkaConnection) -> None:
+        look_at = connection.end_if_idle(self._broker.world.clock.monotonic(), self._idle_seconds)
+        if look_at < math.inf:
+            look = partial(self._look_for_idleness, connection)
+            self._connections[connection] = self._broker.timers.call_at(look_at, look)
+        else:
+            self._broker.log.debug("connection_idle", peer=connection.transport.peer, idle_seconds=self._idle_seconds)
+
     def _ended(self, connection: KafkaConnection, reason: str | None) -> None:
-        self._connections.pop(connection, None)
+        look = self._connections.pop(connection, None)
+        if look is not None:
+            look.cancel()
         self._broker.metrics.connections -= 1
         self._unflushed.pop(connection, None)
         if reason is not None:
