@@ -164,18 +164,18 @@ class Chain:
 
 
 async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
-    """Every partition that has sealed segments: topic, number, and what retention goes by; one read.
+    """Every partition that has segments: topic, number, and what retention goes by; one read.
 
     Returns:
-        Per partition its segments from the oldest on, each as (bytes, time of the youngest record).
+        Per partition its sealed segments from the oldest on, each as (bytes, time of the youngest record); then the one
+        being written as (0, when it began). Its record says no more: once that is long ago, only opening it tells.
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     partitions = []
     for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
-        *sealed, _ = items
-        if sealed:
-            records = [decode_record(item.value) for item in sealed]
-            partitions.append((uuid.UUID(topic), int(partition), [_size_and_youngest(record) for record in records]))
+        *sealed, last = (decode_record(item.value) for item in items)
+        segments = [*map(_size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
+        partitions.append((uuid.UUID(topic), int(partition), segments))
     return partitions
 
 

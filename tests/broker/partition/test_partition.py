@@ -161,7 +161,7 @@ def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(pl
         partition = await act.partition()
         await partition.opened()
         assert sizes(partition) == counted[0]
-        ((_, _, sealed),) = await sealed_segments(act.metadata)
+        ((_, _, (*sealed, _)),) = await sealed_segments(act.metadata)
         assert [size for size, _ in sealed] == counted[0][:-1]
 
     play(body, reopened)
@@ -207,17 +207,19 @@ def test_a_segment_with_nothing_but_a_snapshot_never_ends_by_its_age(play: Play)
     play(body, reopened)
 
 
-def test_sealed_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
+def test_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
         for number in range(3):
             await act.append(partition, "x" * 40, at=5000 + number)
         with act.metadata.measure() as cost:
-            ((_, index, sealed),) = await sealed_segments(act.metadata)
+            ((_, index, (*sealed, last)),) = await sealed_segments(act.metadata)
         assert (cost.reads, cost.writes) == (1, 0)
         assert index == 0
         assert [timestamp for _, timestamp in sealed] == [5000, 5001]
         assert all(size > 100 for size, _ in sealed)
+        assert last[0] == 0
+        assert 0 <= act.clock.wall_ms() - last[1] < 1000
 
     play(body)
 
