@@ -17,6 +17,7 @@ from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMem
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.groups import GroupHandlers
 from gnomon.broker.kafka.metadata import MetadataHandler
+from gnomon.broker.kafka.placement import PlacementHandlers
 from gnomon.broker.kafka.positions import PositionHandlers
 from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.kafka.request import Handler, Request
@@ -60,6 +61,7 @@ class KafkaServer:
             **MetadataHandler(broker).handlers(),
             **ClusterHandlers(broker).handlers(),
             **TopicHandlers(broker).handlers(),
+            **PlacementHandlers(broker).handlers(),
             **ConfigHandlers(broker).handlers(),
             **PositionHandlers(broker).handlers(),
             **GroupHandlers(broker).handlers(),

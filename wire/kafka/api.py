@@ -18,6 +18,7 @@ from gnomon.wire.kafka.messages import (
     group,
     group_admin,
     offsets,
+    placement,
     positions,
     produce,
     topics,
@@ -51,9 +52,13 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +114,29 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
         _api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         _api(ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
+        _api(ApiKey.ELECT_LEADERS, placement.ElectLeadersRequest, placement.ElectLeadersResponse),
         _api(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             configs.IncrementalAlterConfigsRequest,
             configs.IncrementalAlterConfigsResponse,
         ),
+        _api(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            placement.AlterPartitionReassignmentsRequest,
+            placement.AlterPartitionReassignmentsResponse,
+        ),
+        _api(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            placement.ListPartitionReassignmentsRequest,
+            placement.ListPartitionReassignmentsResponse,
+        ),
         _api(ApiKey.OFFSET_DELETE, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
         _api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+        _api(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            placement.DescribeTopicPartitionsRequest,
+            placement.DescribeTopicPartitionsResponse,
+        ),
     )
 }
 """Every key that the broker answers, in the order of the keys."""
