@@ -156,6 +156,16 @@ class Chain:
         items = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         return await delete_ledgers(self._metadata, [item for item in items if item is not None])
 
+    async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset) -> None:
+        """Moves the start of the log to `offset`, which lies in the first segment."""
+        segment = segments[0]
+        with segment.view() as view:
+            entry = segment.entry_of(view, offset)
+        if segment is segments[-1]:
+            entry = EntryId(min(entry, log.replay_from))
+        await self.shrink(segment, entry, offset)
+        log.trim(offset)
+
     @staticmethod
     async def shrink(segment: Segment, end_entry: EntryId, start_offset: Offset) -> None:
         """Gives up the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""

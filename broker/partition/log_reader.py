@@ -1,0 +1,128 @@
+"""What can be read of one partition: batches by offset, and where times, offsets and leader epochs lie.
+
+1. Nothing at or above the high watermark is shown (`log` invariant 3).
+2. Reading never waits: the ledgers' memory is looked at within the call, or for as long as the caller's views live.
+3. A search names no offset below the start of the log, though the batch around it may begin there.
+"""
+
+from __future__ import annotations
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import LocalViews
+from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.log import PartitionLog
+from gnomon.broker.partition.segment import Segment
+from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import find_by_timestamp
+
+RECORDS_BYTES_MAX = 64 << 20
+"""Most bytes that a search by time decompresses of one batch."""
+
+
+class LogReader:
+    """The log of one partition and its segments, as far as they are known; whoever opens the chain sets both."""
+
+    def __init__(self) -> None:
+        self.log: PartitionLog | None = None
+        """What can be read; None until opened."""
+        self.segments: list[Segment] = []
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
+        log = self.log
+        if epoch < 0 or log is None or epoch == log.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def segment_of(self, offset: Offset) -> int:
+        """The place in `segments` of the one that `offset` lies in."""
+        low, high = 0, len(self.segments) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def read(
+        self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
+    ) -> tuple[list[memoryview], int, ErrorCode]:
+        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`."""
+        log = self.log
+        assert log is not None
+        segment = self.segments[self.segment_of(offset)]
+        view = segment.view_among(views)
+        try:
+            chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
+        except LedgerError:
+            return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
+        return chunks, size, ErrorCode.NONE
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+        for segment in self.segments:
+            if segment.next_offset is not None and segment.max_timestamp < timestamp:
+                continue
+            found = self._find_timestamp(segment, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The record with the largest timestamp (KIP-734)."""
+        log = self.log
+        assert log is not None
+        best = -1
+        for segment in self.segments:
+            with segment.view() as view:
+                best = max(best, segment.largest_timestamp(view, log.start_offset))
+        return None if best < 0 else self.offset_for_timestamp(best)
+
+    def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        log = self.log
+        assert log is not None
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+            while entry <= segment.ledger.last_add_confirmed:
+                payload = view.payload(entry)
+                header = unpack_header(payload)
+                if header.kind == EntryKind.BATCH and header.next_offset > log.start_offset:
+                    found = _find_in_batch(payload[HEADER_BYTES:], timestamp)
+                    if found is not None and found[0] < log.high_watermark:
+                        return Offset(max(found[0], log.start_offset)), found[1], header.leader_epoch
+                entry = EntryId(entry + 1)
+        return None
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
+
+        An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
+        """
+        log = self.log
+        assert log is not None
+        if not 0 <= epoch <= log.epoch:
+            return LeaderEpoch(-1), NO_OFFSET
+        if epoch == log.epoch:
+            return epoch, log.high_watermark
+        for segment in reversed(self.segments):
+            with segment.view() as view:
+                found = segment.end_of_epoch(view, epoch)
+            if found is not None:
+                return found[0], Offset(min(found[1], log.high_watermark))
+        return epoch, log.start_offset
+
+
+def _find_in_batch(batch: memoryview, timestamp: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record that is as young; its first offset where it cannot be read.
+
+    What a producer compressed is stored unread, so it may not decompress: then its consumers decide.
+    """
+    try:
+        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX)
+    except (MalformedBatch, TooLarge, CorruptData):
+        header = parse_batch(batch)
+        return (header.base_offset, header.max_timestamp) if header.max_timestamp >= timestamp else None
