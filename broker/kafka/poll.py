@@ -22,7 +22,8 @@ from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Buffer
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fetch import FetchedPartition, FetchRequest, encode_fetch_body, fetch_prefix
+from gnomon.wire.kafka.fetch import FetchRequest
+from gnomon.wire.kafka.fetch_response import FetchedPartition, encode_fetch_body, fetch_prefix
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
