@@ -394,8 +394,8 @@ class KafkaConnection:
                 self._count_backlog(self.transport.backlog_bytes)
         if self._left:
             left, self._left = self._left, []
-            self._left_at = self._clock()
-            self._answered(left, self._left_at)
+            self._left_at = now = self._clock()
+            self._answered(left, now)
 
 
 def _is_flexible(api_key: int, api_version: int) -> bool:
