@@ -135,11 +135,19 @@ TOLD: Mapping[str, str] = {
 
 
 class ConfigValue(NamedTuple):
-    """One value on the way to the one in force."""
+    """One value on the way to the one in force; `unit` is what it counts in, where an older name serves another key."""
 
     name: str
-    text: str | None
+    given: str | None
     source: ConfigSource
+    unit: int = 1
+
+    @property
+    def text(self) -> str | None:
+        """The value in the unit of the key that it serves; a negative one means no limit in every unit."""
+        if self.unit == 1 or self.given is None or int(self.given) < 0:
+            return self.given
+        return str(int(self.given) * self.unit)
 
 
 def check_broker_config(name: str, text: str) -> None:
@@ -188,10 +196,8 @@ class BrokerConfigs:
         """Every value that is given for a broker's key, the one in force first."""
         found = [ConfigValue(name, layer[name], source) for source, layer in self._layers.items() if name in layer]
         for older, unit_ms in _FALLBACKS.get(name, ()):
-            for value in self.synonyms(older):
-                if value.text is not None:
-                    number = int(value.text)
-                    found.append(ConfigValue(older, str(number * unit_ms if number >= 0 else number), value.source))
+            older_values = [value for value in self.synonyms(older) if value.given is not None]
+            found += [value._replace(unit=unit_ms) for value in older_values]
         default = BROKER_CONFIGS[name].default
         if default is not None or not found:
             found.append(ConfigValue(name, default, ConfigSource.DEFAULT))

@@ -96,8 +96,10 @@ def _join_new(group: Group, call: Call, turn: Turn) -> None:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # JoinGroup v0 has no rebalance timeout: the session timeout serves for both.
-    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+    # JoinGroup v0 has no rebalance timeout: the session timeout serves for both. It does for 0 too, or the member would
+    # be dropped before it could sync; kafkajs sends that where its caller gives none.
+    given_ms = request.rebalance_timeout_ms
+    return given_ms if given_ms > 0 else request.session_timeout_ms
 
 
 def _add(group: Group, call: Call, member_id: str, turn: Turn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_broker_config
@@ -269,13 +270,14 @@ def _changed(
 def _described(
     key: ConfigKey, values: list[ConfigValue], message: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    in_force = values[0]
-    synonyms = [DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source) for value in values]
+    # As Kafka shows them: older names (log.retention.hours) only behind a value of the key's own name.
+    named = list(dropwhile(lambda value: value.name not in (key.name, key.synonym), values))
+    synonyms = [DescribeConfigsSynonym(name=value.name, value=value.given, source=value.source) for value in named]
     return DescribeConfigsResourceResult(
         name=key.name,
-        value=in_force.text,
+        value=values[0].text,
         read_only=not key.alterable,
-        config_source=in_force.source,
+        config_source=named[0].source if named else ConfigSource.DEFAULT,
         synonyms=synonyms if message.include_synonyms else [],
         config_type=key.type,
         documentation=key.documentation if message.include_documentation else None,

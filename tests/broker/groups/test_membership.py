@@ -224,6 +224,14 @@ def test_members_that_never_sync_are_dropped_after_the_rebalance_timeout_though_
     assert list(bench.state().members) == [a.member_id]
 
 
+def test_a_rebalance_timeout_of_zero_leaves_a_member_its_session_timeout_to_sync(bench):
+    a = bench.client("a", rebalance_ms=0, session_ms=10_000)
+    a.enter()
+    a.learn()
+    bench.advance(9)
+    assert a.sync({"a": "all"}).error is ErrorCode.NONE
+
+
 def test_a_member_id_handed_out_holds_the_group_up_until_its_session_timeout_only(bench, stable):
     (a,) = stable("a")
     b = bench.client("b")
