@@ -33,8 +33,12 @@ from gnomon.wire.kafka.batch import (
     patched_prefix,
     with_log_append_time,
 )
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import recompressed
 
+RECODED_BYTES_MAX = 64 << 20
+"""Most bytes that the records of a batch may decompress to where the broker compresses them anew."""
 SNAPSHOT_ENTRIES_MIN = 4096
 """Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
@@ -50,6 +54,8 @@ class LogSettings:
     retention_bytes: int = -1
     retention_ms: int = 7 * 86_400_000
     log_append_time: bool = False
+    codec: int | None = None
+    """What all records are compressed with; None is what the producer chose."""
     timestamp_before_ms_max: int = (1 << 63) - 1
     timestamp_after_ms_max: int = 3_600_000
     producer_expiry_ms: int = 86_400_000
@@ -153,6 +159,8 @@ class PartitionLog:
                 if isinstance(verdict, Duplicate):
                     return verdict
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        if settings.codec is not None and batch.compression != settings.codec:
+            view, batch = _recoded(view, settings.codec, settings.batch_bytes_max)
         append_time_ms = NO_TIMESTAMP
         timestamp = batch.max_timestamp
         if settings.log_append_time:
@@ -279,6 +287,22 @@ def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], a
 def _expired(settings: LogSettings, youngest_ms: int, now_ms: int) -> bool:
     limit_ms = settings.retention_ms
     return limit_ms >= 0 and youngest_ms != NO_TIMESTAMP and now_ms - youngest_ms > limit_ms
+
+
+def _recoded(view: memoryview, codec: int, batch_bytes_max: int) -> tuple[memoryview, BatchHeader]:
+    try:
+        recoded = memoryview(recompressed(view, codec, RECODED_BYTES_MAX))
+    except TooLarge as error:
+        raise BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}") from None
+    except CorruptData as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"compression.type of the topic: {error}") from None
+    if len(recoded) > batch_bytes_max:
+        raise BatchRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {len(recoded)} bytes with the topic's compression.type, max.message.bytes allows "
+            f"{batch_bytes_max}: send smaller batches",
+        )
+    return recoded, parse_batch(recoded)
 
 
 def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:

@@ -18,6 +18,7 @@ from gnomon.wire.kafka.compression import Codec, compress, decompress
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
+_COMPRESSION_MASK: Final = 0x07
 _VARINT_BYTES_MAX: Final = 10
 _NULL: Final = b"\x01"
 """The varint -1."""
@@ -132,6 +133,28 @@ def _varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
+    """The batch at the start of the view with its records in another codec; all else stays, but length and CRC.
+
+    Args:
+        batch_view: a whole batch.
+        codec: one of `Codec`.
+        bytes_max: the most bytes its records may decompress to.
+
+    Raises:
+        MalformedBatch: its header is not what it says.
+        TooLarge: the records decompress to more than `bytes_max` bytes.
+        CorruptData: the records do not decompress.
+    """
+    header = parse_batch(batch_view)
+    body = compress(codec, decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
+    attributes = header.attributes & ~_COMPRESSION_MASK | codec
+    length = HEADER_BYTES - 12 + len(body)
+    head = HEADER.pack(*header._replace(length=length, attributes=attributes))
+    crc = crc32c(body, crc32c(head[CRC_FROM:]))
+    return b"".join((head[: CRC_FROM - 4], crc.to_bytes(4, "big"), head[CRC_FROM:], body))
 
 
 def build_batch(

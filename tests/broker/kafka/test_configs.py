@@ -109,7 +109,8 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
         before = (await _describe(client, TOPIC, "t")).configs
         for key, value, word in [
             ("cleanup.policy", "compact", "compaction"),
-            ("compression.type", "zstd", "as the producer compressed"),
+            ("compression.type", "lzma", "one of uncompressed, gzip, snappy, lz4, zstd"),
+            ("compression.zstd.level", "9", "one level"),
             ("min.insync.replicas", "2", "one copy"),
             ("retention.ms", "-2", "at least -1"),
             ("retention.ms", "soon", "whole number"),

@@ -16,8 +16,9 @@ from gnomon.broker.partition.entry import HEADER_BYTES, EntryKind, LeaderEpoch, 
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import Duplicate
 from gnomon.wire.kafka.batch import CRC_FROM, BatchRejected, parse_batch
+from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -276,3 +277,37 @@ def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pyt
 def _states(log: PartitionLog) -> list[Any]:
     _, states, _ = msgpack.unpackb(log.producers.encode_snapshot(0))
     return sorted(states)
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+@pytest.mark.parametrize("wanted", list(Codec))
+@pytest.mark.parametrize("sent", list(Codec))
+def test_a_topic_that_wants_a_codec_has_every_batch_in_it(sent: Codec, wanted: Codec, append_time: bool) -> None:
+    log = _log(codec=wanted, log_append_time=append_time)
+    records = [Record(offset_delta=number, key=b"k", value=b"v" * 200) for number in range(5)]
+    batch = memoryview(build_batch(records, base_timestamp=NOW, compression=sent, producer_id=7, base_sequence=0))
+    (_, prefix, rest), _, _ = log.append(batch, NOW, 0)
+    stored = memoryview(bytes(prefix) + bytes(rest))
+    header = parse_batch(stored)
+    assert header.compression == wanted
+    assert header.size_bytes == len(stored) == log.segment_bytes
+    assert header.crc == crc32c(stored[CRC_FROM:])
+    assert (header.producer_id, header.base_sequence, header.max_timestamp) == (7, 0, NOW)
+    assert list(iterate_records(stored, 1 << 20)) == records
+    assert isinstance(log.append(batch, NOW, 1), Duplicate)
+
+
+def test_a_batch_that_cannot_be_compressed_anew_is_refused_and_leaves_no_trace() -> None:
+    log = _log(codec=Codec.NONE, batch_bytes_max=1000)
+    records = [Record(offset_delta=0, key=None, value=b"v" * 5000)]
+    small = build_batch(records, base_timestamp=NOW, compression=Codec.GZIP)
+    with pytest.raises(BatchRejected, match="send smaller batches") as raised:
+        log.append(memoryview(small), NOW, 0)
+    assert raised.value.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    damaged = bytearray(small)
+    damaged[-8] ^= 0xFF
+    damaged[CRC_FROM - 4 : CRC_FROM] = crc32c(damaged[CRC_FROM:]).to_bytes(4, "big")
+    with pytest.raises(BatchRejected) as raised:
+        log.append(memoryview(damaged), NOW, 0)
+    assert raised.value.error_code == ErrorCode.INVALID_RECORD
+    assert (log.next_offset, log.segment_bytes) == (0, 0)
