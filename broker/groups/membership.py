@@ -40,6 +40,8 @@ from gnomon.wire.kafka.messages.group import (
 
 FIRST_VERSION_WITH_GIVEN_IDS = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+MEMBER_NAME_CHARACTERS_MAX = 1000
+"""How much of its client's name a member id begins with: an id must fit into the 32,767 bytes of a Kafka text."""
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a new member's parked JoinGroup keeps it in the group, as in Kafka: nobody else knows its id."""
 
@@ -83,7 +85,8 @@ def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
 def _join_new(group: Group, call: Call, turn: Turn) -> None:
     request: JoinGroupRequest = call.request
     instance_id = request.group_instance_id
-    member_id = f"{call.client_id if instance_id is None else instance_id}-{turn.new_id()}"
+    whose = call.client_id if instance_id is None else instance_id
+    member_id = f"{whose[:MEMBER_NAME_CHARACTERS_MAX]}-{turn.new_id()}"
     if instance_id is not None and instance_id in group.static:
         _come_back(group, call, group.members[group.static[instance_id]], member_id, turn)
     elif instance_id is None and call.version >= FIRST_VERSION_WITH_GIVEN_IDS:

@@ -11,6 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.server import DECODED_BYTES_MAX
 from gnomon.broker.standalone import run_standalone
 from gnomon.broker.stores import NewerFormat
@@ -18,12 +19,20 @@ from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import BrokerSettings, Settings
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import AddressTaken, DirectoryTaken
-from gnomon.testing.embedded_broker import EmbeddedBroker, RawConnection, simulate_broker
+from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, RawConnection, simulate_broker
 from gnomon.testing.simulation import SimulationFailed
 from gnomon.testing.strategies import messages
+from gnomon.testing.wire_client import KafkaConnection
 from gnomon.wire.kafka.api import APIS, request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.frame import encode_unsigned_varint
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.messages.group import (
+    FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from gnomon.wire.kafka.records import Record, build_batch
 from gnomon.wire.kafka.schema import encode
 
@@ -113,6 +122,57 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_zero() -> Non
         raw.send_frame(API_VERSIONS_V0)
         await raw.settle(2)
         assert raw.frames[1][4:6] == b"\0\0"
+
+    simulate_broker(scenario)
+
+
+_LONG_NAME = encode_unsigned_varint(40_001) + b"n" * 40_000
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (0, 9, b"\0\xff\xff\0\0\0\1\2" + _LONG_NAME + b"\2\0\0\0\0\0\0\0\0"),
+        (1, 12, b"\xff" * 4 + bytes(17) + b"\xff" * 4 + b"\2" + _LONG_NAME + b"\1\0\1\1\0"),
+        (3, 9, b"\2" + _LONG_NAME + b"\0\0\0\0\0"),
+        (15, 5, b"\2" + _LONG_NAME + b"\0\0"),
+    ],
+    ids=["produce", "fetch", "metadata", "describe groups"],
+)
+def test_a_text_longer_than_kafkas_is_refused_and_not_repeated(key: int, version: int, body: bytes) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(_header(key, version) + body)
+        await _assert_refused(broker, raw, "40000 bytes", "32767")
+
+    simulate_broker(scenario)
+
+
+def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_sent() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = JoinGroupRequest(
+            group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=1000, protocols=[protocol]
+        )
+        join.protocol_type = "consumer"
+        connection = await KafkaConnection.open(broker.client_world, HOST, PORT, "\u20ac" * 10_922)
+        joined = await connection.request(join, 4, JoinGroupResponse)
+        assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        join.member_id = joined.member_id
+        assert (await connection.request(join, 4, JoinGroupResponse)).error_code == 0
+
+    simulate_broker(scenario)
+
+
+def test_an_answer_that_cannot_be_said_ends_its_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ClusterHandlers, "find_coordinator", lambda self, request: FindCoordinatorResponse(port=1 << 40)
+    )
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(_header(10, 0) + b"\0\1g")
+        await _assert_refused(broker, raw, "the answer cannot be sent", "port")
 
     simulate_broker(scenario)
 

@@ -31,6 +31,7 @@ from gnomon.wire.kafka.frame import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
+from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 from gnomon.wire.kafka.produce import Topic
 
 __all__ = [
@@ -177,8 +178,11 @@ def _plain_text(frame: memoryview, position: int, what: str) -> tuple[str, int]:
 
 def _text(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
     stop = position + size
-    if size < 0 or stop > len(frame):
-        raise MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {len(frame) - position} are left")
+    if not 0 <= size <= STRING_BYTES_MAX or stop > len(frame):
+        raise MalformedFrame(
+            f"{what} at byte {position}: declares {size} bytes, {len(frame) - position} are left "
+            f"and {STRING_BYTES_MAX} allowed"
+        )
     return str(frame[position:stop], "utf-8"), stop
 
 

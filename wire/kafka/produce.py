@@ -22,6 +22,7 @@ from gnomon.wire.kafka.frame import (
     response_prefix,
     skip_tagged_fields,
 )
+from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
@@ -138,7 +139,7 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
 
 def _plain_text(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
     stop = position + size
-    if size < 0 or stop > len(frame):
+    if not 0 <= size <= STRING_BYTES_MAX or stop > len(frame):
         raise _bad_length(what, size, position, frame)
     return str(frame[position:stop], "utf-8"), stop
 
@@ -223,7 +224,10 @@ def _partitions_left(left: int, partitions: list[tuple[int, ProducedRecords]]) -
 
 
 def _bad_length(what: str, size: int, position: int, frame: memoryview) -> MalformedFrame:
-    return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {len(frame) - position} are left")
+    left = len(frame) - position
+    if size > left:
+        return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {left} are left")
+    return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, Kafka allows 0 to {STRING_BYTES_MAX}")
 
 
 def encode_produce_response(
