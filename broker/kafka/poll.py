@@ -2,8 +2,8 @@
 
 1. An answer leaves inside the read transaction that its records live in, or is a copy; nothing waits while one is open.
 2. A poll is answered at once when there are `min_bytes`, an error, nothing to wait for, or more than its limits let
-   into the answer or one segment holds; else at its deadline, or when another request is waiting behind it on its
-   connection.
+   into the answer or one segment holds; else at its deadline, or when another request is behind it on its connection
+   and its partitions are open.
 3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
 4. Who asks for the same while the log stands as it did is given the same bytes, but for the correlation id.
 """
@@ -63,7 +63,17 @@ class RecentAnswers:
 class Poll:
     """One fetch request until its answer."""
 
-    __slots__ = ("_broker", "_bytes_max", "_exchange", "_recent", "_request", "_session", "_timer", "_wanted")
+    __slots__ = (
+        "_broker",
+        "_bytes_max",
+        "_exchange",
+        "_hurried",
+        "_recent",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -84,6 +94,8 @@ class Poll:
         self._bytes_max = min(bytes_max, exchange.connection.answer_room())
         self._recent = recent
         self._timer: Timer | None = None
+        self._hurried = False
+        """Another request has come behind this one."""
 
     def start(self) -> None:
         """Answers, or begins to wait."""
@@ -91,7 +103,7 @@ class Poll:
         if self._attempt(final=wait_seconds <= 0 or self._request.min_bytes <= 0 or not self._wanted):
             return
         exchange = self._exchange
-        exchange.cut_short = self._finish
+        exchange.cut_short = self._cut_short
         self._timer = self._broker.timers.call_at(exchange.started + wait_seconds, self._finish)
         for _, partition, _ in self._wanted:
             if partition is not None:
@@ -99,8 +111,17 @@ class Poll:
 
     def wake(self) -> None:
         """See `Waiter.wake`."""
-        if self._timer is not None and self._attempt(final=False):
+        if self._timer is not None and self._attempt(final=self._hurried and not self._opening()):
             self._stop_waiting()
+
+    def _cut_short(self) -> None:
+        if self._opening() and not self._exchange.connection.closed_by_peer:
+            self._hurried = True  # an error would cost the client more than the moment that opening takes
+        else:
+            self._finish()
+
+    def _opening(self) -> bool:
+        return any(partition is not None and _is_opening(partition) for _, partition, _ in self._wanted)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -130,7 +151,7 @@ class Poll:
             total, failed = 0, False
             for item, partition, error in self._wanted:
                 fetched, size = self._read(item, partition, error, views, self._bytes_max - total, total == 0)
-                opening = partition is not None and partition.log is None and partition.failure is None
+                opening = partition is not None and _is_opening(partition)
                 failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
@@ -239,6 +260,10 @@ class Poll:
             or fetched.high_watermark != item.high_watermark
             or fetched.log_start_offset != item.log_start_offset
         )
+
+
+def _is_opening(partition: Partition) -> bool:
+    return partition.log is None and partition.failure is None
 
 
 def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:
