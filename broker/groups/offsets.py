@@ -37,6 +37,8 @@ from gnomon.wire.kafka.messages.offsets import (
 
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 NO_OFFSET = StoredOffset(-1, -1, "", -1)
+NEVER_MS = (1 << 63) - 1
+"""The latest expiry that a record can hold."""
 
 
 class GroupOffsets:
@@ -139,7 +141,7 @@ def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) 
         part.committed_leader_epoch,
         part.committed_metadata or "",
         now_ms,
-        None if retention_ms < 0 else now_ms + retention_ms,
+        None if retention_ms < 0 else min(now_ms + retention_ms, NEVER_MS),
     )
 
 

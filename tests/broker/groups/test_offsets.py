@@ -87,6 +87,16 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone(new_bench
     assert (bench.offset(), bench.offset(partition=1)) == (-1, 2)
 
 
+def test_a_retention_beyond_all_time_is_for_ever(bench):
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="t", partitions=[part])
+    request = OffsetCommitRequest(group_id="g", retention_time_ms=2**63 - 1, topics=[topic])
+    assert bench.call("tool", "commits", request, 2).error is ErrorCode.NONE
+    bench.load()
+    bench.advance(30 * DAY)
+    assert bench.offset() == 1
+
+
 def test_only_members_commit_to_a_group_that_has_some(bench, stable):
     assert bench.commit("g", 1).error is ErrorCode.NONE
     (a,) = stable("a")
