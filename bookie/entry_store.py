@@ -246,17 +246,18 @@ class EntryStore:
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
         with transaction.cursor(db=self._entries) as cursor:
-            found = cursor.set_range(_pack_key(ledger, ENTRY_MAX))
-            if not (cursor.prev() if found else cursor.last()):
-                return FenceResult(NO_ENTRY, NO_ENTRY)
-            at_ledger, entry = removal.ENTRY_KEY.unpack(cursor.key())
-            if at_ledger != ledger:
-                return FenceResult(NO_ENTRY, NO_ENTRY)
-            try:
-                stored = decode_entry(ledger, EntryId(entry), memoryview(cursor.value()))
-            except LedgerError:
-                return FenceResult(EntryId(entry), NO_ENTRY)  # a damaged header confirms nothing
-            return FenceResult(EntryId(entry), stored.last_add_confirmed)
+            at = cursor.prev() if cursor.set_range(_pack_key(ledger, ENTRY_MAX)) else cursor.last()
+            last = NO_ENTRY
+            while at:
+                at_ledger, entry = removal.ENTRY_KEY.unpack(cursor.key())
+                if at_ledger != ledger:
+                    break
+                last = EntryId(max(last, entry))
+                try:
+                    return FenceResult(last, decode_entry(ledger, entry, memoryview(cursor.value())).last_add_confirmed)
+                except LedgerError:
+                    at = cursor.prev()  # damaged, it confirms nothing; what the one before it says holds as well
+            return FenceResult(last, NO_ENTRY)
 
     def _load(self, ledger: LedgerId) -> _LedgerState:
         with self._environment.read() as transaction:

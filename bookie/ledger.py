@@ -260,6 +260,7 @@ async def _recover(
     try:
         while (request := recovery.next_read()) is not None:
             index, entry, minimum_session = request
+            await trio.lowlevel.checkpoint()  # a bookie of this process answers without one
             try:
                 bookie = bookies[recovery.ensemble[index]]
                 recovery.found(entry, await bookie.read(ledger_id, entry, minimum_session))

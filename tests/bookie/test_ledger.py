@@ -410,6 +410,37 @@ def test_a_flipped_bit_is_reported_and_not_read(run: Run) -> None:
     run(scenario)
 
 
+def test_recovering_a_long_tail_leaves_others_their_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        for _ in range(50):
+            ledger.append([b"x"], lambda _entry, _error: None)
+        await ledger.drained()
+        turns, seen = 0, []
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        read = LocalBookie.read
+
+        async def counted(*arguments: Any) -> Any:
+            seen.append(turns)
+            return await read(*arguments)
+
+        monkeypatch.setattr(LocalBookie, "read", counted)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            await house.open("ledger")
+            nursery.cancel_scope.cancel()
+        assert len(seen) > 50
+        assert seen[-1] - seen[0] > 40
+
+    run(scenario)
+
+
 def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
