@@ -253,8 +253,15 @@ class PartitionLog:
         )
 
     def _check_timestamp(self, batch: BatchHeader, now_ms: int) -> None:
-        """KIP-937: `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`."""
+        """KIP-937: `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`.
+
+        The base is the first record's. Old clients (of Sarama) leave the largest at -1, so it may lie below the base.
+        """
         timestamp = batch.max_timestamp
+        if timestamp < NO_TIMESTAMP:
+            raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is no time: 0 and up are")
+        if batch.base_timestamp > timestamp:
+            timestamp = batch.base_timestamp
         if timestamp == NO_TIMESTAMP:
             return
         if timestamp - now_ms > self.settings.timestamp_after_ms_max:

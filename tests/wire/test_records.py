@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, check_produced, parse_batch, with_log_append_time
+from gnomon.wire.kafka.batch import (
+    HEADER,
+    HEADER_BYTES,
+    MalformedBatch,
+    check_produced,
+    parse_batch,
+    with_log_append_time,
+)
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
 from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records
 
@@ -189,6 +196,18 @@ def test_a_time_is_found_at_the_first_record_as_late_as_it() -> None:
     assert find_by_timestamp(view, 1_051, LIMIT) == (73, 1_060)
     assert find_by_timestamp(view, 1_060, LIMIT) == (73, 1_060)
     assert find_by_timestamp(view, 1_061, LIMIT) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"base_timestamp": (1 << 63) - 1}, {"max_timestamp": 1_010}, {"last_offset_delta": 0}],
+    ids=str,
+)
+def test_a_record_that_its_batch_cannot_have_is_not_found_but_malformed(changes: dict[str, int]) -> None:
+    batch = memoryview(build_batch([Record(0, 0), Record(1, 50)], base_timestamp=1_000))
+    changed = HEADER.pack(*parse_batch(batch)._replace(**changes)) + bytes(batch[HEADER.size :])
+    with pytest.raises(MalformedBatch, match="not of its batch"):
+        find_by_timestamp(memoryview(changed), 1_005, LIMIT)
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:

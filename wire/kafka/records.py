@@ -229,7 +229,7 @@ def find_by_timestamp(batch_view: memoryview, timestamp: int, bytes_max: int) ->
     view, so it has to be the batch as stored.
 
     Raises:
-        MalformedBatch, TooLarge, CorruptData: as `iterate_records`.
+        MalformedBatch, TooLarge, CorruptData: as `iterate_records`; a record outside of what the header says.
     """
     header = parse_batch(batch_view)
     if header.max_timestamp < timestamp:
@@ -237,6 +237,11 @@ def find_by_timestamp(batch_view: memoryview, timestamp: int, bytes_max: int) ->
     if header.is_log_append_time:
         return header.base_offset, header.max_timestamp
     for record in iterate_records(batch_view, bytes_max):
-        if header.base_timestamp + record.timestamp_delta >= timestamp:
-            return header.base_offset + record.offset_delta, header.base_timestamp + record.timestamp_delta
+        found = header.base_timestamp + record.timestamp_delta
+        if found >= timestamp:
+            if found > header.max_timestamp or not 0 <= record.offset_delta <= header.last_offset_delta:
+                raise MalformedBatch(
+                    f"record of offset delta {record.offset_delta} and timestamp {found}: not of its batch"
+                )
+            return header.base_offset + record.offset_delta, found
     return None

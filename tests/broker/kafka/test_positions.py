@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.batch import HEADER, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -76,6 +83,27 @@ def test_offsets_are_found_by_time_and_by_name(version: int) -> None:
         assert (await found(-77))[0] != 0
 
     simulate_broker(scenario)
+
+
+def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node_serves_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        await client.ask(_no_bound_on_timestamps(), 1)
+        batch = memoryview(build_batch([Record(timestamp_delta=1, value=b"v")], base_timestamp=5000))
+        changed = HEADER.pack(*parse_batch(batch)._replace(base_timestamp=(1 << 63) - 1)) + bytes(batch[HEADER.size :])
+        poison = changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:]
+        assert (await client.produce("t", poison)).error_code == 0
+        place = await _list(client, 4000)
+        assert (place.error_code, place.offset, place.timestamp) == (0, 2, 5001)
+
+    simulate_broker(scenario)
+
+
+def _no_bound_on_timestamps() -> IncrementalAlterConfigsRequest:
+    key = IncrementalAlterableConfig(name="message.timestamp.after.max.ms", value=str((1 << 63) - 1))
+    return IncrementalAlterConfigsRequest(
+        resources=[IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=[key])]
+    )
 
 
 def test_what_cannot_be_listed_is_answered_with_its_error() -> None:

@@ -15,7 +15,7 @@ from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.wire.kafka.batch import CRC_FROM, BatchRejected, parse_batch
+from gnomon.wire.kafka.batch import CRC_FROM, HEADER, BatchRejected, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
@@ -141,6 +141,33 @@ def test_timestamps_stay_within_the_topics_bounds(at: int, settings_given: dict[
         with pytest.raises(BatchRejected) as refusal:
             log.append(_batch(at=at), NOW, 0)
         assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    ("base", "largest", "accepted"),
+    [
+        (NOW, -1, True),
+        (NOW, NOW - 1, True),
+        ((1 << 63) - 1, NOW, False),
+        ((1 << 63) - 1, -1, False),
+        (-1, -2, False),
+        (-(1 << 63), NOW, False),
+    ],
+)
+def test_a_batch_whose_times_no_record_can_have_is_refused(base: int, largest: int, accepted: bool) -> None:
+    log, batch = _log(), _with_times(_batch(), base, largest)
+    if accepted:
+        log.append(batch, NOW, 0)
+    else:
+        with pytest.raises(BatchRejected) as refusal:
+            log.append(batch, NOW, 0)
+        assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def _with_times(batch: memoryview, base: int, largest: int) -> memoryview:
+    header = parse_batch(batch)._replace(base_timestamp=base, max_timestamp=largest)
+    changed = HEADER.pack(*header) + bytes(batch[HEADER.size :])
+    return memoryview(changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:])
 
 
 def test_log_append_time_stamps_the_batch_and_says_so() -> None:
