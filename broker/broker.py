@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgpack
 import trio
@@ -40,6 +40,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 CLUSTER_KEY = "cluster"
 CONFIGS_PREFIX = "configs/brokers/"
 ALL_BROKERS = "default"
+OFFSETS_BATCH_BYTES_MAX = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Broker:
             self.world,
             self.timers,
             BrokerOffsetsLogs(self, nursery),
-            self.configs.number("offsets.topic.num.partitions"),
+            self._offsets_partitions,
             self._group_settings,
             self.log,
         )
@@ -115,6 +116,11 @@ class Broker:
         nursery.start_soon(self._follow)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self._keep_retention)
+
+    def _offsets_partitions(self) -> int:
+        """Groups lie where they were put when the topic was made, whatever the setting says now."""
+        topic = self.image.get(OFFSETS_TOPIC)
+        return topic.partitions if topic is not None else self.configs.number("offsets.topic.num.partitions")
 
     def _group_settings(self) -> GroupSettings:
         return GroupSettings.read(lambda name: str(self.configs.number(name)))
@@ -259,6 +265,10 @@ class Broker:
             return cached[2]
         values = self.configs.topic_values(topic.configs)
         settings = log_settings(values, self.configs.number("producer.id.expiration.ms"))
+        if topic.internal:
+            # The coordinator trims what it has written anew; a record that clients made large must not stop it.
+            batch_bytes_max = max(settings.batch_bytes_max, OFFSETS_BATCH_BYTES_MAX)
+            settings = replace(settings, retention_ms=-1, retention_bytes=-1, batch_bytes_max=batch_bytes_max)
         self._settings_cache[topic.id] = (self.configs.revision, topic, settings)
         return settings
 
@@ -282,14 +292,15 @@ class Broker:
         configs = {
             "retention.ms": "-1",
             "retention.bytes": "-1",
-            "segment.bytes": str(100 << 20),
-            "max.message.bytes": str(100 << 20),
+            "segment.bytes": str(OFFSETS_BATCH_BYTES_MAX),
+            "max.message.bytes": str(OFFSETS_BATCH_BYTES_MAX),
         }
         return await self._create(OFFSETS_TOPIC, self.configs.number("offsets.topic.num.partitions"), configs)
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         try:
-            return await self.topic_admin.create(self.topic_admin.check_new(name, partitions, configs))
+            asked = self.topic_admin.check_new(name, partitions, configs, internal=name == OFFSETS_TOPIC)
+            return await self.topic_admin.create(asked)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -111,7 +111,13 @@ _KEYS = (
         "offsets.retention.check.interval.ms", ConfigType.LONG, "600000", "Time between two looks for old offsets.", 1
     ),
     _static("offsets.retention.minutes", ConfigType.INT, "10080", "How long an empty group keeps its offsets.", 1),
-    _static("offsets.topic.num.partitions", ConfigType.INT, "50", "Partitions of __consumer_offsets.", 1),
+    _static(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        "50",
+        "Partitions of `__consumer_offsets`, read when that topic is created.",
+        1,
+    ),
     _static("producer.id.expiration.ms", ConfigType.INT, "86400000", "How long an idle producer is remembered.", 1),
     _static("socket.request.max.bytes", ConfigType.INT, "104857600", "Largest request.", 1024),
 )

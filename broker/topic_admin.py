@@ -28,8 +28,10 @@ class TopicAdmin:
         self._broker = broker
         self._ids = broker.world.random("topic-ids")
 
-    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
-        """The topic that `create` would make.
+    def check_new(
+        self, name: str, partitions: int, configs: Mapping[str, str | None], *, internal: bool = False
+    ) -> Topic:
+        """The topic that `create` would make; an `internal` one only for the broker itself.
 
         Raises:
             KafkaError: the name, the number of partitions or a config is refused, or the topic exists.
@@ -40,6 +42,10 @@ class TopicAdmin:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
         if self._broker.image.get(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in INTERNAL_TOPICS and not internal:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"The broker creates '{name}' itself when it is first asked for it."
+            )
         self._check_collision(name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise KafkaError(
@@ -117,7 +123,10 @@ class TopicAdmin:
             item = await self._broker.metadata.get(key)
             if item is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-            changed = change(Topic.decode(item))
+            topic = Topic.decode(item)
+            if topic.internal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
+            changed = change(topic)
             result = await self._broker.metadata.txn(
                 [
                     Compare.version(key, item.version),

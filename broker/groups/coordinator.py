@@ -55,7 +55,7 @@ class GroupCoordinator:
         world: gives the clock, and the randomness of member ids.
         timers: of the node, running.
         logs: the partitions of `__consumer_offsets`.
-        partition_count: how many the topic has.
+        partition_count: gives how many the topic has, or will have once it is there.
         settings: gives the settings as they are now.
         logger: of the node.
     """
@@ -65,7 +65,7 @@ class GroupCoordinator:
         world: World,
         timers: Timers,
         logs: OffsetsLogs,
-        partition_count: int,
+        partition_count: Callable[[], int],
         settings: Callable[[], GroupSettings],
         logger: Logger,
     ) -> None:
@@ -113,7 +113,7 @@ class GroupCoordinator:
             case OffsetFetchRequest() if version >= FIRST_FETCH_VERSION_WITH_GROUPS:
                 self._ask_each(call, *_split(call))
             case _:
-                self._ask(partition_for(call.request.group_id, self._partition_count), call)
+                self._ask(partition_for(call.request.group_id, self._partition_count()), call)
 
     def drain(self) -> None:
         """The broker ends and takes no more requests: see `HostedShard.drain`."""
@@ -167,7 +167,8 @@ class GroupCoordinator:
     def _ask_each(
         self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
     ) -> None:
-        placed = [(partition_for(group_id, self._partition_count), request) for group_id, request in parts]
+        count = self._partition_count()
+        placed = [(partition_for(group_id, count), request) for group_id, request in parts]
         self._gather(placed, call, lambda answers: call.token(merge(answers)))
 
     def _gather(self, parts: Collection[tuple[int, Message]], call: Call, done: Callable[[list[Any]], None]) -> None:

@@ -113,7 +113,7 @@ class Broker:
     async def start(self):
         timers = Timers(VirtualWorld().clock)
         self.coordinator = GroupCoordinator(
-            VirtualWorld(), timers, self.logs, 50, lambda: self.settings, SilentLogger()
+            VirtualWorld(), timers, self.logs, lambda: 50, lambda: self.settings, SilentLogger()
         )
         self.nursery.start_soon(timers.run)
         await self.nursery.start(self.coordinator.run)

@@ -1,0 +1,83 @@
+"""`__consumer_offsets` in a whole broker: where groups lie, and what becomes of them when the topic cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+
+GROUPS = ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+async def _commit(client: BrokerClient, group: str, offset: int) -> ErrorCode:
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[part])]
+    response = await client.ask(OffsetCommitRequest(group_id=group, topics=topics), 7)
+    return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+async def _offset(client: BrokerClient, group: str) -> int:
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    response = await client.ask(OffsetFetchRequest(group_id=group, topics=topics), 5)
+    assert response.error_code == ErrorCode.NONE
+    offset: int = response.topics[0].partitions[0].committed_offset
+    return offset
+
+
+def test_groups_stay_where_they_are_when_the_setting_changes() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        for group in GROUPS:
+            assert await _commit(client, group, 5) is ErrorCode.NONE
+        for number in ("1", "100"):
+            broker.settings = replace(broker.settings, kafka={"offsets.topic.num.partitions": number})
+            await broker.restart()
+            client = await broker.connect()
+            assert [await _offset(client, group) for group in GROUPS] == [5] * len(GROUPS)
+
+    simulate_broker(scenario, kafka={"offsets.topic.num.partitions": "10"})
+
+
+def test_clients_neither_create_the_topic_nor_change_it() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        asked = CreatableTopic(name="__consumer_offsets", num_partitions=1, replication_factor=1)
+        response = await client.ask(CreateTopicsRequest(topics=[asked]), 7)
+        assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
+        await client.create_topic("t")
+        for group in GROUPS:
+            assert await _commit(client, group, 5) is ErrorCode.NONE
+        config = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1")
+        resource = IncrementalAlterConfigsResource(
+            resource_type=2, resource_name="__consumer_offsets", configs=[config]
+        )
+        altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert altered.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+    simulate_broker(scenario)
+
+
+def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        node = broker.serving.broker
+        made = node.topic_admin.check_new("__consumer_offsets", 1, {"max.message.bytes": "1"}, internal=True)
+        settings = node.settings_of(made)
+        assert (settings.retention_ms, settings.retention_bytes) == (-1, -1)
+        assert settings.batch_bytes_max == 100 << 20
+
+    simulate_broker(scenario, kafka={"log.retention.ms": "1", "log.retention.bytes": "1"})
