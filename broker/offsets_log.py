@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -15,6 +16,8 @@ from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.broker.topics import OFFSETS_TOPIC
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import WorldError
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
@@ -97,6 +100,15 @@ class _Answer:
             self._done(None, KafkaError(outcome.error, outcome.text or outcome.error.name))
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the metadata service or the disk cannot do now is refused to those who ask; it must not end the node."""
+    try:
+        yield
+    except (MetadataError, WorldError) as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
 class BrokerOffsetsLogs:
     """`groups.offsets_log.OffsetsLogs` of one broker."""
 
@@ -106,7 +118,8 @@ class BrokerOffsetsLogs:
 
     async def open(self, partition: int) -> PartitionOffsetsLog:
         """See `OffsetsLogs.open`."""
-        await self._broker.offsets_topic()
+        with _refusals():
+            await self._broker.offsets_topic()
         return PartitionOffsetsLog(self._broker, self._broker.partition_of(OFFSETS_TOPIC, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:
@@ -115,6 +128,7 @@ class BrokerOffsetsLogs:
         if topic is None:
             return []
         prefix = ledgers_prefix(topic.id)
-        found = await self._broker.metadata.range(ledger_key(prefix))
+        with _refusals():
+            found = await self._broker.metadata.range(ledger_key(prefix))
         names = (item.key.removeprefix(LEDGERS).removeprefix(prefix) for item in found.items)
         return sorted({int(name.partition("/")[0]) for name in names})

@@ -11,6 +11,7 @@ from gnomon.wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -68,6 +69,21 @@ def test_clients_neither_create_the_topic_nor_change_it() -> None:
         )
         altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         assert altered.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+    simulate_broker(scenario)
+
+
+def test_a_full_disk_refuses_groups_until_there_is_room() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        request = JoinGroupRequest(
+            group_id="g", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
+        )
+        broker.machine.disk.conditions.full = True
+        assert (await client.ask(request, 3)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.machine.disk.conditions.full = False
+        assert (await client.ask(request, 3)).error_code == ErrorCode.NONE
 
     simulate_broker(scenario)
 
