@@ -22,7 +22,7 @@ from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.frame import FrameReader, MalformedFrame, RequestHeader, parse_request_header
 
 BACKLOG_BYTES_MAX = 4 << 20
-"""Bytes a peer may leave untaken before its next requests wait."""
+"""Bytes a peer may leave untaken before its next requests wait; or of answers ready behind one that is not."""
 UNFINISHED_BYTES_FREE = 64 << 10
 """A part of a request up to this size is not counted: every connection may have one."""
 REQUESTS_IN_FLIGHT_MAX = 1024
@@ -40,7 +40,8 @@ class RequestMemory:
     """The bytes of all requests in flight and of all answers not taken yet, broker-wide, and who waits for room.
 
     Requests beyond the limit wait. Answers do not, or one peer's sloth would cost the others: with as many bytes
-    untaken as the limit allows, each further answer to a fetch has one batch only.
+    untaken as the limit allows, each further answer to a fetch has one batch only. An answer that is ready behind one
+    that is not counts as untaken too.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -169,6 +170,8 @@ class KafkaConnection:
         self._backlog_looked_at = 0
         self._left: list[Exchange] = []
         self._backlog_counted = 0
+        self._ready_bytes = 0
+        """Of answers that wait for those before them."""
         self._unfinished_bytes = 0
         self._ended = ended
         self._request_bytes_max = request_bytes_max
@@ -205,6 +208,7 @@ class KafkaConnection:
         self.closed_by_peer = True
         self._memory.forget(self)
         self._count_backlog(0)
+        self._count_ready(-self._ready_bytes)
         self._count_unfinished(0)
         for exchange in list(self._exchanges):
             self._cut(exchange)
@@ -221,7 +225,7 @@ class KafkaConnection:
         if self._finishing:
             if not self._exchanges:
                 self.transport.close()
-        elif self._paused and self._reason is None:
+        elif self._paused and self._reason is None and self._ready_bytes <= BACKLOG_BYTES_MAX:
             if not self._must_wait():
                 self._resume()
                 self._work()
@@ -346,11 +350,15 @@ class KafkaConnection:
         exchanges = self._exchanges
         if exchanges[0] is not exchange:
             exchange.reply_chunks = [bytes(chunk) if type(chunk) is memoryview else chunk for chunk in chunks]
-            if held:
+            self._count_ready(sum(map(len, chunks)))
+            if self._ready_bytes > BACKLOG_BYTES_MAX and not self._paused:
+                self._pause()
+            elif held:
                 self.go_on()
             return
         self._leave(exchange, chunks)
         while exchanges and (ready := exchanges[0].reply_chunks) is not None:
+            self._count_ready(-sum(map(len, ready)))
             self._leave(exchanges[0], ready)
         if flush:
             self.flush()
@@ -368,8 +376,17 @@ class KafkaConnection:
         self.go_on()
 
     def answer_room(self) -> int:
-        """Bytes that one more answer may have, so that peers which do not read cannot fill the memory."""
+        """Bytes that one more answer may have, so that peers which do not read cannot fill the memory.
+
+        At 0 one batch is still given, or the peer could not go on; at -1 it has enough to take before the next one.
+        """
+        if self._ready_bytes + self.transport.backlog_bytes > BACKLOG_BYTES_MAX:
+            return -1
         return self._memory.backlog_room()
+
+    def _count_ready(self, count: int) -> None:
+        self._ready_bytes += count
+        self._memory.backlog_bytes += count
 
     def _count_unfinished(self, unfinished_bytes: int) -> None:
         memory = self._memory

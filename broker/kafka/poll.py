@@ -91,7 +91,7 @@ class Poll:
         self._request = request
         self._session = session
         self._wanted = wanted
-        self._bytes_max = min(bytes_max, exchange.connection.answer_room())
+        self._bytes_max = bytes_max
         self._recent = recent
         self._timer: Timer | None = None
         self._hurried = False
@@ -141,6 +141,7 @@ class Poll:
         """Answers when there is enough or nothing more to wait for."""
         if not final and not self._something():
             return False
+        self._bytes_max = min(self._bytes_max, self._exchange.connection.answer_room())
         key = self._key()
         answer = self._recent.get(key) if key is not None else None
         if answer is not None:
@@ -150,7 +151,8 @@ class Poll:
             results: list[tuple[Followed, FetchedPartition]] = []
             total, failed = 0, False
             for item, partition, error in self._wanted:
-                fetched, size = self._read(item, partition, error, views, self._bytes_max - total, total == 0)
+                first = total == 0 and self._bytes_max >= 0
+                fetched, size = self._read(item, partition, error, views, self._bytes_max - total, first)
                 opening = partition is not None and _is_opening(partition)
                 failed |= fetched.error_code != 0 and not opening
                 total += size

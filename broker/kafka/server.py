@@ -77,6 +77,11 @@ class KafkaServer:
         """Bytes of all requests in flight."""
         return self._memory.bytes_used
 
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of all answers that are ready and have not been taken yet."""
+        return self._memory.backlog_bytes
+
     def accept(self, transport: Connection) -> KafkaConnection:
         """Makes the handler of a new stream."""
         settings = self._broker.settings

@@ -397,6 +397,37 @@ def test_answers_that_peers_do_not_take_leave_less_room_for_further_ones() -> No
     assert other.connection.answer_room() == 1000
 
 
+def test_ready_answers_behind_one_that_is_not_are_counted_and_hold_up_the_next_requests() -> None:
+    memory = RequestMemory(64 << 20)
+
+    def dispatch(exchange: Exchange) -> None:
+        if exchange.correlation_id:
+            exchange.reply((memoryview(exchange.correlation_id.to_bytes(4, "big") + bytes(1 << 20)),))
+
+    peer, other = _Peer(memory, dispatch=dispatch), _Peer(memory)
+    peer.ask(100)
+    assert len(peer.exchanges) == 5
+    assert peer.transport.paused
+    assert memory.backlog_bytes == 4 * ((1 << 20) + 4)
+    assert peer.connection.answer_room() == -1
+    assert other.connection.answer_room() == (60 << 20) - 16
+    peer.connection.go_on()
+    assert len(peer.exchanges) == 5
+    _answer(peer.exchanges[0])
+    assert len(peer.exchanges) == 100
+    assert peer.answered == 100
+    assert memory.backlog_bytes == memory.bytes_used == 0
+
+
+def test_ready_answers_of_a_connection_that_ends_are_given_back() -> None:
+    peer = _Peer()
+    peer.ask(3)
+    _answer(peer.exchanges[2])
+    assert peer.memory.backlog_bytes == 4
+    peer.connection.closed()
+    assert peer.memory.backlog_bytes == 0
+
+
 def test_unfinished_requests_cannot_fill_the_memory() -> None:
     memory = RequestMemory(1 << 20)
     peers = [_Peer(memory) for _ in range(3)]

@@ -7,6 +7,7 @@ from typing import Any
 from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, Answer, RecentAnswers
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -65,6 +66,39 @@ def test_what_others_were_given_is_given_again_only_while_the_log_stands() -> No
         assert [one[:3] for one in await fetched(1)] == [(0, 2, 1)] * 2
 
     simulate_broker(scenario)
+
+
+def test_fetches_behind_a_request_that_waits_hold_few_records_and_are_answered_in_the_end() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        waiter = await broker.connect()
+        await waiter.create_topic("t")
+        for _ in range(6):
+            assert (await waiter.produce("t", _batch(bytes(1_000_000)))).error_code == 0
+        first = await waiter.ask(_join(), 3)
+        connection = (await broker.connect()).connection
+        answers = [connection.send(_join(), 3)]
+        answers += [connection.send(waiter.fetch_request("t", 0, bytes_max=50 << 20), 11) for _ in range(20)]
+        await broker.simulation.sleep(1)
+        assert answers[0].message is None
+        assert broker.server.backlog_bytes < 16 << 20
+        assert (await waiter.ask(_join(first.member_id), 3)).error_code == 0
+        for answer in answers[1:]:
+            fetched: Any = await connection.wait(answer)
+            assert fetched.responses[0].partitions[0].records
+        assert broker.server.backlog_bytes == 0
+
+    simulate_broker(scenario)
+
+
+def _join(member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=20_000,
+        rebalance_timeout_ms=8000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
 
 
 def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # invariant 4
