@@ -304,9 +304,7 @@ class Broker:
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-            while (topic := self.image.get(name)) is None:
-                await self._image_moved.wait()
-            return topic
+            return self.find_topic(name)
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)

@@ -12,7 +12,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
 from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Put, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -69,11 +69,14 @@ class TopicAdmin:
         """Creates a topic that `check_new` made.
 
         Raises:
-            KafkaError: somebody else has just created it.
+            KafkaError: somebody else has just created it; the image has shown theirs by then.
         """
         key = topic_key(topic.name)
-        result = await self._broker.metadata.txn([Compare.absent(key)], [Put(key, topic.encode())])
+        result = await self._broker.metadata.txn([Compare.absent(key)], [Put(key, topic.encode())], [Get(key)])
         if not result.succeeded:
+            rival = result.results[0]
+            assert isinstance(rival, KeyValue)
+            await self._broker.image_at(rival.mod_revision)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         await self._shown(result)
         item = result.results[0]
