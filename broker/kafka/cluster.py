@@ -15,6 +15,7 @@ from gnomon.wire.kafka.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    SaslHandshakeResponse,
 )
 from gnomon.wire.kafka.messages.group import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProducerIdResponse
@@ -28,7 +29,7 @@ BROKERS_ENDPOINT_TYPE = 1
 
 
 class ClusterHandlers:
-    """Answers ApiVersions, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
+    """Answers ApiVersions, SaslHandshake, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -37,6 +38,7 @@ class ClusterHandlers:
         """The handler of each API key."""
         return {
             ApiKey.API_VERSIONS: lambda request: self.api_versions_response(ErrorCode.NONE),
+            ApiKey.SASL_HANDSHAKE: self.sasl_handshake,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
@@ -52,6 +54,11 @@ class ClusterHandlers:
                 for api in APIS.values()
             ],
         )
+
+    @staticmethod
+    def sasl_handshake(request: Request) -> SaslHandshakeResponse:
+        """Refuses, as Kafka does on a port without SASL: clients give up at once; closed connections they try again."""
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def describe_cluster(self, request: Request) -> DescribeClusterResponse:
         """The brokers and the controller."""

@@ -42,6 +42,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -100,6 +101,7 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.SYNC_GROUP, group.SyncGroupRequest, group.SyncGroupResponse),
         _api(ApiKey.DESCRIBE_GROUPS, group_admin.DescribeGroupsRequest, group_admin.DescribeGroupsResponse),
         _api(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest, group_admin.ListGroupsResponse),
+        _api(ApiKey.SASL_HANDSHAKE, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
         _api(ApiKey.API_VERSIONS, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse),
         _api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         _api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),

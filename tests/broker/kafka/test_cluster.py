@@ -7,7 +7,12 @@ import pytest
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest, DescribeClusterRequest, MetadataRequest
+from gnomon.wire.kafka.messages.cluster import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+    SaslHandshakeRequest,
+)
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
 
@@ -22,6 +27,16 @@ def test_api_versions_names_exactly_what_is_served(version: int) -> None:
         assert told == {api.key.value: (api.min_version, api.max_version) for api in APIS.values()}
         assert told[ApiKey.PRODUCE] == (0, 13)
         assert all(low <= high for low, high in told.values())
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_who_wants_to_authenticate_is_told_that_there_is_nothing_to_authenticate_with(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        response = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+        assert (response.error_code, response.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
 
     simulate_broker(scenario)
 
