@@ -29,7 +29,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
-from gnomon.broker.topics import OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.broker.topics import DELETED_PREFIX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
 from gnomon.metadata.client import Compacted, Compare, Metadata, MetadataError, Put, Revision
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
@@ -114,6 +114,7 @@ class Broker:
         )
         await nursery.start(self.coordinator.run)
         nursery.start_soon(self._follow)
+        nursery.start_soon(self._finish_deletions)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self._keep_retention)
 
@@ -316,11 +317,20 @@ class Broker:
         self._nursery.start_soon(self._forget_offsets, topic.name)
 
     async def _forget_offsets(self, name: str) -> None:
-        """A deleted topic's committed offsets would mean something else in its next life."""
         try:
-            await self.coordinator.delete_topic_offsets([name])
-        except KafkaError as error:
-            self.log.warning("offsets_not_deleted", topic=name, reason=error.text)
+            await self.topic_admin.forget_offsets(name)
+        except (KafkaError, MetadataError, WorldError) as error:
+            self.log.warning("offsets_not_deleted", topic=name, reason=str(error), next="before it is created again")
+
+    async def _finish_deletions(self) -> None:
+        """What the last run did not come to."""
+        try:
+            found = await self.metadata.range(DELETED_PREFIX)
+        except MetadataError as error:
+            self.log.warning("deletions_not_finished", reason=str(error), next="before each is created again")
+            return
+        for item in found.items:
+            await self._forget_offsets(item.key.removeprefix(DELETED_PREFIX))
 
     def _configure(self, topic: Topic) -> None:
         for index in range(topic.partitions):

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import trio
+
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
-from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, topic_key
+from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, deleted_key, topic_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Put, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -22,10 +24,16 @@ PARTITIONS_MAX = 100_000
 
 
 class TopicAdmin:
-    """The topic operations of one broker; they return once its own image shows the change."""
+    """The topic operations of one broker; they return once its own image shows the change.
+
+    A deleted topic's committed offsets would mean something else in its next life. Kafka's record of an offset does
+    not tell lives apart, so that the deletion leaves a key behind which goes when the offsets are gone, and whoever
+    creates a topic of that name sees to them first: no crash comes between.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._forgetting = trio.Lock()
         self._ids = broker.world.random("topic-ids")
 
     def check_new(
@@ -69,15 +77,17 @@ class TopicAdmin:
         """Creates a topic that `check_new` made.
 
         Raises:
-            KafkaError: somebody else has just created it; the image has shown theirs by then.
+            KafkaError: somebody else has just created it; the image has shown theirs by then. Or offsets of its last
+                life cannot be deleted now.
         """
         key = topic_key(topic.name)
-        result = await self._broker.metadata.txn([Compare.absent(key)], [Put(key, topic.encode())], [Get(key)])
-        if not result.succeeded:
+        free = [Compare.absent(key), Compare.absent(deleted_key(topic.name))]
+        while not (result := await self._broker.metadata.txn(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
             rival = result.results[0]
-            assert isinstance(rival, KeyValue)
-            await self._broker.image_at(rival.mod_revision)
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            if isinstance(rival, KeyValue):
+                await self._broker.image_at(rival.mod_revision)
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            await self.forget_offsets(topic.name)
         await self._shown(result)
         item = result.results[0]
         assert isinstance(item, KeyValue)
@@ -92,12 +102,24 @@ class TopicAdmin:
         key = topic_key(topic.name)
         result = await self._broker.metadata.txn(
             [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
-            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id)))],
+            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id))), Put(deleted_key(topic.name), b"")],
         )
         if not result.succeeded:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
         await self._shown(result)
         self._broker.collect_garbage()
+
+    async def forget_offsets(self, name: str) -> None:
+        """Deletes the committed offsets of a deleted topic, unless that is done.
+
+        Raises:
+            KafkaError: they cannot be deleted now.
+        """
+        key = deleted_key(name)
+        async with self._forgetting:  # nobody deletes offsets of the next life
+            if await self._broker.metadata.get(key) is not None:
+                await self._broker.coordinator.delete_topic_offsets([name])
+                await self._broker.metadata.txn([], [Delete(key)])
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import trio
+
+from gnomon.broker.errors import KafkaError
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
@@ -19,7 +23,7 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 
 GROUPS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
@@ -97,3 +101,69 @@ def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
         assert settings.batch_bytes_max == 100 << 20
 
     simulate_broker(scenario, kafka={"log.retention.ms": "1", "log.retention.bytes": "1"})
+
+
+async def _delete(client: BrokerClient) -> None:
+    response = await client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    assert response.responses[0].error_code == ErrorCode.NONE
+
+
+def test_offsets_of_a_deleted_topic_do_not_come_back_with_its_next_life_after_a_crash() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        broker.serving.broker.coordinator.delete_topic_offsets = _never
+        await _delete(client)
+        await broker.restart()
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert await _offset(client, "g") == -1
+        assert await _commit(client, "g", 6) is ErrorCode.NONE
+        await broker.restart()
+        await broker.simulation.sleep(10)
+        assert await _offset(await broker.connect(), "g") == 6
+
+    simulate_broker(scenario)
+
+
+def test_a_restart_finishes_the_deletion_of_topics() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        broker.serving.broker.coordinator.delete_topic_offsets = _never
+        await _delete(client)
+        assert await _offset(client, "g") == 5
+        await broker.restart()
+        await broker.simulation.sleep(10)
+        assert await _offset(await broker.connect(), "g") == -1
+        assert (await broker.serving.broker.metadata.range("deleted/")).items == ()
+
+    simulate_broker(scenario)
+
+
+def test_a_topic_whose_offsets_cannot_be_deleted_is_not_created_again_until_they_are() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert await _commit(client, "g", 5) is ErrorCode.NONE
+        coordinator = broker.serving.broker.coordinator
+        working, coordinator.delete_topic_offsets = coordinator.delete_topic_offsets, _fail
+        await _delete(client)
+        asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+        assert (await client.ask(asked, 7)).topics[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "offsets_not_deleted" in [event for event, _ in broker.events]
+        coordinator.delete_topic_offsets = working
+        assert (await client.ask(asked, 7)).topics[0].error_code == ErrorCode.NONE
+        assert await _offset(client, "g") == -1
+
+    simulate_broker(scenario)
+
+
+async def _never(topics: Sequence[str]) -> None:
+    await trio.sleep_forever()
+
+
+async def _fail(topics: Sequence[str]) -> None:
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not now")
