@@ -7,6 +7,8 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
+import trio
+
 from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_broker_config
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.errors import KafkaError
@@ -33,6 +35,10 @@ from gnomon.wire.kafka.messages.configs import (
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
+
+
+RESOURCES_PER_TURN = 16
+"""Each is some thirty keys, in 0.3 ms: a long list leaves the others their turn."""
 
 
 class Resource(IntEnum):
@@ -67,11 +73,14 @@ class ConfigHandlers:
 
     # --- describe -----------------------------------------------------------------------------------------------
 
-    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
-        """Every key asked for, with its source, type and synonyms."""
+    async def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+        """Every key asked for, with its source, type and synonyms; a resource that is named again is answered once."""
         message: DescribeConfigsRequest = request.message
         results = []
-        for resource in message.resources:
+        resources = {(item.resource_type, item.resource_name): item for item in message.resources}
+        for number, resource in enumerate(resources.values()):
+            if number % RESOURCES_PER_TURN == RESOURCES_PER_TURN - 1:
+                await trio.lowlevel.checkpoint()
             try:
                 configs = list(self._describe(resource, message))
                 code, text = ErrorCode.NONE, None

@@ -148,6 +148,18 @@ def test_a_text_longer_than_kafkas_is_refused_and_not_repeated(key: int, version
     simulate_broker(scenario)
 
 
+@pytest.mark.parametrize(("key", "version", "item"), [(15, 5, b"\2g"), (42, 2, b"\2g"), (9, 8, b"\2g\0\0")])
+def test_a_request_about_too_many_groups_is_refused_before_one_is_answered(key: int, version: int, item: bytes) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(
+            _header(key, version) + encode_unsigned_varint(10_002) + item * 10_001 + (b"\0" if key == 42 else b"\0\0")
+        )
+        await _assert_refused(broker, raw, "10001 groups", "10000")
+
+    simulate_broker(scenario)
+
+
 def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_sent() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         protocol = JoinGroupRequestProtocol(name="range", metadata=b"")

@@ -8,7 +8,7 @@ import trio.testing
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups import hosted_shard
-from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
+from gnomon.broker.groups.coordinator import PARTS_PER_TURN, GroupCoordinator, partition_for
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.timers import Timers
@@ -401,6 +401,22 @@ def test_questions_about_several_groups_are_put_together_from_their_shards():
         assert [result.error_code for result in deleted.results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
         assert len((await broker.ask(ListGroupsRequest(), 4)).groups) == 9
         assert (await broker.ask(DescribeGroupsRequest(groups=[]), 5)).groups == []
+
+    serve(scenario)
+
+
+def test_a_group_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn():
+    async def scenario(broker):
+        names = [f"g{index}" for index in range(3 * PARTS_PER_TURN)]
+        for name in names:
+            await broker.ask(DescribeGroupsRequest(groups=[name]), 5)  # all shards are loaded
+        answers = broker.tell(DescribeGroupsRequest(groups=names * 100), 5)
+        turns = 0
+        while not answers:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        assert turns >= 3
+        assert [group.group_id for group in answers[0].groups] == names
 
     serve(scenario)
 

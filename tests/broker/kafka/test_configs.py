@@ -8,9 +8,11 @@ import pytest
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS
 from gnomon.broker.config_key import ConfigSource
+from gnomon.broker.kafka.configs import RESOURCES_PER_TURN
 from gnomon.broker.topic_configs import TOPIC_CONFIGS
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -100,6 +102,23 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("30", 3)
 
     simulate_broker(scenario, kafka={"log.retention.hours": "1"})
+
+
+def test_a_resource_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, other = await broker.connect(), await broker.connect()
+        await client.create_topic("t")
+        names = ["t", *(f"missing-{number}" for number in range(3 * RESOURCES_PER_TURN))]
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names * 100]
+        )
+        asked, began = client.connection.send(request, 4), other.connection.send(ApiVersionsRequest(), 0)
+        await other.connection.wait(began)
+        response: Any = await client.connection.wait(asked)
+        assert [result.resource_name for result in response.results] == names
+        assert [result.error_code for result in response.results[:2]] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    simulate_broker(scenario)
 
 
 def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
