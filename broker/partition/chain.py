@@ -147,22 +147,37 @@ class Chain:
         segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_youngest_ms, log.segment_bytes)
         return Segment(ledger, log.next_offset)
 
+    @staticmethod
+    async def replay_start(log: PartitionLog, last: Segment) -> EntryId:
+        """Where in the last segment a restart finds the producers: durable on return, so what is older may go.
+
+        Raises:
+            LedgerError: the snapshot that was on its way there was not stored.
+        """
+        entry, ledger = EntryId(log.replay_from), last.ledger
+        if ledger.failure is not None:
+            raise ledger.failure
+        if entry < ledger.next_entry:
+            await ledger.wait_for_lac(entry)
+        return entry
+
     async def delete(self, segments: list[Segment]) -> bool:
         """Gives up sealed segments at the front of the chain, in one transaction.
 
         Returns:
-            False where somebody else has changed one of them: nothing was deleted.
+            False where somebody else has changed or deleted one of them: nothing was deleted.
         """
-        items = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
-        return await delete_ledgers(self._metadata, [item for item in items if item is not None])
+        found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
+        items = [item for item in found if item is not None]
+        return len(items) == len(segments) and await delete_ledgers(self._metadata, items)
 
-    async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset) -> None:
-        """Moves the start of the log to `offset`, which lies in the first segment."""
+    async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
+        """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""
         segment = segments[0]
         with segment.view() as view:
             entry = segment.entry_of(view, offset)
         if segment is segments[-1]:
-            entry = EntryId(min(entry, log.replay_from))
+            entry = EntryId(min(entry, replay_from))
         await self.shrink(segment, entry, offset)
         log.trim(offset)
 

@@ -346,12 +346,16 @@ class Partition(LogReader):
                 self._release_stalled()
                 self._changed()
             sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
-            await self._drop(log.segments_to_drop(sealed, now_ms))
+            await self._drop(log, log.segments_to_drop(sealed, now_ms))
 
-    async def _drop(self, count: int) -> None:
-        if count and self.log is not None and await self._chain.delete(self.segments[:count]):
+    async def _drop(self, log: PartitionLog, count: int) -> None:
+        """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up."""
+        if not count:
+            return
+        await self._chain.replay_start(log, self.segments[-1])
+        if await self._chain.delete(self.segments[:count]):
             del self.segments[:count]
-            self.log.trim(self.segments[0].base_offset)
+            log.trim(self.segments[0].base_offset)
 
     async def delete_before(self, offset: Offset) -> Offset:
         """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords); returns where it is then.
@@ -366,9 +370,10 @@ class Partition(LogReader):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             try:
                 if offset > log.start_offset:
-                    await self._drop(self.segment_of(offset))
+                    await self._drop(log, self.segment_of(offset))
                 if offset > log.start_offset:
-                    await self._chain.cut_first(log, self.segments, offset)
+                    replay_from = await self._chain.replay_start(log, self.segments[-1])
+                    await self._chain.cut_first(log, self.segments, offset, replay_from)
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
             return log.start_offset

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 
+from gnomon.bookie.ledger import EntryId
+from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.chain import sealed_segments
+from gnomon.broker.partition.chain import Chain, sealed_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
+from gnomon.metadata.client import Delete, DeletePrefix
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -270,6 +273,112 @@ def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypa
         assert (await act.append(partition, "x", producer_id=5, base_sequence=20)).base_offset == 20
 
     play(body, reopened, _nothing_lost)
+
+
+@pytest.mark.parametrize("dropped", [Partition.enforce_retention, lambda partition: partition.delete_before(Offset(3))])
+def test_no_segment_goes_before_what_replaces_it_is_durable(
+    play: Play, monkeypatch: pytest.MonkeyPatch, dropped: Callable[[Partition], Awaitable[object]]
+) -> None:
+    """The producers' snapshot at the head of a new segment is on its way to another disk than the deletion is."""
+    durable = []
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=500, retention_bytes=0)
+        for number in range(3):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        assert len(partition.segments) == 1
+        delete = Chain.delete
+
+        async def seen(chain: Chain, segments: Any) -> bool:
+            durable.append(partition.segments[-1].ledger.last_add_confirmed)
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", seen)
+        _store_later(act, monkeypatch)
+        pending = act.send(partition, "x" * 60, producer_id=5, base_sequence=3)  # rolls
+        while len(partition.segments) == 1:
+            await act.clock.sleep(0.001)
+        await dropped(partition)
+        assert len(partition.segments) == 1
+        assert (await pending.wait()).base_offset == 3
+
+    play(body)
+    assert durable != []
+    assert min(durable) >= 0
+
+
+def _store_later(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the bookie takes half a second for an entry."""
+    bookie = next(iter(act.stores.bookies.values()))
+    add = bookie.add
+
+    async def later(given: tuple[Any, ...]) -> None:
+        await act.clock.sleep(0.5)
+        add(*given)
+
+    monkeypatch.setattr(bookie, "add", lambda *given: act.nursery.start_soon(later, given))
+
+
+def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(3):
+            await act.append(partition, "x", producer_id=5, base_sequence=number)
+        ledger = partition.segments[-1].ledger
+        _store_later(act, monkeypatch)
+        act.send(partition, "x", producer_id=5, base_sequence=3)  # behind a snapshot
+        cut: list[int] = []
+        shrink = ledger.shrink
+
+        async def seen(end: EntryId, **given: Any) -> None:
+            cut.append(end)
+            assert end <= ledger.last_add_confirmed, "what a restart would begin with is not durable yet"
+            await shrink(end, **given)
+
+        monkeypatch.setattr(ledger, "shrink", seen)
+        await partition.delete_before(Offset(3))
+        assert cut == [3]
+
+    play(body)
+
+
+def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        delete = Chain.delete
+
+        async def overtaken(chain: Chain, segments: Any) -> bool:
+            await act.stores.metadata.txn([], [DeletePrefix(ledger_key("topics/"))])
+            partition.end()
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", overtaken)
+        with pytest.raises(KafkaError) as refused:
+            await partition.delete_before(Offset(2))
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(body)
+
+
+def test_segments_that_somebody_else_deleted_are_not_deleted_again(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        gone = ledger_key(partition.segments[0].ledger.name)
+        await act.stores.metadata.txn([], [Delete(gone)])
+        for count in (1, 2):
+            assert not await partition._chain.delete(partition.segments[:count])
+        assert len((await act.stores.metadata.range(ledger_key("topics/"))).items) == 2
+
+    play(body)
 
 
 async def _nothing_lost(act: Any) -> None:
