@@ -246,7 +246,8 @@ def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]],
             )
         case DeleteGroupsRequest():
             return (
-                [(name, DeleteGroupsRequest(groups_names=[name])) for name in request.groups_names],
+                # One that is named again is deleted and answered once, as in Kafka.
+                [(name, DeleteGroupsRequest(groups_names=[name])) for name in dict.fromkeys(request.groups_names)],
                 lambda answers: DeleteGroupsResponse(results=[answer.results[0] for answer in answers]),
             )
         case _:

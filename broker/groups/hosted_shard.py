@@ -31,6 +31,8 @@ WAITING_MAX = 10_000
 SNAPSHOT_BYTES_MIN = 4 << 20
 """Growth of a log that is never worth a snapshot."""
 SNAPSHOT_BATCH_BYTES = 256 << 10
+APPEND_BATCH_BYTES = 32 << 20
+"""More than any commit: only deletions may take several batches, and each offset is one of its own there."""
 
 Run: TypeAlias = Callable[[GroupShard, float, int], Effects]
 """Gets the shard, monotonic seconds and wall-clock milliseconds."""
@@ -149,11 +151,18 @@ class HostedShard:
             reply.call.token(reply.response)
 
     def _append(self, shard: GroupShard, append: Append) -> None:
-        def done(base_offset: int | None, error: KafkaError | None) -> None:
-            if self._reported(shard, error):
-                self._run(shard, GroupShard.appended)
+        batches = _batches([record.encoded() for record in append.records], APPEND_BATCH_BYTES)
+        missing = len(batches)
 
-        self._write([record.encoded() for record in append.records], done)
+        def done(base_offset: int | None, error: KafkaError | None) -> None:
+            nonlocal missing
+            if self._reported(shard, error):
+                missing -= 1
+                if not missing:
+                    self._run(shard, GroupShard.appended)
+
+        for batch in batches:
+            self._write(batch, done)
 
     def _write(self, records: list[Encoded], done: AppendDone) -> None:
         assert self._log is not None
@@ -204,7 +213,7 @@ class HostedShard:
 
     def _snapshot(self, shard: GroupShard) -> None:
         """Appends all that is live and then trims what came before; all batches at once, so nothing comes between."""
-        batches = _batches(shard.snapshot_records())
+        batches = _batches(shard.snapshot_records(), SNAPSHOT_BATCH_BYTES)
         if not batches:
             return
         self._snapshotting = True
@@ -230,13 +239,14 @@ def _size(records: list[Encoded]) -> int:
     return sum(len(key) + len(value or b"") for key, value in records)
 
 
-def _batches(records: list[Encoded]) -> list[list[Encoded]]:
+def _batches(records: list[Encoded], batch_bytes: int) -> list[list[Encoded]]:
+    """The records in batches of `batch_bytes` and at most one record more."""
     batches: list[list[Encoded]] = []
     room = 0
     for record in records:
         if room <= 0:
             batches.append([])
-            room = SNAPSHOT_BATCH_BYTES
+            room = batch_bytes
         batches[-1].append(record)
         room -= _size([record])
     return batches

@@ -421,6 +421,28 @@ def test_a_group_that_is_named_again_is_answered_once_and_a_long_list_leaves_oth
     serve(scenario)
 
 
+def test_a_deletion_of_many_offsets_takes_several_batches_and_is_answered_after_the_last(monkeypatch):
+    async def scenario(broker):
+        for partition in range(5):
+            await broker.ask(commit("g", partition, partition), 8)
+        monkeypatch.setattr(hosted_shard, "APPEND_BATCH_BYTES", 1)
+        log = broker.log_of("g")
+        log.held = True
+        answers = broker.tell(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
+        assert len(log.waiting) == 5
+        for records, _ in log.waiting:
+            assert len(records) == 1
+        last = log.waiting.pop()
+        await log.flush()
+        assert answers == []
+        log.waiting.append(last)
+        await log.flush()
+        assert [result.error_code for result in answers[0].results] == [ErrorCode.NONE]
+        assert await broker.offset("g", 4) == -1
+
+    serve(scenario)
+
+
 def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
     async def scenario(broker):
         for name in ("g", "h"):
