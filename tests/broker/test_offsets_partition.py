@@ -103,6 +103,30 @@ def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
     simulate_broker(scenario, kafka={"log.retention.ms": "1", "log.retention.bytes": "1"})
 
 
+def test_reading_a_long_log_leaves_the_others_their_turn() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        log = await broker.serving.broker.coordinator._logs.open(0)
+        written = trio.Event()
+        log.append([(b"k%d" % index, b"v") for index in range(1000)], lambda base_offset, error: written.set())
+        await written.wait()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            keys = [key async for _, key, _ in log.read_all()]
+            nursery.cancel_scope.cancel()
+        assert keys == [b"k%d" % index for index in range(1000)]
+        assert turns >= 4
+
+    simulate_broker(scenario)
+
+
 async def _delete(client: BrokerClient) -> None:
     response = await client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     assert response.responses[0].error_code == ErrorCode.NONE
