@@ -2,14 +2,17 @@
 
 1. Nothing at or above the high watermark is shown (`log` invariant 3).
 2. Reading never waits: the ledgers' memory is looked at within the call, or for as long as the caller's views live.
+   A search by time does, for others to have their turn: what is appended meanwhile it may see or not.
 3. A search names no offset below the start of the log, though the batch around it may begin there.
 """
 
 from __future__ import annotations
 
+import trio
+
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.ledger import LocalView, LocalViews
 from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.segment import Segment
@@ -18,8 +21,11 @@ from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import find_by_timestamp
 
-RECORDS_BYTES_MAX = 64 << 20
-"""Most bytes that a search by time decompresses of one batch."""
+RECORDS_BYTES_MAX = 16 << 20
+"""Most bytes that a search by time decompresses of one batch; and the most records it looks at: 0.1 s together."""
+RECORDS_MAX = 100_000
+ENTRIES_PER_TURN = 1000
+"""A search leaves others their turn after so many headers, at some 3 us each, and after every batch it looked into."""
 
 
 class LogReader:
@@ -62,39 +68,70 @@ class LogReader:
             return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
         return chunks, size, ErrorCode.NONE
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+    def earliest(self) -> tuple[Offset, LeaderEpoch]:
+        """Where the log starts, and the leader epoch of the record there.
+
+        Without records it is the current one, and -1, which Kafka's clients take for unknown, where that record is
+        damaged.
+        """
+        log = self.log
+        assert log is not None
+        if log.start_offset == log.high_watermark:
+            return log.start_offset, log.epoch
+        segment = self.segments[self.segment_of(log.start_offset)]
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.next_offset > log.start_offset)
+            try:
+                return log.start_offset, segment.header(view, entry).leader_epoch
+            except LedgerError:
+                return log.start_offset, LeaderEpoch(-1)
+
+    async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
-        for segment in self.segments:
+        for segment in list(self.segments):
+            best = max(best, await self._largest_timestamp(segment, log.start_offset))
+        return None if best < 0 else await self.offset_for_timestamp(best)
+
+    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
+        """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
+        last = segment.ledger.last_add_confirmed
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
+            if entry <= last and start_offset <= segment.base_offset:
+                return segment.header(view, last).max_timestamp
+        best = -1
+        while entry <= last:
+            stop = EntryId(min(entry + ENTRIES_PER_TURN, last + 1))
             if segment.next_offset is not None and segment.max_timestamp < timestamp:
                 continue
-            found = self._find_timestamp(segment, timestamp)
+            found = await self._find_timestamp(segment, timestamp)
             if found is not None:
                 return found
         return None
 
-    def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
+    async def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
         """The record with the largest timestamp (KIP-734)."""
         log = self.log
         assert log is not None
         best = -1
-        for segment in self.segments:
+        for segment in list(self.segments):
             with segment.view() as view:
-                best = max(best, segment.largest_timestamp(view, log.start_offset))
-        return None if best < 0 else self.offset_for_timestamp(best)
+                best = max(best, segment.largest_timestamp(view, entry, stop))
+            entry = stop
+            await trio.lowlevel.checkpoint()
+        return best
 
-    def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+    async def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         log = self.log
         assert log is not None
         with segment.view() as view:
             entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
-            while entry <= segment.ledger.last_add_confirmed:
-                payload = view.payload(entry)
-                header = unpack_header(payload)
-                if header.kind == EntryKind.BATCH and header.next_offset > log.start_offset:
-                    found = _find_in_batch(payload[HEADER_BYTES:], timestamp)
-                    if found is not None and found[0] < log.high_watermark:
-                        return Offset(max(found[0], log.start_offset)), found[1], header.leader_epoch
-                entry = EntryId(entry + 1)
+        while entry <= segment.ledger.last_add_confirmed:
+            with segment.view() as view:
+                entry, found = _search(segment, view, entry, timestamp, log)
+            await trio.lowlevel.checkpoint()
+            if found is not None:
+                return found
         return None
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
@@ -103,7 +140,8 @@ class LogReader:
         An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
         """
         log = self.log
-        assert log is not None
+        if log is None:
+            return None
         if not 0 <= epoch <= log.epoch:
             return LeaderEpoch(-1), NO_OFFSET
         if epoch == log.epoch:
@@ -116,13 +154,31 @@ class LogReader:
         return epoch, log.start_offset
 
 
-def _find_in_batch(batch: memoryview, timestamp: int) -> tuple[int, int] | None:
+def _search(
+    segment: Segment, view: LocalView, entry: EntryId, timestamp: int, log: PartitionLog
+) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+    """Looks at the next headers, and into one batch at most: where to go on, and what was found."""
+    last = segment.ledger.last_add_confirmed
+    for number in range(entry, min(entry + ENTRIES_PER_TURN, last + 1)):
+        payload = view.payload(EntryId(number))
+        header, batch = unpack_header(payload), payload[HEADER_BYTES:]
+        if header.kind != EntryKind.BATCH or header.next_offset <= log.start_offset:
+            continue
+        if parse_batch(batch).max_timestamp >= timestamp:
+            found = _find_in_batch(batch, timestamp, log.start_offset)
+            if found is None or found[0] >= log.high_watermark:
+                return EntryId(number + 1), None
+            return EntryId(number + 1), (Offset(found[0]), found[1], header.leader_epoch)
+    return EntryId(entry + ENTRIES_PER_TURN), None
+
+
+def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:
     """(offset, timestamp) of the batch's first record that is as young; its first offset where it cannot be read.
 
-    What a producer compressed is stored unread, so it may not decompress: then its consumers decide.
+    What a producer compressed is stored unread, so it may not decompress, or to too much: then its consumers decide.
     """
     try:
-        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX)
+        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
     except (MalformedBatch, TooLarge, CorruptData):
         header = parse_batch(batch)
-        return (header.base_offset, header.max_timestamp) if header.max_timestamp >= timestamp else None
+        return max(header.base_offset, start_offset), header.max_timestamp

@@ -124,18 +124,9 @@ class Segment:
         header = self.header(view, EntryId(entry - 1))
         return header.leader_epoch, header.next_offset
 
-    def largest_timestamp(self, view: LocalView, start_offset: Offset) -> int:
-        """The largest record timestamp of the batches that reach `start_offset`, -1 where there are none.
-
-        The last header has that of the whole segment; where a part of it was given up, each batch is asked.
-        """
-        last = self.ledger.last_add_confirmed
-        entry = self.first_entry(view, lambda header: header.next_offset > start_offset)
-        if entry > last:
-            return -1
-        if start_offset <= self.base_offset:
-            return self.header(view, last).max_timestamp
-        payloads = (view.payload(EntryId(number)) for number in range(entry, last + 1))
+    def largest_timestamp(self, view: LocalView, entry: EntryId, stop: EntryId) -> int:
+        """The largest record timestamp of the batches from `entry` up to `stop`, -1 where there are none."""
+        payloads = (view.payload(EntryId(number)) for number in range(entry, stop))
         batches = (parse_batch(payload[HEADER_BYTES:]) for payload in payloads if _is_batch(payload))
         return max((batch.max_timestamp for batch in batches), default=-1)
 

@@ -106,6 +106,19 @@ def _no_bound_on_timestamps() -> IncrementalAlterConfigsRequest:
     )
 
 
+def test_a_partition_that_is_named_twice_is_refused_and_a_long_list_is_answered() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        indexes = [0, 1, 1, *range(2, 100)]
+        wanted = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in indexes]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)])
+        found = (await client.ask(request, 5)).topics[0].partitions
+        twice, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [item.error_code for item in found] == [0, twice, twice, *[unknown] * 98]
+
+    simulate_broker(scenario)
+
+
 def test_what_cannot_be_listed_is_answered_with_its_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)

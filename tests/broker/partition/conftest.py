@@ -100,6 +100,13 @@ class Act:
         log = await partition.opened()
         assert log is not None
         found: list[tuple[int, str]] = []
+    @staticmethod
+    async def append_batch(partition: Partition, batch: bytes) -> None:
+        """Appends a batch made by hand, which has to be accepted."""
+        answer = Appended()
+        partition.append(memoryview(batch), answer, 0)
+        assert (await answer.wait()).error == 0
+
         position = log.start_offset
         while position < log.high_watermark:
             with LocalViews() as views:
