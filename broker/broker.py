@@ -246,6 +246,7 @@ class Broker:
                 self._nursery,
                 self._partition_advanced,
                 self.turn_ended,
+                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
             )
             self._partitions[topic.id, index] = partition
         return partition

@@ -16,6 +16,7 @@ from gnomon.bookie.ledger import LocalView, LocalViews
 from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.segment import Segment
+from gnomon.runtime.logs import Logger
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
@@ -31,10 +32,12 @@ ENTRIES_PER_TURN = 1000
 class LogReader:
     """The log of one partition and its segments, as far as they are known; whoever opens the chain sets both."""
 
-    def __init__(self) -> None:
+    def __init__(self, logger: Logger) -> None:
         self.log: PartitionLog | None = None
         """What can be read; None until opened."""
         self.segments: list[Segment] = []
+        self._logger = logger
+        self._unreadable = ""
 
     def check_epoch(self, epoch: int) -> ErrorCode:
         """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
@@ -57,14 +60,26 @@ class LogReader:
     def read(
         self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
     ) -> tuple[list[memoryview], int, ErrorCode]:
-        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`."""
+        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`.
+
+        Those before a damaged one are given without an error; who asks for that one gets it, and the log says so once.
+        """
         log = self.log
         assert log is not None
         segment = self.segments[self.segment_of(offset)]
         view = segment.view_among(views)
         try:
             chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
-        except LedgerError:
+        except LedgerError as error:
+            if str(error) != self._unreadable:
+                self._unreadable = str(error)
+                self._logger.error(
+                    "records_not_readable",
+                    ledger=segment.ledger.name,
+                    offset=offset,
+                    reason=str(error),
+                    next="restore the data directory from a copy, or let consumers seek behind the damage",
+                )
             return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
         return chunks, size, ErrorCode.NONE
 
@@ -89,19 +104,6 @@ class LogReader:
     async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
         for segment in list(self.segments):
-            best = max(best, await self._largest_timestamp(segment, log.start_offset))
-        return None if best < 0 else await self.offset_for_timestamp(best)
-
-    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
-        """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
-        last = segment.ledger.last_add_confirmed
-        with segment.view() as view:
-            entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
-            if entry <= last and start_offset <= segment.base_offset:
-                return segment.header(view, last).max_timestamp
-        best = -1
-        while entry <= last:
-            stop = EntryId(min(entry + ENTRIES_PER_TURN, last + 1))
             if segment.next_offset is not None and segment.max_timestamp < timestamp:
                 continue
             found = await self._find_timestamp(segment, timestamp)
@@ -115,6 +117,19 @@ class LogReader:
         assert log is not None
         best = -1
         for segment in list(self.segments):
+            best = max(best, await self._largest_timestamp(segment, log.start_offset))
+        return None if best < 0 else await self.offset_for_timestamp(best)
+
+    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
+        """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
+        last = segment.ledger.last_add_confirmed
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
+            if entry <= last and start_offset <= segment.base_offset:
+                return segment.header(view, last).max_timestamp
+        best = -1
+        while entry <= last:
+            stop = EntryId(min(entry + ENTRIES_PER_TURN, last + 1))
             with segment.view() as view:
                 best = max(best, segment.largest_timestamp(view, entry, stop))
             entry = stop
@@ -123,7 +138,8 @@ class LogReader:
 
     async def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         log = self.log
-        assert log is not None
+        if log is None:
+            return None
         with segment.view() as view:
             entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
         while entry <= segment.ledger.last_add_confirmed:
@@ -140,8 +156,7 @@ class LogReader:
         An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
         """
         log = self.log
-        if log is None:
-            return None
+        assert log is not None
         if not 0 <= epoch <= log.epoch:
             return LeaderEpoch(-1), NO_OFFSET
         if epoch == log.epoch:

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from gnomon.bookie.errors import LedgerError, LedgerFailed
+from gnomon.bookie.errors import (
+    Fenced,
+    LedgerClosed,
+    LedgerError,
+    LedgerExists,
+    LedgerFenced,
+    LedgerSealed,
+    NoSuchLedger,
+)
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
@@ -24,6 +32,7 @@ from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.log_reader import LogReader
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.metadata.client import MetadataError, MetadataFull
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected, MalformedBatch, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
@@ -78,6 +87,9 @@ class State(Enum):
 
 _DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
 
+_LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedger, LedgerClosed, MetadataError)
+"""Somebody else has claimed, continued or deleted the chain, or whether so is not known."""
+
 
 class Partition(LogReader):
     """One partition, led by this broker."""
@@ -90,8 +102,9 @@ class Partition(LogReader):
         nursery: trio.Nursery,
         advanced: Callable[[Partition], None],
         turn_ended: Callable[[], None],
+        logger: Logger,
     ) -> None:
-        super().__init__()
+        super().__init__(logger)
         self.failure: ErrorCode | None = None
         """Why the partition could not be opened."""
         self._chain = chain
@@ -102,6 +115,7 @@ class Partition(LogReader):
         self._turn_ended = turn_ended
         self._state = State.CLOSED
         self._failed_at = float("-inf")
+        self._told: str | None = None
         self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
@@ -143,8 +157,9 @@ class Partition(LogReader):
             if self._state is State.OPENING:
                 self.log, self.segments = opened
                 self.log.producers.awaited = self._awaited
-                self.failure = None
+                self.failure = self._told = None
                 self._state = State.OPEN
+                self._logger.debug("partition_opened", leader_epoch=self.log.epoch, next_offset=self.log.next_offset)
                 if self.log.snapshot_due():
                     self._append_snapshot(self.log)
         self._opened.set()
@@ -152,6 +167,7 @@ class Partition(LogReader):
         self._changed()
 
     def _opening_failed(self, error: Exception) -> None:
+        self._tell("partition_not_opened", error)
         if self._state is State.OPENING:
             self._state = State.CLOSED
         self._failed_at = self._clock.monotonic()
@@ -164,6 +180,14 @@ class Partition(LogReader):
             self._note_refused(memoryview(records))
             appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
         self._changed()
+
+    def _tell(self, event: str, error: Exception) -> None:
+        """Logs a problem, once until the partition opens again or the reason is another."""
+        if self._state is State.ENDED or self._told == str(error):
+            return
+        self._told = str(error)
+        advice = "it is opened again when it is used; `gnomon ledger read` shows what is there, a copy replaces damage"
+        self._logger.error(event, reason=str(error), next=advice)
 
     def _note_refused(self, records: memoryview) -> None:
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
@@ -284,6 +308,7 @@ class Partition(LogReader):
         self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
+        self._tell("partition_not_written", error)
         if self._state is not State.ENDED:
             self._state = State.CLOSED
         if self.log is not None:
@@ -304,7 +329,7 @@ class Partition(LogReader):
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
         if self._state is State.ENDED:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(error, WorldError | LedgerFailed | MetadataFull):
+        if isinstance(error, MetadataFull) or not isinstance(error, _LEADERSHIP_LOST):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -2,12 +2,14 @@
 
 1. Every search is a bisection over entry headers, which rise together (`entry` invariant 2); there is no index to lose.
 2. Where a reader goes on is remembered, so that a sequential reader does not search.
+3. A damaged entry hides no other: searches go around it, and what lies before it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
 from gnomon.broker.partition.entry import (
     HEADER_BYTES,
@@ -65,18 +67,34 @@ class Segment:
         entry = self._positions.get(offset)
         if entry is not None:
             return entry
-        return self.first_entry(view, lambda header: header.next_offset > offset)
+        entry = self.first_entry(view, lambda header: header.next_offset > offset)
+        sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))
+        return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
     def first_entry(self, view: LocalView, rule: Callable[[EntryHeader], bool]) -> EntryId:
-        """The first readable entry for which `rule` holds, where it holds for all after it; else one past the last."""
+        """The first entry left for which `rule` holds, where it holds for all after it; else one past the last.
+
+        Damaged entries right before that one might be it, so then the first of them is given.
+        """
         low, high = self.ledger.start_entry, EntryId(self.ledger.last_add_confirmed + 1)
         while low < high:
             middle = EntryId((low + high) // 2)
-            if rule(unpack_header(view.payload(middle))):
+            sound = self._sound(view, middle, high)
+            if sound is None or rule(sound[1]):
                 high = middle
             else:
-                low = EntryId(middle + 1)
+                low = EntryId(sound[0] + 1)
         return low
+
+    @staticmethod
+    def _sound(view: LocalView, entry: EntryId, end: EntryId) -> tuple[EntryId, EntryHeader] | None:
+        """The first undamaged entry from `entry` on and below `end`, with its header."""
+        while entry < end:
+            try:
+                return entry, unpack_header(view.payload(entry))
+            except DigestMismatch:
+                entry = EntryId(entry + 1)
+        return None
 
     def header(self, view: LocalView, entry: EntryId) -> EntryHeader:
         """The header of an entry."""
@@ -92,7 +110,10 @@ class Segment:
             at_least_one: give the first batch even when it is larger.
 
         Returns:
-            The batches and their bytes.
+            The batches and their bytes; those before a damaged one where there are any.
+
+        Raises:
+            LedgerError: already the first could not be read.
         """
         chunks: list[memoryview] = []
         size = 0
@@ -101,7 +122,12 @@ class Segment:
         position = offset
         payload_of, batch_kind = view.payload, EntryKind.BATCH
         while entry <= last:
-            payload = payload_of(entry)
+            try:
+                payload = payload_of(entry)
+            except LedgerError:
+                if not chunks:
+                    raise
+                break
             kind, next_offset = unpack_reach(payload)
             if next_offset > end_offset:
                 break

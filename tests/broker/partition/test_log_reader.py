@@ -9,12 +9,13 @@ import pytest
 import trio
 from crc32c import crc32c
 
+from gnomon.bookie.ledger import LocalViews
 from gnomon.broker.partition import log_reader
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
-from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.batch import HEADER, parse_batch
-
+from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
+
 Play = Callable[..., None]
 
 
@@ -87,7 +88,6 @@ def test_a_search_leaves_others_their_turn_after_many_headers(play: Play, monkey
     play(body)
 
 
-def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
 async def _turns(search: Callable[..., Any], *wanted: int) -> int:
     """How often others ran while it searched."""
     turns, over = 0, False
@@ -143,6 +143,7 @@ def test_the_earliest_record_is_told_with_its_own_leader_epoch(play: Play) -> No
     play(old, new)
 
 
+def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
     async def act_of(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
         for _ in range(3):
@@ -160,3 +161,49 @@ def test_the_earliest_record_is_told_with_its_own_leader_epoch(play: Play) -> No
         assert partition.check_epoch(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
 
     play(act_of, act_of, last)
+
+
+def test_a_damaged_batch_hides_no_other_and_is_logged_once(play: Play) -> None:  # segment, invariant 3
+    def fetch(partition: Any, offset: int, bytes_max: int = 1 << 20) -> tuple[list[int], ErrorCode]:
+        with LocalViews() as views:
+            chunks, _, code = partition.read(Offset(offset), bytes_max, True, views)
+            return [parse_batch(chunk).base_offset for chunk in chunks], code
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(9):
+            await act.append(partition, f"{number}")
+        for entry in (4, 6, 7):
+            act.damage(partition, entry)
+        await partition.opened()
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        found = {offset: fetch(partition, offset) for offset in range(9)}
+        for offset in range(4):
+            assert found[offset] == (list(range(offset, 4)), ErrorCode.NONE)
+        assert found[5] == ([5], ErrorCode.NONE)
+        assert found[8] == ([8], ErrorCode.NONE)
+        for offset in (4, 6, 7):
+            assert found[offset] == ([], ErrorCode.KAFKA_STORAGE_ERROR)
+        for _ in range(3):
+            assert fetch(partition, 7) == ([], ErrorCode.KAFKA_STORAGE_ERROR)
+        assert [(event, fields["offset"]) for event, fields in act.logger.events] == [
+            ("records_not_readable", 4),
+            ("records_not_readable", 6),
+        ]
+
+    play(body, reopened)
+
+
+def test_records_before_a_damaged_batch_are_deleted_and_so_is_that(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(6):
+            await act.append(partition, f"{number}")
+        act.damage(partition, 2)
+        assert await partition.delete_before(Offset(3)) == 3
+        assert await act.read(partition) == [(3, "3"), (4, "4"), (5, "5")]
+
+    play(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -531,5 +532,39 @@ def test_a_partition_that_cannot_be_opened_answers_and_is_tried_again_later(play
         act.machine.disk.conditions.full = False
         await act.clock.sleep(2)
         assert (await act.append(partition, "c")).base_offset == 0
+
+    play(body)
+
+
+def test_a_damaged_last_entry_is_a_storage_error_and_is_logged_once(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        act.damage(partition, 2)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        for _ in range(3):
+            assert (await act.append(partition, "next")).error == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await partition.opened() is None
+            assert partition.failure == ErrorCode.KAFKA_STORAGE_ERROR
+            await act.clock.sleep(1)
+        ((event, fields),) = act.logger.events
+        assert event == "partition_not_opened"
+        assert re.search(r"entry 2 of ledger \d+ is damaged", fields["reason"])
+
+    play(body, reopened)
+
+
+def test_a_leader_that_was_claimed_away_from_says_so_once(play: Play) -> None:
+    async def body(act: Any) -> None:
+        old = await act.partition()
+        await act.append(old, "a")
+        new = await act.partition()
+        await act.append(new, "b")
+        for answer in [act.send(old, "c"), act.send(old, "d")]:
+            assert (await answer.wait()).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [event for event, _ in act.logger.events] == ["partition_not_written"]
 
     play(body)
