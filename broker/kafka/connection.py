@@ -25,6 +25,8 @@ BACKLOG_BYTES_MAX = 4 << 20
 """Bytes a peer may leave untaken before its next requests wait; or of answers ready behind one that is not."""
 UNFINISHED_BYTES_FREE = 64 << 10
 """A part of a request up to this size is not counted: every connection may have one."""
+UNFINISHED_SECONDS_MIN = 0.01
+"""What the youngest counts for, so that among those that came at once the largest goes."""
 REQUESTS_IN_FLIGHT_MAX = 1024
 IDLE_LOOK_SECONDS_MIN = 1.0
 """How soon a busy connection is looked at again at the earliest, however short the time allowed is."""
@@ -50,6 +52,8 @@ class RequestMemory:
         self.backlog_bytes = 0
         self.unfinished_bytes = 0
         """Of requests that have not arrived whole."""
+        self.unfinished: dict[KafkaConnection, None] = {}
+        """Whose they are."""
         self._waiting: dict[KafkaConnection, None] = {}
         self._waking = False
 
@@ -173,6 +177,7 @@ class KafkaConnection:
         self._ready_bytes = 0
         """Of answers that wait for those before them."""
         self._unfinished_bytes = 0
+        self._unfinished_since = self._now
         self._ended = ended
         self._request_bytes_max = request_bytes_max
         self._exchanges: deque[Exchange] = deque()
@@ -308,6 +313,8 @@ class KafkaConnection:
             self._reason = reason
             self._paused = True
             self._send()
+            self._frames.discard()
+            self._count_unfinished(0)
             self.transport.pause_reading()
             self.transport.close()
 
@@ -389,15 +396,27 @@ class KafkaConnection:
         self._memory.backlog_bytes += count
 
     def _count_unfinished(self, unfinished_bytes: int) -> None:
-        memory = self._memory
-        memory.unfinished_bytes += unfinished_bytes - self._unfinished_bytes
+        memory, before = self._memory, self._unfinished_bytes
+        if not before or unfinished_bytes <= before:  # the request that came has become whole
+            self._unfinished_since = self._now
+        memory.unfinished_bytes += unfinished_bytes - before
         self._unfinished_bytes = unfinished_bytes
-        if unfinished_bytes and memory.unfinished_bytes > memory.bytes_max:
-            # Waiting would not help: what the others have not finished either is what fills the memory.
-            self.refuse(
+        if not unfinished_bytes:
+            memory.unfinished.pop(self, None)
+            return
+        memory.unfinished[self] = None
+        if memory.unfinished_bytes > memory.bytes_max:
+            # Waiting would not help: what others have not finished either is what fills the memory. It is not the one
+            # that sends just now who has to go, or a few slow peers would lock out all others.
+            max(memory.unfinished, key=lambda connection: connection._unfinished_weight(self._now)).refuse(
                 f"{memory.unfinished_bytes} bytes of unfinished requests are in memory, {memory.bytes_max} are "
-                "allowed: see broker.request_queue_bytes_max"
+                "allowed, and this one's held most for longest: see broker.request_queue_bytes_max"
             )
+
+    def _unfinished_weight(self, now: float) -> tuple[bool, float]:
+        """What its unfinished request costs, in byte seconds; one that is not read can do nothing about it."""
+        seconds = now - self._unfinished_since + UNFINISHED_SECONDS_MIN
+        return not self._paused, self._unfinished_bytes * seconds
 
     def _count_backlog(self, backlog_bytes: int) -> None:
         self._memory.backlog_bytes += backlog_bytes - self._backlog_counted

@@ -129,6 +129,11 @@ class FrameReader:
         self._last_frame_bytes = stop - start
         return self._buffer[body:stop]
 
+    def discard(self) -> None:
+        """Forgets what has arrived: nothing more is read of this connection."""
+        self._buffer = _NO_BYTES
+        self._start = self._end = 0
+
     def _release(self) -> None:
         """Lets go of a large buffer once all of it was handed out; the views keep it alive while they need it."""
         self._start = self._end = 0

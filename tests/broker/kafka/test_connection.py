@@ -434,13 +434,45 @@ def test_unfinished_requests_cannot_fill_the_memory() -> None:
     part = (1 << 20).to_bytes(4, "big") + bytes(400 << 10)
     for peer in peers:
         peer.receive(part)
-    assert [peer.transport.ended for peer in peers] == [False, False, True]
-    peers[2].connection.closed()
-    assert "unfinished requests" in str(peers[2].reasons[0])
+    assert [peer.transport.ended for peer in peers].count(True) == 1
+    (ended,) = [peer for peer in peers if peer.transport.ended]
     assert 800 << 10 <= memory.unfinished_bytes <= 1 << 20
-    for peer in peers[:2]:
+    for peer in peers:
         peer.connection.closed()
+    assert "unfinished requests" in str(ended.reasons[0])
     assert memory.unfinished_bytes == 0
+    assert not memory.unfinished
+
+
+def test_those_who_hold_most_unfinished_bytes_for_longest_go_and_not_who_sends_just_now() -> None:
+    memory = RequestMemory(4 << 20)
+    slow = [_Peer(memory) for _ in range(5)]
+    for peer in slow:
+        peer.receive((1 << 20).to_bytes(4, "big") + bytes(700 << 10))
+    honest = _Peer(memory)
+    request = (1 << 20).to_bytes(4, "big") + b"\0\x10\0\0" + bytes(4) + b"\xff\xff" + bytes((1 << 20) - 10)
+    for number in range(10):
+        for peer in [*slow, honest]:
+            peer.now += 10
+        honest.receive(request[: 900 << 10])
+        honest.now += 0.1
+        honest.receive(request[900 << 10 :])
+        assert len(honest.exchanges) == number + 1
+        honest.exchanges[-1].reply((b"done",))
+    assert not honest.transport.ended
+    assert [peer.transport.ended for peer in slow].count(True) == 1
+
+
+def test_small_requests_that_never_end_do_not_cost_a_large_one_that_comes() -> None:
+    memory = RequestMemory(4 << 20)
+    slow = [_Peer(memory) for _ in range(56)]
+    for peer in slow:
+        peer.receive((1 << 20).to_bytes(4, "big") + bytes(72 << 10))
+    honest = _Peer(memory)
+    honest.now = 60
+    honest.receive((1 << 20).to_bytes(4, "big") + bytes(900 << 10))
+    assert not honest.transport.ended
+    assert any(peer.transport.ended for peer in slow)
 
 
 def test_what_comes_behind_a_request_that_holds_the_connection_waits_for_its_answer() -> None:  # invariant 7
