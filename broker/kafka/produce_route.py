@@ -18,6 +18,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange, KafkaConnection
 from gnomon.broker.partition.entry import NO_OFFSET
 from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.wire.kafka.batch import COMPRESSION_MASK, TRANSACTIONAL
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import RequestHeader, encode_unsigned_varint
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 ATTRIBUTES_AT = 22
 """Where the low byte of a batch's attributes stands."""
-CODEC_MASK = 0x07
-TRANSACTIONAL = 0x10
 FLEXIBLE_SINCE = 9
 LOG_START_SINCE = 5
 AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
@@ -46,7 +45,7 @@ def refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode,
     attributes = records[ATTRIBUTES_AT]
     if attributes & TRANSACTIONAL:
         return ErrorCode.INVALID_TXN_STATE, "transactions are not built yet: unset transactional.id"
-    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < ZSTD_SINCE and attributes & COMPRESSION_MASK == Codec.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE} or later (KIP-110)"
     return None
 

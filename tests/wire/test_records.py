@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from gnomon.wire.kafka.batch import (
+    CONTROL,
     HEADER,
     HEADER_BYTES,
+    TRANSACTIONAL,
     MalformedBatch,
     check_produced,
     parse_batch,
@@ -108,7 +110,7 @@ def test_every_field_of_the_header_can_be_given() -> None:
     assert (header.base_offset, header.partition_leader_epoch, header.last_offset_delta) == (9, 8, 4)
     assert (header.base_timestamp, header.max_timestamp, header.records_count) == (100, 103, 2)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 6, 5)
-    assert header.is_transactional
+    assert header.attributes == TRANSACTIONAL | CONTROL
     assert header.is_control
 
 

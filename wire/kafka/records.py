@@ -13,12 +13,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from gnomon.wire.kafka.batch import CRC_FROM, HEADER, HEADER_BYTES, MalformedBatch, parse_batch
+from gnomon.wire.kafka.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    TRANSACTIONAL,
+    MalformedBatch,
+    parse_batch,
+)
 from gnomon.wire.kafka.compression import Codec, TooLarge, compress, decompress
 
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
-_COMPRESSION_MASK: Final = 0x07
 _VARINT_BYTES_MAX: Final = 10
 _NULL: Final = b"\x01"
 """The varint -1."""
@@ -156,7 +162,7 @@ def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
     """
     header = parse_batch(batch_view)
     body = compress(codec, decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
-    attributes = header.attributes & ~_COMPRESSION_MASK | codec
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
     length = HEADER_BYTES - 12 + len(body)
     head = HEADER.pack(*header._replace(length=length, attributes=attributes))
     crc = crc32c(body, crc32c(head[CRC_FROM:]))
@@ -188,7 +194,7 @@ def build_batch(
     """
     assert records, "a batch has at least one record"
     body = compress(compression, b"".join([_encode_record(record) for record in records]))
-    attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+    attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     head = HEADER.pack(
         base_offset,
         HEADER_BYTES - 12 + len(body),
