@@ -20,9 +20,9 @@ from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Put
-from gnomon.metadata.counting import CountingMetadata
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import Settings
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.machine import Machine
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.metadata.counting import CountingMetadata
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.records import Record, build_batch
 
