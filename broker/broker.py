@@ -19,7 +19,7 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import Bookies
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.config_key import ConfigSource
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.offsets_log import BrokerOffsetsLogs
@@ -356,7 +356,8 @@ class Broker:
             item = await self.metadata.get(key)
             layer = change(msgpack.unpackb(item.value) if item is not None else {})
             version = item.version if item is not None else 0
-            result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
+            with refused_when_full():
+                result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
             if result.succeeded:
                 break
         self.configs.set_layer(source, layer)

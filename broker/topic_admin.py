@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
 from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, deleted_key, topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Put, TxnResult
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Operation, Put, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ class TopicAdmin:
 
         Raises:
             KafkaError: somebody else has just created it; the image has shown theirs by then. Or offsets of its last
-                life cannot be deleted now.
+                life cannot be deleted now, or the disk is full.
         """
         key = topic_key(topic.name)
         free = [Compare.absent(key), Compare.absent(deleted_key(topic.name))]
-        while not (result := await self._broker.metadata.txn(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
+        while not (result := await self._write(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
             rival = result.results[0]
             if isinstance(rival, KeyValue):
                 await self._broker.image_at(rival.mod_revision)
@@ -97,10 +97,10 @@ class TopicAdmin:
         """Deletes a topic; its ledgers' entries leave the disk in the background.
 
         Raises:
-            KafkaError: it is gone already.
+            KafkaError: it is gone already, or the disk is full.
         """
         key = topic_key(topic.name)
-        result = await self._broker.metadata.txn(
+        result = await self._write(
             [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
             [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id))), Put(deleted_key(topic.name), b"")],
         )
@@ -152,7 +152,7 @@ class TopicAdmin:
             if topic.internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
             changed = change(topic)
-            result = await self._broker.metadata.txn(
+            result = await self._write(
                 [
                     Compare.version(key, item.version),
                     Compare(key, Field.CREATE_REVISION, item.create_revision),
@@ -162,6 +162,12 @@ class TopicAdmin:
             if result.succeeded:
                 await self._shown(result)
                 return
+
+    async def _write(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        with refused_when_full():
+            return await self._broker.metadata.txn(compares, then, otherwise)
 
     async def _shown(self, result: TxnResult) -> None:
         await self._broker.image_at(result.revision)

@@ -115,4 +115,7 @@ class ClusterHandlers:
         message: InitProducerIdRequest = request.message
         if message.transactional_id is not None:
             return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())
+        try:
+            return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())
+        except KafkaError as error:
+            return InitProducerIdResponse(error_code=error.code)

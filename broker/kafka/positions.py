@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.log import PartitionLog
@@ -150,7 +150,8 @@ class PositionHandlers:
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
-            low_watermark = await partition.delete_before(before)
+            with refused_when_full():
+                low_watermark = await partition.delete_before(before)
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

@@ -26,12 +26,30 @@ from gnomon.testing.wire_client import KafkaConnection
 from gnomon.wire.kafka.api import APIS, request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import encode_unsigned_varint
-from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.messages.cluster import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from gnomon.wire.kafka.messages.group import (
     FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+)
+from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
 )
 from gnomon.wire.kafka.records import Record, build_batch
 from gnomon.wire.kafka.schema import encode
@@ -295,7 +313,6 @@ def test_texts_that_quote_a_long_name_fit_into_every_answer() -> None:
             DescribeConfigsRequest,
             DescribeConfigsResource,
         )
-        from gnomon.wire.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
         client = await broker.connect()
         await client.create_topic("t")
@@ -388,6 +405,39 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() ->
         broker.machine.disk.conditions.full = False
         await broker.simulation.sleep(5)
         assert (await client.produce("t", _batch())).base_offset == 1
+
+    simulate_broker(scenario)
+
+
+def test_changes_that_a_full_disk_refuses_are_answered_so_and_their_connection_lives_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        broker.machine.disk.conditions.full = True
+        refused = ErrorCode.KAFKA_STORAGE_ERROR
+        created = await client.ask(
+            CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]), 7
+        )
+        assert created.topics[0].error_code == refused
+        assert "room" in created.topics[0].error_message
+        grown = await client.ask(
+            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]), 3
+        )
+        assert grown.results[0].error_code == refused
+        assert (await client.ask(InitProducerIdRequest(), 4)).error_code == refused
+        for kind, name in ((2, "t"), (4, "")):
+            key = IncrementalAlterableConfig(name="retention.ms" if kind == 2 else "log.retention.ms", value="1000000")
+            resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[key])
+            altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            assert altered.responses[0].error_code == refused
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+        assert (await client.ask(wanted, 9)).topics[0].error_code == refused
+        deleted = await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+        assert deleted.responses[0].error_code == refused
+        broker.machine.disk.conditions.full = False
+        await broker.simulation.sleep(5)
+        await client.create_topic("u")
+        assert (await client.ask(InitProducerIdRequest(), 4)).producer_id >= 0
 
     simulate_broker(scenario)
 
