@@ -22,7 +22,7 @@ from gnomon.broker.config_key import ConfigSource
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import GroupSettings
-from gnomon.broker.offsets_log import BrokerOffsetsLogs
+from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments
 from gnomon.broker.partition.log import LogSettings, segments_to_drop
 from gnomon.broker.partition.partition import Partition

@@ -68,7 +68,7 @@ class PartitionOffsetsLog:
             [Record(offset_delta=index, key=key, value=value) for index, (key, value) in enumerate(records)],
             base_timestamp=clock.wall_ms(),
         )
-        answer = _Answer(done, lambda report: timers.call_at(clock.monotonic(), report))
+        answer = AppendReport(done, lambda report: timers.call_at(clock.monotonic(), report))
         self._partition.append(memoryview(batch), answer, 0)
         answer.within_append = False
 
@@ -84,7 +84,7 @@ class PartitionOffsetsLog:
             self._broker.log.warning("offsets_not_trimmed", reason=error.text)
 
 
-class _Answer:
+class AppendReport:
     """Turns the outcome of an append into `AppendDone`, later where it comes while the append is being asked for."""
 
     def __init__(self, done: AppendDone, later: Callable[[Callable[[], None]], object]) -> None:
