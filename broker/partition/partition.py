@@ -159,7 +159,8 @@ class Partition(LogReader):
                 self.log.producers.awaited = self._awaited
                 self.failure = self._told = None
                 self._state = State.OPEN
-                self._logger.debug("partition_opened", leader_epoch=self.log.epoch, next_offset=self.log.next_offset)
+                event = "partition_claimed" if self.log.epoch else "partition_created"
+                self._logger.debug(event, leader_epoch=self.log.epoch, next_offset=self.log.next_offset)
                 if self.log.snapshot_due():
                     self._append_snapshot(self.log)
         self._opened.set()
