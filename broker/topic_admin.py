@@ -119,7 +119,7 @@ class TopicAdmin:
         async with self._forgetting:  # nobody deletes offsets of the next life
             if await self._broker.metadata.get(key) is not None:
                 await self._broker.coordinator.delete_topic_offsets([name])
-                await self._broker.metadata.txn([], [Delete(key)])
+                await self._write([], [Delete(key)])
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.
