@@ -11,6 +11,9 @@ from gnomon.wire.kafka.compression import Codec
 LONG_MAX = (1 << 63) - 1
 
 _NO_COMPACTION = "log compaction is not built yet; topics are cut by time, size and DeleteRecords"
+_COMPACTED_ONLY = (
+    "For compacted topics only, of which there are none: every value is kept, as Kafka keeps it for the rest."
+)
 _NO_INDEX = "offsets are found in the ledger itself, there are no index files"
 _NO_TIERS = "tiered storage is not built"
 _ONE_COPY = "every partition has one copy in this release"
@@ -45,7 +48,7 @@ _KEYS = (
     ConfigKey(
         "compression.zstd.level", ConfigType.INT, "3", "Level when the broker compresses.", only("3", _ONE_LEVEL)
     ),
-    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", "For compacted topics only.", at_least(0)),
+    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", _COMPACTED_ONLY, at_least(0)),
     ConfigKey(
         "file.delete.delay.ms",
         ConfigType.LONG,
@@ -76,7 +79,7 @@ _KEYS = (
     ),
     ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", "Size kept on local disk.", only("-2", _NO_TIERS)),
     ConfigKey("local.retention.ms", ConfigType.LONG, "-2", "Time kept on local disk.", only("-2", _NO_TIERS)),
-    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX), "For compacted topics only.", at_least(1)),
+    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX), _COMPACTED_ONLY, at_least(1)),
     ConfigKey(
         "max.message.bytes",
         ConfigType.INT,
@@ -109,8 +112,8 @@ _KEYS = (
         _timestamp_type,
         synonym="log.message.timestamp.type",
     ),
-    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", "For compacted topics only.", between(0, 1)),
-    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", "For compacted topics only.", at_least(0)),
+    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", _COMPACTED_ONLY, between(0, 1)),
+    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", _COMPACTED_ONLY, at_least(0)),
     ConfigKey(
         "min.insync.replicas",
         ConfigType.INT,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS
-from gnomon.broker.config_key import ConfigSource
+from gnomon.broker.config_key import ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.kafka.configs import RESOURCES_PER_TURN
-from gnomon.broker.topic_configs import TOPIC_CONFIGS
+from gnomon.broker.topic_configs import TOPIC_CONFIGS, log_settings
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
@@ -119,6 +119,24 @@ def test_a_resource_that_is_named_again_is_answered_once_and_a_long_list_leaves_
         assert [result.error_code for result in response.results[:2]] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
     simulate_broker(scenario)
+
+
+def test_a_topic_key_is_obeyed_or_refused_or_says_that_every_value_is_kept() -> None:
+    class Lookup(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            obeyed.add(name)
+            return super().__getitem__(name)
+
+    obeyed: set[str] = set()
+    log_settings(Lookup({name: key.default or "" for name, key in TOPIC_CONFIGS.items()}), 1)
+    others = {ConfigType.BOOLEAN: "true", ConfigType.DOUBLE: "0.25", ConfigType.LIST: "compact"}
+    for name in TOPIC_CONFIGS.keys() - obeyed:
+        key = TOPIC_CONFIGS[name]
+        if "every value is kept" in key.documentation:
+            key.check(others.get(key.type, "1000"))
+        else:
+            with pytest.raises(InvalidConfig):
+                key.check(others.get(key.type, "1000"))
 
 
 def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
