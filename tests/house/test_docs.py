@@ -50,7 +50,7 @@ def steps() -> list[tuple[str, str]]:
     found, inside = [], False
     for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
         inside = line.startswith("| step | file | function |") or (inside and line.startswith("|"))
-        row = re.match(r"\| [^|]* \| `([a-z_/.]+)` \| ([^|]*) \|", line)
+        row = re.match(r"\|[^|]*\| `([a-z_/.]+)` \| ([^|]*) \|", line)
         if inside and row:
             found += [(row[1], name) for name in re.findall(r"`([A-Za-z_.]+)`", row[2])]
     return found
