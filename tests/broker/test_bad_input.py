@@ -374,6 +374,28 @@ def test_a_thousand_idle_and_slow_connections_leave_another_client_served() -> N
     simulate_broker(scenario)
 
 
+def test_slow_connections_with_large_unfinished_requests_leave_an_honest_producer_served() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        slow = [await broker.connect_raw() for _ in range(20)]
+        for raw in slow:
+            raw.send((2 << 20).to_bytes(4, "big") + bytes(400 << 10))
+        await broker.simulation.sleep(5)
+        large = _batch(bytes(900 << 10))
+        for number in range(20):
+            assert (await client.produce("t", large)).base_offset == number
+            raw = await broker.connect_raw()
+            raw.send((2 << 20).to_bytes(4, "big") + bytes(400 << 10))
+            await broker.simulation.sleep(1)
+        ended = [raw.ended.is_set() for raw in slow]
+        assert any(ended)
+        refused = [str(fields["reason"]) for event, fields in broker.events if event == "connection_refused"]
+        assert all("unfinished requests" in reason for reason in refused)
+
+    simulate_broker(scenario, limits={"request_queue_bytes_max": 8 << 20})
+
+
 def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         held = [await broker.connect_raw() for _ in range(3)]
