@@ -220,6 +220,7 @@ def shrink(name: str, end: int, force: bool, data_dir: str | None, config_file: 
 
     async def work(stores: Stores) -> EntryId:
         opened = await open_to_the_end(stores, name)
+        opened.length_bytes = _length_bytes(stores, opened)  # the entry that knows may be among those that go
         await opened.shrink(EntryId(end), force)
         return opened.start_entry
 
