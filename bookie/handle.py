@@ -555,3 +555,7 @@ class LocalView:
             raise EntryShrunk(ledger.id, entry, ledger.record.start_entry)
         minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session
         return self._view.get(ledger.id, entry, minimum)
+
+    def end(self) -> tuple[EntryId, int]:
+        """The last entry that this bookie has, confirmed or not, and the payload bytes of all entries up to it."""
+        return self._view.end(self._ledger.id)

@@ -23,7 +23,7 @@ from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.offsets_partition import BrokerOffsetsLogs
-from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments
+from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments, stored_bytes
 from gnomon.broker.partition.log import LogSettings, segments_to_drop
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
@@ -259,6 +259,15 @@ class Broker:
         """The leader epoch of a partition, -1 while nobody has used it since the start."""
         partition = self._partitions.get((topic.id, index))
         return partition.log.epoch if partition is not None and partition.log is not None else -1
+
+    async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
+        """The bytes of batches by topic and number, of all partitions that were ever used; one read of the metadata."""
+        sizes = await stored_bytes(self.metadata, self.bookies)
+        for key, partition in self._partitions.items():
+            size = partition.size_bytes()
+            if size is not None:
+                sizes[key] = size
+        return sizes
 
     def settings_of(self, topic: Topic) -> LogSettings:
         """What a topic's logs obey now."""

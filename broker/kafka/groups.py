@@ -63,9 +63,7 @@ class GroupHandlers:
         self._ask(request, request.message, request.reply)
 
     def _ask(self, request: Request, message: Message, reply: Callable[[Any], None]) -> None:
-        count = _groups_count(message)
-        if count > GROUPS_MAX:
-            request.exchange.connection.refuse(f"{count} groups in one request: at most {GROUPS_MAX}, ask for fewer")
+        if too_many(request, _groups_count(message)):
             return
         self._broker.coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
@@ -152,6 +150,13 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
             for index in partitions
         ],
     )
+
+
+def too_many(request: Request, count: int) -> bool:
+    """Whether the request names more groups than one may; then its connection ends."""
+    if count > GROUPS_MAX:
+        request.exchange.connection.refuse(f"{count} groups in one request: at most {GROUPS_MAX}, ask for fewer")
+    return count > GROUPS_MAX
 
 
 def _groups_count(message: Message) -> int:

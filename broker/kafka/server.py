@@ -16,7 +16,9 @@ from gnomon.broker.kafka.configs import ConfigHandlers
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMemory
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.groups import GroupHandlers
+from gnomon.broker.kafka.log_dirs import LogDirHandlers
 from gnomon.broker.kafka.metadata import MetadataHandler
+from gnomon.broker.kafka.modern_groups import MODERN_GROUP_HANDLERS
 from gnomon.broker.kafka.placement import PlacementHandlers
 from gnomon.broker.kafka.positions import PositionHandlers
 from gnomon.broker.kafka.produce import ProduceHandler
@@ -64,7 +66,9 @@ class KafkaServer:
             **PlacementHandlers(broker).handlers(),
             **ConfigHandlers(broker).handlers(),
             **PositionHandlers(broker).handlers(),
+            **LogDirHandlers(broker).handlers(),
             **GroupHandlers(broker).handlers(),
+            **MODERN_GROUP_HANDLERS,
         }
 
     @property

@@ -12,6 +12,8 @@ from __future__ import annotations
 import uuid
 from itertools import groupby
 
+import trio
+
 from gnomon.bookie.ledger import (
     Bookies,
     EntryId,
@@ -37,6 +39,8 @@ BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
 OFFSET_DIGITS = 20
+PARTITIONS_PER_TURN = 100
+"""Looking at the sizes of all leaves others their turn after so many."""
 
 
 def ledgers_prefix(topic_id: uuid.UUID, partition: int | None = None) -> str:
@@ -202,6 +206,29 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
         segments = [*map(_size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
         partitions.append((uuid.UUID(topic), int(partition), segments))
     return partitions
+
+
+async def stored_bytes(metadata: Metadata, bookies: Bookies) -> dict[tuple[uuid.UUID, int], int]:
+    """The bytes of batches of every partition that has segments, by topic and number; one read, and opens nothing.
+
+    Of the segment being written, what its bookie has counts, snapshots too, until somebody opens it.
+    """
+    found = await metadata.range(ledger_key(PARTITIONS))
+    sizes = {}
+    for count, ((topic, partition), items) in enumerate(groupby(found.items, lambda item: item.key.split("/")[-3:-1])):
+        *sealed, last = items
+        size = sum(_size_and_youngest(decode_record(item.value))[0] for item in sealed)
+        sizes[uuid.UUID(topic), int(partition)] = size + _written_bytes(adopt_ledger(metadata, bookies, last))
+        if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+            await trio.lowlevel.checkpoint()
+    return sizes
+
+
+def _written_bytes(ledger: Ledger) -> int:
+    with ledger.view() as view:
+        assert view is not None, f"no bookie of ledger {ledger.name!r} is in this process"
+        last, payload_bytes = view.end()
+    return max(0, payload_bytes - HEADER_BYTES * (last + 1))
 
 
 def _size_and_youngest(record: LedgerRecord) -> tuple[int, int]:

@@ -39,6 +39,11 @@ class LogReader:
         self._logger = logger
         self._unreadable = ""
 
+    def size_bytes(self) -> int | None:
+        """The bytes of all its batches, None until opened."""
+        log = self.log
+        return None if log is None else log.segment_bytes + sum(segment.size_bytes for segment in self.segments[:-1])
+
     def check_epoch(self, epoch: int) -> ErrorCode:
         """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
         log = self.log

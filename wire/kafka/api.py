@@ -3,7 +3,9 @@
 1. A key is advertised only when it is served; the versions of an entry are those of its request class.
 2. Produce alone is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum as a broker
    without compression); 0 to 2 are answered with UNSUPPORTED_VERSION.
-3. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
+3. The keys of KIP-848 and share groups are advertised to be refused, as by a Kafka that has both switched off:
+   librdkafka waits in silence for a coordinator where they are missing, and ends with the error where they answer it.
+4. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from gnomon.wire.kafka.messages import (
     fetch,
     group,
     group_admin,
+    log_dirs,
+    modern_group,
     offsets,
     placement,
     positions,
@@ -51,6 +55,8 @@ class ApiKey(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -59,7 +65,11 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,8 @@ APIS: dict[ApiKey, Api] = {
         ),
         _api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
         _api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+        _api(ApiKey.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),
+        _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
         _api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         _api(ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
         _api(ApiKey.ELECT_LEADERS, placement.ElectLeadersRequest, placement.ElectLeadersResponse),
@@ -135,9 +147,29 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.OFFSET_DELETE, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
         _api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
         _api(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            modern_group.ConsumerGroupHeartbeatRequest,
+            modern_group.ConsumerGroupHeartbeatResponse,
+        ),
+        _api(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            modern_group.ConsumerGroupDescribeRequest,
+            modern_group.ConsumerGroupDescribeResponse,
+        ),
+        _api(
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             placement.DescribeTopicPartitionsRequest,
             placement.DescribeTopicPartitionsResponse,
+        ),
+        _api(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            modern_group.ShareGroupHeartbeatRequest,
+            modern_group.ShareGroupHeartbeatResponse,
+        ),
+        _api(
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            modern_group.ShareGroupDescribeRequest,
+            modern_group.ShareGroupDescribeResponse,
         ),
     )
 }
