@@ -15,7 +15,6 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, refusal
 from gnomon.broker.groups.coordinator_state import GroupShard
 from gnomon.broker.groups.hosted_shard import HostedShard, wire_error
-from gnomon.broker.groups.offsets import FIRST_FETCH_VERSION_WITH_GROUPS
 from gnomon.broker.groups.offsets_log import OffsetsLogs
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.groups.turn import Effects
@@ -31,7 +30,7 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from gnomon.wire.kafka.messages.offsets import FETCH_GROUPS_SINCE, OffsetFetchRequest, OffsetFetchResponse
 from gnomon.wire.kafka.schema import Message
 
 Answer: TypeAlias = Callable[[Any], None]
@@ -113,7 +112,7 @@ class GroupCoordinator:
                 self._start_soon(lambda: self._list(call))
             case DescribeGroupsRequest() | DeleteGroupsRequest():
                 self._ask_each(call, *_split(call))
-            case OffsetFetchRequest() if version >= FIRST_FETCH_VERSION_WITH_GROUPS:
+            case OffsetFetchRequest() if version >= FETCH_GROUPS_SINCE:
                 self._ask_each(call, *_split(call))
             case _:
                 self._ask(partition_for(call.request.group_id, self._partition_count()), call)

@@ -18,7 +18,7 @@ from gnomon.broker.groups import membership, offsets, rebalance
 from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, DeleteTopicOffsetsResponse, Reply, refusal
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
-from gnomon.broker.groups.offsets import FIRST_FETCH_VERSION_WITH_GROUPS, GroupOffsets
+from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
     Encoded,
@@ -44,7 +44,12 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from gnomon.wire.kafka.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from gnomon.wire.kafka.messages.offsets import (
+    FETCH_GROUPS_SINCE,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 
 
@@ -123,7 +128,7 @@ class GroupShard:
             case OffsetFetchRequest():
                 request = call.request
                 group_id = request.group_id
-                if call.version >= FIRST_FETCH_VERSION_WITH_GROUPS:
+                if call.version >= FETCH_GROUPS_SINCE:
                     group_id = request.groups[0].group_id
                 offsets.fetch(self._offsets_of(group_id), call, turn)
             case OffsetDeleteRequest():

@@ -15,6 +15,7 @@ from gnomon.broker.groups.records import OffsetRecord, StoredOffset
 from gnomon.broker.groups.turn import Turn
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.offsets import (
+    FETCH_GROUPS_SINCE,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -35,7 +36,6 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 
-FIRST_FETCH_VERSION_WITH_GROUPS = 8
 NO_OFFSET = StoredOffset(-1, -1, "", -1)
 RECORD_BYTES = 64
 """Of an offset's record without its texts."""
@@ -164,7 +164,7 @@ def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) 
 def fetch(offsets: GroupOffsets, call: Call, turn: Turn) -> None:
     """Answers with durable offsets, of the one group that the request names; a group nobody knows has none."""
     request: OffsetFetchRequest = call.request
-    if call.version < FIRST_FETCH_VERSION_WITH_GROUPS:
+    if call.version < FETCH_GROUPS_SINCE:
         topics = [_fetched_v1(offsets, topic) for topic in _wanted(offsets, request.topics)]
         turn.reply(call, OffsetFetchResponse(topics=topics))
         return

@@ -32,6 +32,8 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 CRC_FROM: Final = 21
 """The checksum covers the batch from here to its end."""
+ATTRIBUTES_LOW_AT: Final = 22
+"""The low byte of the attributes, which has the bits of `COMPRESSION_MASK` and all others that are in use."""
 _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 

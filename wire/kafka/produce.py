@@ -26,11 +26,13 @@ from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
-_FLEXIBLE_FROM: Final = 9
+FLEXIBLE_FROM: Final = 9
+ZSTD_FROM: Final = 7
+"""Clients of older versions may not know zstd (KIP-110)."""
 _TOPIC_ID_FROM: Final = 13
 _CURRENT_LEADER_FROM: Final = 10
 _ERROR_MESSAGE_FROM: Final = 8
-_LOG_START_FROM: Final = 5
+LOG_START_FROM: Final = 5
 _APPEND_TIME_FROM: Final = 2
 _THROTTLE_FROM: Final = 1
 
@@ -91,7 +93,7 @@ def parse_produce(frame: memoryview, start: int, version: int) -> ProduceRequest
     """
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce v{version} is not served"
     try:
-        if version >= _FLEXIBLE_FROM:
+        if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, start, version >= _TOPIC_ID_FROM)
         return _parse_plain(frame, start)
     except (IndexError, struct.error):
@@ -245,7 +247,7 @@ def encode_produce_response(
         throttle_ms: how long the client is asked to wait; 0 for no quota.
     """
     assert 0 <= version <= VERSION_MAX, f"Produce v{version} is not known"
-    flexible = version >= _FLEXIBLE_FROM
+    flexible = version >= FLEXIBLE_FROM
     parts = [encode_unsigned_varint(len(results) + 1) if flexible else _INT32.pack(len(results))]
     for topic, partitions in results:
         name = topic if isinstance(topic, bytes) else topic.encode()
@@ -276,7 +278,7 @@ def success_frames(version: int, topic: Topic, partition: int) -> Callable[[int,
     Returns:
         Takes correlation id, base offset, log append time and log start offset; gives the whole frame.
     """
-    assert version >= _LOG_START_FROM, f"Produce v{version} answers without a log start offset"
+    assert version >= LOG_START_FROM, f"Produce v{version} answers without a log start offset"
     mark = _MARK.pack(_MARKED_OFFSET)
     sample = encode_produce_response(0, version, [(topic, [PartitionProduced(partition, base_offset=_MARKED_OFFSET)])])
     at = sample.rindex(mark)
@@ -294,7 +296,7 @@ def _plain_partition(produced: PartitionProduced, version: int) -> bytes:
     partition, error_code, base_offset, append_time_ms, log_start_offset, message, _ = produced
     if version < _APPEND_TIME_FROM:
         return _PRODUCED_OLDEST.pack(partition, error_code, base_offset)
-    if version < _LOG_START_FROM:
+    if version < LOG_START_FROM:
         return _PRODUCED.pack(partition, error_code, base_offset, append_time_ms)
     if version < _ERROR_MESSAGE_FROM:
         return _PRODUCED_START.pack(partition, error_code, base_offset, append_time_ms, log_start_offset)
