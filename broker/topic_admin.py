@@ -166,8 +166,12 @@ class TopicAdmin:
     async def _write(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        with refused_when_full():
-            return await self._broker.metadata.txn(compares, then, otherwise)
+        try:
+            with refused_when_full():
+                return await self._broker.metadata.txn(compares, then, otherwise)
+        except KafkaError as error:
+            self._broker.log.warning("topic_not_changed", reason=error.text)
+            raise
 
     async def _shown(self, result: TxnResult) -> None:
         await self._broker.image_at(result.revision)

@@ -25,7 +25,7 @@ BRANCHES = (
     "log/partition_not_written",
     "log/groups_not_loaded",
     "log/groups_not_stored",
-    "log/connection_refused",
+    "log/topic_not_changed",
 )
 """What a broker says where it recovers or refuses: rarer than in one seed of four, a sweep tests less than it says."""
 
