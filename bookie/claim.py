@@ -124,6 +124,7 @@ class _Driver:
         try:
             while (request := recovery.next_read()) is not None:
                 index, entry, minimum_session = request
+                await trio.lowlevel.checkpoint()  # a bookie of this process answers without one
                 try:
                     stored = await self._copies[index].entry(entry, minimum_session)
                 except (LedgerError, WorldError) as error:

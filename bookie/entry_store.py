@@ -339,18 +339,8 @@ class EntryStore:
         self._after_adds(last, done)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
-        with transaction.cursor(db=self._entries) as cursor:
-            found = cursor.set_range(_pack_key(ledger, ENTRY_MAX))
-            if not (cursor.prev() if found else cursor.last()):
-                return FenceResult(NO_ENTRY, NO_ENTRY)
-            at_ledger, entry = removal.ENTRY_KEY.unpack(cursor.key())
-            if at_ledger != ledger:
-                return FenceResult(NO_ENTRY, NO_ENTRY)
-            try:
-                stored = decode_entry(ledger, EntryId(entry), memoryview(cursor.value()))
-            except LedgerError:
-                return FenceResult(EntryId(entry), NO_ENTRY)  # a damaged header confirms nothing
-            return FenceResult(EntryId(entry), stored.last_add_confirmed)
+        last, sound = _end(transaction, self._entries, ledger)
+        return FenceResult(last, NO_ENTRY if sound is None else sound.last_add_confirmed)
 
     def _load(self, ledger: LedgerId) -> _LedgerState:
         with self._environment.read() as transaction:
@@ -465,13 +455,14 @@ class EntryStore:
 class StoreView:
     """One read transaction over the store."""
 
-    __slots__ = ("_entries", "_get", "_read", "_store")
+    __slots__ = ("_entries", "_get", "_read", "_store", "_transaction")
 
     def __init__(self, store: EntryStore, read: AbstractContextManager[Any], entries: Any) -> None:
         self._store, self._read, self._entries = store, read, entries
 
     def __enter__(self) -> StoreView:
-        self._get = self._read.__enter__().get
+        self._transaction = self._read.__enter__()
+        self._get = self._transaction.get
         return self
 
     def __exit__(
@@ -544,6 +535,28 @@ class StoreView:
             if session >= minimum_session:
                 return payload
         raise self._store.why_absent(ledger, entry)
+
+    def end(self, ledger: LedgerId) -> tuple[EntryId, int]:
+        """The last entry that is here, and the payload bytes of the ledger up to the last undamaged one."""
+        last, sound = _end(self._transaction, self._entries, ledger)
+        return last, 0 if sound is None else sound.length_bytes
+
+
+def _end(transaction: Any, entries: Any, ledger: LedgerId) -> tuple[EntryId, StoredEntry | None]:
+    """The highest entry of a ledger, and what the last undamaged one holds."""
+    with transaction.cursor(db=entries) as cursor:
+        at = cursor.prev() if cursor.set_range(_pack_key(ledger, ENTRY_MAX)) else cursor.last()
+        last = NO_ENTRY
+        while at:
+            at_ledger, entry = removal.ENTRY_KEY.unpack(cursor.key())
+            if at_ledger != ledger:
+                break
+            last = EntryId(max(last, entry))
+            try:
+                return last, decode_entry(ledger, entry, memoryview(cursor.value()))
+            except LedgerError:
+                at = cursor.prev()  # damaged, it confirms nothing; what the one before it says holds as well
+        return last, None
 
 
 def _nothing(_transaction: Any) -> None:

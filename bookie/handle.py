@@ -22,7 +22,7 @@ from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appended, Appender
 from gnomon.bookie.claim import ensemble_of
 from gnomon.bookie.client import Bookie, Bookies
-from gnomon.bookie.copies import known_bookie, read_run
+from gnomon.bookie.copies import known_bookie, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
 from gnomon.bookie.entry_store import StoreView
@@ -349,15 +349,29 @@ class Ledger:
         """
         if end_entry - 1 > self.last_add_confirmed:
             raise EntryNotConfirmed(self.id, EntryId(end_entry - 1), self.last_add_confirmed)
+        length_bytes = await self._length_before(end_entry)
         async with self._changing:
             if end_entry > self.record.start_entry or properties is not None or compare or also:
-                await self._change(lambda record: self._shrunk(record, end_entry, properties), compare, also)
+                await self._change(
+                    lambda record: self._shrunk(record, end_entry, length_bytes, properties), compare, also
+                )
         if force:
             for name in self._holders():
                 await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
 
-    def _shrunk(self, record: LedgerRecord, end_entry: EntryId, properties: dict[str, Any] | None) -> LedgerRecord:
-        changed = records.shrink(record, end_entry, max(record.length_bytes, self.length_bytes))
+    async def _length_before(self, end_entry: EntryId) -> int:
+        """The length to record with a shrink: the entry that knows it may be among those that go."""
+        last = self.last_add_confirmed
+        if self._appender is None and not self.record.sealed and last >= max(self.record.start_entry, end_entry - 1):
+            with suppress(LedgerError):
+                return (await read_entry(self._bookies, self.id, self.record, last)).length_bytes
+        return self.length_bytes
+
+    @staticmethod
+    def _shrunk(
+        record: LedgerRecord, end_entry: EntryId, length_bytes: int, properties: dict[str, Any] | None
+    ) -> LedgerRecord:
+        changed = records.shrink(record, end_entry, max(record.length_bytes, length_bytes))
         return changed if properties is None else replace(changed, properties=properties)
 
     def _holders(self) -> list[BookieId]:

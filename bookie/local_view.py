@@ -74,3 +74,7 @@ class LocalView:
         minimum = self._minimum if entry >= self._floor else ledger.record.fragment_of(entry).session
         payload = self._view.get(ledger.id, entry, minimum)
         return payload if ledger.mac is None else ledger.mac.open(entry, payload)
+
+    def end(self) -> tuple[EntryId, int]:
+        """The last entry that this bookie has, confirmed or not, and the payload bytes of all entries up to it."""
+        return self._view.end(self._ledger.id)

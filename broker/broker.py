@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgpack
 import trio
@@ -19,17 +19,17 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import Bookies
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.config_key import ConfigSource
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import GroupSettings
-from gnomon.broker.offsets_log import BrokerOffsetsLogs
-from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments
+from gnomon.broker.offsets_partition import BrokerOffsetsLogs
+from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments, stored_bytes
 from gnomon.broker.partition.log import LogSettings, segments_to_drop
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
-from gnomon.broker.topics import OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.broker.topics import DELETED_PREFIX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
 from gnomon.metadata.client import Compacted, Compare, Metadata, MetadataError, Put, Revision
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
@@ -40,6 +40,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 CLUSTER_KEY = "cluster"
 CONFIGS_PREFIX = "configs/brokers/"
 ALL_BROKERS = "default"
+OFFSETS_BATCH_BYTES_MAX = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,20 @@ class Broker:
             self.world,
             self.timers,
             BrokerOffsetsLogs(self, nursery),
-            self.configs.number("offsets.topic.num.partitions"),
+            self._offsets_partitions,
             self._group_settings,
             self.log,
         )
         await nursery.start(self.coordinator.run)
         nursery.start_soon(self._follow)
+        nursery.start_soon(self._finish_deletions)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self._keep_retention)
+
+    def _offsets_partitions(self) -> int:
+        """Groups lie where they were put when the topic was made, whatever the setting says now."""
+        topic = self.image.get(OFFSETS_TOPIC)
+        return topic.partitions if topic is not None else self.configs.number("offsets.topic.num.partitions")
 
     def _group_settings(self) -> GroupSettings:
         return GroupSettings.read(lambda name: str(self.configs.number(name)))
@@ -239,6 +246,7 @@ class Broker:
                 self._nursery,
                 self._partition_advanced,
                 self.turn_ended,
+                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
             )
             self._partitions[topic.id, index] = partition
         return partition
@@ -252,6 +260,15 @@ class Broker:
         partition = self._partitions.get((topic.id, index))
         return partition.log.epoch if partition is not None and partition.log is not None else -1
 
+    async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
+        """The bytes of batches by topic and number, of all partitions that were ever used; one read of the metadata."""
+        sizes = await stored_bytes(self.metadata, self.bookies)
+        for key, partition in self._partitions.items():
+            size = partition.size_bytes()
+            if size is not None:
+                sizes[key] = size
+        return sizes
+
     def settings_of(self, topic: Topic) -> LogSettings:
         """What a topic's logs obey now."""
         cached = self._settings_cache.get(topic.id)
@@ -259,6 +276,10 @@ class Broker:
             return cached[2]
         values = self.configs.topic_values(topic.configs)
         settings = log_settings(values, self.configs.number("producer.id.expiration.ms"))
+        if topic.internal:
+            # The coordinator trims what it has written anew; a record that clients made large must not stop it.
+            batch_bytes_max = max(settings.batch_bytes_max, OFFSETS_BATCH_BYTES_MAX)
+            settings = replace(settings, retention_ms=-1, retention_bytes=-1, batch_bytes_max=batch_bytes_max)
         self._settings_cache[topic.id] = (self.configs.revision, topic, settings)
         return settings
 
@@ -282,20 +303,19 @@ class Broker:
         configs = {
             "retention.ms": "-1",
             "retention.bytes": "-1",
-            "segment.bytes": str(100 << 20),
-            "max.message.bytes": str(100 << 20),
+            "segment.bytes": str(OFFSETS_BATCH_BYTES_MAX),
+            "max.message.bytes": str(OFFSETS_BATCH_BYTES_MAX),
         }
         return await self._create(OFFSETS_TOPIC, self.configs.number("offsets.topic.num.partitions"), configs)
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         try:
-            return await self.topic_admin.create(self.topic_admin.check_new(name, partitions, configs))
+            asked = self.topic_admin.check_new(name, partitions, configs, internal=name == OFFSETS_TOPIC)
+            return await self.topic_admin.create(asked)
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-            while (topic := self.image.get(name)) is None:
-                await self._image_moved.wait()
-            return topic
+            return self.find_topic(name)
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)
@@ -307,11 +327,20 @@ class Broker:
         self._nursery.start_soon(self._forget_offsets, topic.name)
 
     async def _forget_offsets(self, name: str) -> None:
-        """A deleted topic's committed offsets would mean something else in its next life."""
         try:
-            await self.coordinator.delete_topic_offsets([name])
-        except KafkaError as error:
-            self.log.warning("offsets_not_deleted", topic=name, reason=error.text)
+            await self.topic_admin.forget_offsets(name)
+        except (KafkaError, MetadataError, WorldError) as error:
+            self.log.warning("offsets_not_deleted", topic=name, reason=str(error), next="before it is created again")
+
+    async def _finish_deletions(self) -> None:
+        """What the last run did not come to."""
+        try:
+            found = await self.metadata.range(DELETED_PREFIX)
+        except MetadataError as error:
+            self.log.warning("deletions_not_finished", reason=str(error), next="before each is created again")
+            return
+        for item in found.items:
+            await self._forget_offsets(item.key.removeprefix(DELETED_PREFIX))
 
     def _configure(self, topic: Topic) -> None:
         for index in range(topic.partitions):
@@ -336,7 +365,8 @@ class Broker:
             item = await self.metadata.get(key)
             layer = change(msgpack.unpackb(item.value) if item is not None else {})
             version = item.version if item is not None else 0
-            result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
+            with refused_when_full():
+                result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
             if result.succeeded:
                 break
         self.configs.set_layer(source, layer)

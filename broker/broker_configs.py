@@ -39,6 +39,13 @@ _KEYS = (
     _static("node.id", ConfigType.INT, None, "This broker's number."),
     _alterable("compression.type", "compression.type", "Who compresses."),
     _static(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        "600000",
+        "How long nothing may pass on a connection, while no request is in flight, before it is closed; -1: for ever.",
+        -1,
+    ),
+    _static(
         "default.replication.factor",
         ConfigType.INT,
         "1",
@@ -104,7 +111,13 @@ _KEYS = (
         "offsets.retention.check.interval.ms", ConfigType.LONG, "600000", "Time between two looks for old offsets.", 1
     ),
     _static("offsets.retention.minutes", ConfigType.INT, "10080", "How long an empty group keeps its offsets.", 1),
-    _static("offsets.topic.num.partitions", ConfigType.INT, "50", "Partitions of __consumer_offsets.", 1),
+    _static(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        "50",
+        "Partitions of `__consumer_offsets`, read when that topic is created.",
+        1,
+    ),
     _static("producer.id.expiration.ms", ConfigType.INT, "86400000", "How long an idle producer is remembered.", 1),
     _static("socket.request.max.bytes", ConfigType.INT, "104857600", "Largest request.", 1024),
 )
@@ -128,11 +141,19 @@ TOLD: Mapping[str, str] = {
 
 
 class ConfigValue(NamedTuple):
-    """One value on the way to the one in force."""
+    """One value on the way to the one in force; `unit` is what it counts in, where an older name serves another key."""
 
     name: str
-    text: str | None
+    given: str | None
     source: ConfigSource
+    unit: int = 1
+
+    @property
+    def text(self) -> str | None:
+        """The value in the unit of the key that it serves; a negative one means no limit in every unit."""
+        if self.unit == 1 or self.given is None or int(self.given) < 0:
+            return self.given
+        return str(int(self.given) * self.unit)
 
 
 def check_broker_config(name: str, text: str) -> None:
@@ -181,10 +202,8 @@ class BrokerConfigs:
         """Every value that is given for a broker's key, the one in force first."""
         found = [ConfigValue(name, layer[name], source) for source, layer in self._layers.items() if name in layer]
         for older, unit_ms in _FALLBACKS.get(name, ()):
-            for value in self.synonyms(older):
-                if value.text is not None:
-                    number = int(value.text)
-                    found.append(ConfigValue(older, str(number * unit_ms if number >= 0 else number), value.source))
+            older_values = [value for value in self.synonyms(older) if value.given is not None]
+            found += [value._replace(unit=unit_ms) for value in older_values]
         default = BROKER_CONFIGS[name].default
         if default is not None or not found:
             found.append(ConfigValue(name, default, ConfigSource.DEFAULT))

@@ -1,6 +1,8 @@
 """One Kafka config key: its type, its default, which values can be honoured.
 
-A value that is accepted does what Kafka says it does; one that could not be honoured is refused with the reason.
+A value that is accepted does what Kafka says it does; one that could not be honoured is refused with the reason. What
+a key says of something that cannot occur here (compaction, files, unsynced acknowledgements) is kept and does nothing,
+since tools set it for all their topics; its documentation says so.
 """
 
 from __future__ import annotations

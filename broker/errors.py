@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gnomon.metadata.client import MetadataFull
 from gnomon.wire.kafka.errors import ErrorCode
 
 TEXT_CHARACTERS_MAX = 1000
@@ -17,3 +21,12 @@ class KafkaError(Exception):
         super().__init__(text)
         self.code = code
         self.text = text
+
+
+@contextmanager
+def refused_when_full() -> Iterator[None]:
+    """Around one change of the metadata: where the store has no room, nothing was changed and the client is told so."""
+    try:
+        yield
+    except MetadataFull as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from gnomon.broker.errors import refused_when_full
 from gnomon.metadata.client import Compare, Metadata, Put
 
 PRODUCER_IDS_KEY = "producer-ids"
@@ -20,7 +21,11 @@ class ProducerIds:
         self._taking = trio.Lock()
 
     async def next(self) -> int:
-        """A producer id that nobody else has or had."""
+        """A producer id that nobody else has or had.
+
+        Raises:
+            KafkaError: the disk is full.
+        """
         async with self._taking:
             if self._next == self._end:
                 await self._take_block()
@@ -31,10 +36,11 @@ class ProducerIds:
         while True:
             item = await self._metadata.get(PRODUCER_IDS_KEY)
             first = int(item.value) if item is not None else 0
-            result = await self._metadata.txn(
-                [Compare.version(PRODUCER_IDS_KEY, item.version if item is not None else 0)],
-                [Put(PRODUCER_IDS_KEY, str(first + BLOCK_SIZE).encode())],
-            )
+            with refused_when_full():
+                result = await self._metadata.txn(
+                    [Compare.version(PRODUCER_IDS_KEY, item.version if item is not None else 0)],
+                    [Put(PRODUCER_IDS_KEY, str(first + BLOCK_SIZE).encode())],
+                )
             if result.succeeded:
                 self._next, self._end = first, first + BLOCK_SIZE
                 return

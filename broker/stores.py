@@ -3,6 +3,7 @@
 1. A data directory has one owner at a time, and a format; a newer format is refused.
 2. The stores are closed when the block ends, after the tasks that used them.
 3. A device that failed a write ends the block with its error: nothing is acknowledged after it.
+4. Entries have one copy here. Where that is gone nothing is served: without it no ledger can be told from an empty one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ BOOKIE_NAME = BookieId("bookie-1")
 
 class NewerFormat(WorldError):
     """The data directory was written by a gnomon that this one cannot follow."""
+
+
+class EntriesLost(WorldError):
+    """The metadata was used with another store of entries than the one that is there now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]
     Raises:
         DirectoryTaken, NewerFormat, DiskFull: they could not be opened.
         ForeignDisk: the folders of the directory do not belong together.
+        EntriesLost: the folder of entries is gone, or empty.
         DiskFailed: the device failed, also later on (in an ExceptionGroup).
     """
     with world.disk.lock(settings.data_dir):
@@ -103,14 +109,16 @@ async def _opened(
         world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
     )
     nursery.start_soon(metadata.run)
+    if await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")) is not None:
+        directory = settings.data_dir
+        raise EntriesLost(
+            f"the records of data directory {directory} are missing: {directory / BOOKIE_FOLDER} was gone or empty, but"
+            f" {directory / METADATA_FOLDER} knows of one that was in use: stop here and put that folder (or its disk)"
+            f" back in its place; to give up all records and topics instead, delete {directory} and start again"
+        )
     device = _Device()
     nursery.start_soon(device.watch)
-    store = EntryStore(
-        entries,
-        world.clock,
-        may_have_lost=await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")),
-        on_failed=device.failed,
-    )
+    store = EntryStore(entries, world.clock, on_failed=device.failed)
     return Stores(metadata, store, bookies_on(store, world, nursery), environments)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import trio
 
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
-from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Put, TxnResult
+from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, deleted_key, topic_key
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Operation, Put, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,14 +24,22 @@ PARTITIONS_MAX = 100_000
 
 
 class TopicAdmin:
-    """The topic operations of one broker; they return once its own image shows the change."""
+    """The topic operations of one broker; they return once its own image shows the change.
+
+    A deleted topic's committed offsets would mean something else in its next life. Kafka's record of an offset does
+    not tell lives apart, so that the deletion leaves a key behind which goes when the offsets are gone, and whoever
+    creates a topic of that name sees to them first: no crash comes between.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._forgetting = trio.Lock()
         self._ids = broker.world.random("topic-ids")
 
-    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
-        """The topic that `create` would make.
+    def check_new(
+        self, name: str, partitions: int, configs: Mapping[str, str | None], *, internal: bool = False
+    ) -> Topic:
+        """The topic that `create` would make; an `internal` one only for the broker itself.
 
         Raises:
             KafkaError: the name, the number of partitions or a config is refused, or the topic exists.
@@ -40,6 +50,10 @@ class TopicAdmin:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
         if self._broker.image.get(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in INTERNAL_TOPICS and not internal:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"The broker creates '{name}' itself when it is first asked for it."
+            )
         self._check_collision(name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise KafkaError(
@@ -63,12 +77,17 @@ class TopicAdmin:
         """Creates a topic that `check_new` made.
 
         Raises:
-            KafkaError: somebody else has just created it.
+            KafkaError: somebody else has just created it; the image has shown theirs by then. Or offsets of its last
+                life cannot be deleted now, or the disk is full.
         """
         key = topic_key(topic.name)
-        result = await self._broker.metadata.txn([Compare.absent(key)], [Put(key, topic.encode())])
-        if not result.succeeded:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        free = [Compare.absent(key), Compare.absent(deleted_key(topic.name))]
+        while not (result := await self._write(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
+            rival = result.results[0]
+            if isinstance(rival, KeyValue):
+                await self._broker.image_at(rival.mod_revision)
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            await self.forget_offsets(topic.name)
         await self._shown(result)
         item = result.results[0]
         assert isinstance(item, KeyValue)
@@ -78,17 +97,29 @@ class TopicAdmin:
         """Deletes a topic; its ledgers' entries leave the disk in the background.
 
         Raises:
-            KafkaError: it is gone already.
+            KafkaError: it is gone already, or the disk is full.
         """
         key = topic_key(topic.name)
-        result = await self._broker.metadata.txn(
+        result = await self._write(
             [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
-            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id)))],
+            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id))), Put(deleted_key(topic.name), b"")],
         )
         if not result.succeeded:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
         await self._shown(result)
         self._broker.collect_garbage()
+
+    async def forget_offsets(self, name: str) -> None:
+        """Deletes the committed offsets of a deleted topic, unless that is done.
+
+        Raises:
+            KafkaError: they cannot be deleted now.
+        """
+        key = deleted_key(name)
+        async with self._forgetting:  # nobody deletes offsets of the next life
+            if await self._broker.metadata.get(key) is not None:
+                await self._broker.coordinator.delete_topic_offsets([name])
+                await self._write([], [Delete(key)])
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.
@@ -117,8 +148,11 @@ class TopicAdmin:
             item = await self._broker.metadata.get(key)
             if item is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-            changed = change(Topic.decode(item))
-            result = await self._broker.metadata.txn(
+            topic = Topic.decode(item)
+            if topic.internal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
+            changed = change(topic)
+            result = await self._write(
                 [
                     Compare.version(key, item.version),
                     Compare(key, Field.CREATE_REVISION, item.create_revision),
@@ -128,6 +162,16 @@ class TopicAdmin:
             if result.succeeded:
                 await self._shown(result)
                 return
+
+    async def _write(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        try:
+            with refused_when_full():
+                return await self._broker.metadata.txn(compares, then, otherwise)
+        except KafkaError as error:
+            self._broker.log.warning("topic_not_changed", reason=error.text)
+            raise
 
     async def _shown(self, result: TxnResult) -> None:
         await self._broker.image_at(result.revision)

@@ -6,46 +6,55 @@ from collections.abc import Mapping
 
 from gnomon.broker.config_key import ConfigKey, ConfigType, InvalidConfig, at_least, between, only
 from gnomon.broker.partition.log import LogSettings
+from gnomon.wire.kafka.compression import Codec
 
 LONG_MAX = (1 << 63) - 1
 
 _NO_COMPACTION = "log compaction is not built yet; topics are cut by time, size and DeleteRecords"
+_COMPACTED_ONLY = (
+    "For compacted topics only, of which there are none: every value is kept, as Kafka keeps it for the rest."
+)
 _NO_INDEX = "offsets are found in the ledger itself, there are no index files"
 _NO_TIERS = "tiered storage is not built"
 _ONE_COPY = "every partition has one copy in this release"
-_NO_RECODING = "batches are stored as the producer compressed them"
+_ONE_LEVEL = "the broker compresses at one level of its own"
+
+
+_CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec if codec is not Codec.NONE}}
 
 
 def _timestamp_type(text: str) -> str | None:
     return None if text in ("CreateTime", "LogAppendTime") else "must be CreateTime or LogAppendTime"
 
 
+def _compression_type(text: str) -> str | None:
+    return None if text in ("producer", *_CODECS) else f"must be producer or one of {', '.join(_CODECS)}"
+
+
 _KEYS = (
     ConfigKey("cleanup.policy", ConfigType.LIST, "delete", "What happens to old data.", only("delete", _NO_COMPACTION)),
     ConfigKey(
-        "compression.gzip.level", ConfigType.INT, "-1", "Level when the broker compresses.", only("-1", _NO_RECODING)
+        "compression.gzip.level", ConfigType.INT, "-1", "Level when the broker compresses.", only("-1", _ONE_LEVEL)
     ),
-    ConfigKey(
-        "compression.lz4.level", ConfigType.INT, "9", "Level when the broker compresses.", only("9", _NO_RECODING)
-    ),
+    ConfigKey("compression.lz4.level", ConfigType.INT, "9", "Level when the broker compresses.", only("9", _ONE_LEVEL)),
     ConfigKey(
         "compression.type",
         ConfigType.STRING,
         "producer",
-        "Who compresses.",
-        only("producer", _NO_RECODING),
+        "`producer` keeps batches as they come; else the broker compresses those that differ, in its one thread.",
+        _compression_type,
         synonym="compression.type",
     ),
     ConfigKey(
-        "compression.zstd.level", ConfigType.INT, "3", "Level when the broker compresses.", only("3", _NO_RECODING)
+        "compression.zstd.level", ConfigType.INT, "3", "Level when the broker compresses.", only("3", _ONE_LEVEL)
     ),
-    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", "For compacted topics only.", at_least(0)),
+    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", _COMPACTED_ONLY, at_least(0)),
     ConfigKey(
         "file.delete.delay.ms",
         ConfigType.LONG,
         "60000",
-        "There are no segment files to delete.",
-        only("60000", "segments are ledgers in LMDB, there are no files to delete"),
+        "Time before the file of a deleted segment goes; segments are no files here, so every value is kept.",
+        at_least(0),
     ),
     ConfigKey(
         "flush.messages",
@@ -70,7 +79,7 @@ _KEYS = (
     ),
     ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", "Size kept on local disk.", only("-2", _NO_TIERS)),
     ConfigKey("local.retention.ms", ConfigType.LONG, "-2", "Time kept on local disk.", only("-2", _NO_TIERS)),
-    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX), "For compacted topics only.", at_least(1)),
+    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX), _COMPACTED_ONLY, at_least(1)),
     ConfigKey(
         "max.message.bytes",
         ConfigType.INT,
@@ -103,8 +112,8 @@ _KEYS = (
         _timestamp_type,
         synonym="log.message.timestamp.type",
     ),
-    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", "For compacted topics only.", between(0, 1)),
-    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", "For compacted topics only.", at_least(0)),
+    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", _COMPACTED_ONLY, between(0, 1)),
+    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", _COMPACTED_ONLY, at_least(0)),
     ConfigKey(
         "min.insync.replicas",
         ConfigType.INT,
@@ -202,6 +211,7 @@ def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int) -> LogSetti
         retention_bytes=int(lookup["retention.bytes"]),
         retention_ms=int(lookup["retention.ms"]),
         log_append_time=lookup["message.timestamp.type"] == "LogAppendTime",
+        codec=_CODECS.get(lookup["compression.type"]),
         timestamp_before_ms_max=int(lookup["message.timestamp.before.max.ms"]),
         timestamp_after_ms_max=int(lookup["message.timestamp.after.max.ms"]),
         producer_expiry_ms=producer_expiry_ms,

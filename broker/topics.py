@@ -2,7 +2,8 @@
 
 1. A topic is one record, whatever its number of partitions: id, partition count, configs.
 2. A topic id names one life of a topic: deleting and creating it again gives a new one (KIP-516).
-3. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
+3. While a deleted topic's offsets are still to be forgotten its name has a `deleted_key`, and cannot be taken again.
+4. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgpack
 from gnomon.metadata.client import Event, KeyValue, Revision
 
 TOPICS_PREFIX = "topics/"
+DELETED_PREFIX = "deleted/"
 DEFAULT_NAMESPACE = "public/default"
 NAME_CHARACTERS_MAX = 249
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -63,6 +65,11 @@ def is_topic_name(name: str) -> bool:
 def topic_key(name: str) -> str:
     """The metadata key of a topic."""
     return TOPICS_PREFIX + (name if "/" in name else f"{DEFAULT_NAMESPACE}/{name}")
+
+
+def deleted_key(name: str) -> str:
+    """The metadata key that tells of a deleted topic's offsets."""
+    return DELETED_PREFIX + name
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from gnomon.runtime.world import Durability
 def doctor(data_dir: str | None, bootstrap: str | None, deep: bool, config_file: Path | None, output: str) -> None:
     """Check this machine, a data directory and a broker, and say what to do.
 
-    Changes nothing. Ends with 1 where a check fails.
+    Changes nothing that is stored; while it reads ledgers, no broker can start on the directory. Ends with 1 where a
+    check fails.
     """
     settings = read_settings(config_file, data_dir=data_dir).settings
     checks = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import list_ledgers
-from gnomon.broker.stores import Stores
+from gnomon.broker.stores import BOOKIE_FOLDER, METADATA_FOLDER, Stores
 from gnomon.cli.check import Check, Status
 from gnomon.cli.data_directory import in_stores, open_to_the_end
 from gnomon.cli.exit import Failure
+from gnomon.cli.host_checks import DATA_FILE
 from gnomon.runtime.settings import Settings
 
 ENTRIES_PER_VIEW = 1000
@@ -16,7 +17,7 @@ RESTORE = "restore the data directory from a copy; what else is in the ledger ca
 
 
 def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
-    """Opens the stores and every ledger; with `deep`, reads every entry against its digest."""
+    """Opens the stores and every ledger, and changes none; with `deep`, reads every entry against its digest."""
 
     async def work(stores: Stores) -> list[Check]:
         names = [name for name, _ in await list_ledgers(stores.metadata)]
@@ -30,6 +31,14 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         what = f"{entries} entries read" if deep else "opened; --deep reads their entries"
         return [Check("ledgers", Status.OK, f"{len(names)} ledgers, {what}"), *checks]
 
+    # Opening would make anew what is missing.
+    stores = [settings.data_dir / folder for folder in (BOOKIE_FOLDER, METADATA_FOLDER)]
+    missing = [str(folder) for folder in stores if not (folder / DATA_FILE).is_file()]
+    if len(missing) == len(stores):
+        return [Check("ledgers", Status.OK, "none yet: nothing was stored here")]
+    if missing:
+        advice = "put it (or its disk) back, or delete the whole data directory to begin anew: one half is no use alone"
+        return [Check("ledgers", Status.FAIL, f"{missing[0]} is missing", advice)]
     try:
         return in_stores(settings, work)
     except Failure as failure:

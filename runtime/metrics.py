@@ -21,8 +21,8 @@ SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 # attribute → (metric name without prefix and suffix, help)
 COUNTERS = {
-    "produce_bytes": ("produce_bytes", "Bytes of record batches accepted"),
-    "produce_batches": ("produce_batches", "Record batches accepted"),
+    "produce_bytes": ("produce_bytes", "Bytes of record batches received, refused and repeated ones too"),
+    "produce_batches": ("produce_batches", "Record batches received, refused and repeated ones too"),
     "fetch_bytes": ("fetch_bytes", "Bytes of record batches sent to consumers"),
     "fetch_batches": ("fetch_batches", "Record batches sent to consumers"),
     "connections_accepted": ("connections_accepted", "Kafka connections accepted since the start"),

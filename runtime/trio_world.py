@@ -16,7 +16,7 @@ import trio
 
 from gnomon.runtime.commit import CommitQueue, sync_directory
 from gnomon.runtime.sockets import SocketLoop
-from gnomon.runtime.world import Clock, DirectoryTaken, Disk, Durability, Network
+from gnomon.runtime.world import Clock, DirectoryTaken, Disk, DiskSpace, Durability, Network, WorldError
 
 T = TypeVar("T")
 
@@ -94,6 +94,14 @@ class TrioDisk:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_directory(path.parent)
+
+    def space(self, path: Path) -> DiskSpace:
+        """See `Disk.space`."""
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise WorldError(f"the size of the file system of {path} cannot be told: {error}") from error
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def close(self) -> None:
         """Closes every environment that is still open."""

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -203,6 +203,13 @@ class Environment(Protocol):
         """Finishes what was submitted and closes. Idempotent."""
 
 
+class DiskSpace(NamedTuple):
+    """A file system's size, and what of it this process may still take, in bytes."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class Disk(Protocol):
     """Durable storage below a node's data directory."""
 
@@ -223,6 +230,13 @@ class Disk(Protocol):
 
     def write_file(self, path: Path, content: bytes) -> None:
         """Replaces a small file atomically and durably."""
+
+    def space(self, path: Path) -> DiskSpace:
+        """Of the file system that holds the existing `path`.
+
+        Raises:
+            WorldError: it does not tell.
+        """
 
 
 class World(Protocol):

@@ -30,7 +30,7 @@ import trio
 
 from gnomon.runtime.commit import GROUP_OPERATIONS_MAX, commit_group, open_lmdb
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import CommitCounts, DirectoryTaken, DiskFailed, DiskFull, Durability, WorldError
+from gnomon.runtime.world import CommitCounts, DirectoryTaken, DiskFailed, DiskFull, DiskSpace, Durability, WorldError
 from gnomon.testing.process import Process
 from gnomon.testing.trace import Trace
 
@@ -38,6 +38,7 @@ T = TypeVar("T")
 Submitted: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any, WorldError | None], None]]
 
 MAP_BYTES_MAX = 256 * 1024 * 1024
+CAPACITY_BYTES = 1 << 40
 
 
 @dataclass(slots=True)
@@ -164,6 +165,11 @@ class SimulatedDisk:
         self._process.check()
         self._machine.real(path).write_bytes(content)
         self._machine.trace.add(f"{self._process.name}  wrote {path}: {len(content)} bytes")
+
+    def space(self, path: Path) -> DiskSpace:
+        """See `Disk.space`: nothing is left where the disk is full."""
+        self._process.check()
+        return DiskSpace(CAPACITY_BYTES, 0 if self._machine.conditions.full else CAPACITY_BYTES // 2)
 
 
 class SimulatedEnvironment:

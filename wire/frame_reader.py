@@ -120,6 +120,11 @@ class FrameReader:
         """Why a frame that declares `size` bytes is refused."""
         raise NotImplementedError
 
+    def discard(self) -> None:
+        """Forgets what has arrived: nothing more is read of this connection."""
+        self._buffer = _NO_BYTES
+        self._start = self._end = 0
+
     def _release(self) -> None:
         """Lets go of a large buffer once all of it was handed out; the views keep it alive while they need it."""
         self._start = self._end = 0

@@ -74,7 +74,9 @@ def refusal(call: Call, error: ErrorCode) -> Message:
         case group_admin.DescribeGroupsRequest():
             described = [
                 group_admin.DescribedGroup(
-                    group_id=name, error_code=error, error_message=error.text if call.version >= 6 else None
+                    group_id=name,
+                    error_code=error,
+                    error_message=error.text if call.version >= group_admin.UNKNOWN_GROUP_ERROR_SINCE else None,
                 )
                 for name in request.groups
             ]
@@ -108,7 +110,7 @@ def _commit_refusal(request: offsets.OffsetCommitRequest, error: ErrorCode) -> o
 
 
 def _fetch_refusal(request: offsets.OffsetFetchRequest, version: int, error: ErrorCode) -> offsets.OffsetFetchResponse:
-    if version >= 8:
+    if version >= offsets.FETCH_GROUPS_SINCE:
         groups = [offsets.OffsetFetchResponseGroup(group_id=one.group_id, error_code=error) for one in request.groups]
         return offsets.OffsetFetchResponse(groups=groups)
     if version >= 2:

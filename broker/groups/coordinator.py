@@ -15,7 +15,6 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, refusal
 from gnomon.broker.groups.coordinator_state import GroupShard
 from gnomon.broker.groups.hosted_shard import HostedShard, wire_error
-from gnomon.broker.groups.offsets import FIRST_FETCH_VERSION_WITH_GROUPS
 from gnomon.broker.groups.offsets_log import OffsetsLogs
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.groups.turn import Effects
@@ -31,10 +30,13 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from gnomon.wire.kafka.messages.offsets import FETCH_GROUPS_SINCE, OffsetFetchRequest, OffsetFetchResponse
 from gnomon.wire.kafka.schema import Message
 
 Answer: TypeAlias = Callable[[Any], None]
+
+PARTS_PER_TURN = 256
+"""Of a request about more groups the rest waits, so that others have their turn: each takes some 30 us."""
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
@@ -55,7 +57,7 @@ class GroupCoordinator:
         world: gives the clock, and the randomness of member ids.
         timers: of the node, running.
         logs: the partitions of `__consumer_offsets`.
-        partition_count: how many the topic has.
+        partition_count: gives how many the topic has, or will have once it is there.
         settings: gives the settings as they are now.
         logger: of the node.
     """
@@ -65,7 +67,7 @@ class GroupCoordinator:
         world: World,
         timers: Timers,
         logs: OffsetsLogs,
-        partition_count: int,
+        partition_count: Callable[[], int],
         settings: Callable[[], GroupSettings],
         logger: Logger,
     ) -> None:
@@ -110,10 +112,15 @@ class GroupCoordinator:
                 self._start_soon(lambda: self._list(call))
             case DescribeGroupsRequest() | DeleteGroupsRequest():
                 self._ask_each(call, *_split(call))
-            case OffsetFetchRequest() if version >= FIRST_FETCH_VERSION_WITH_GROUPS:
+            case OffsetFetchRequest() if version >= FETCH_GROUPS_SINCE:
                 self._ask_each(call, *_split(call))
             case _:
-                self._ask(partition_for(call.request.group_id, self._partition_count), call)
+                self._ask(partition_for(call.request.group_id, self._partition_count()), call)
+
+    def drain(self) -> None:
+        """The broker ends and takes no more requests: see `HostedShard.drain`."""
+        for shard in list(self._shards.values()):
+            shard.drain()
 
     async def delete_topic_offsets(self, topics: Sequence[str]) -> None:
         """Deletes every group's offsets of topics that were deleted.
@@ -162,7 +169,11 @@ class GroupCoordinator:
     def _ask_each(
         self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
     ) -> None:
-        placed = [(partition_for(group_id, self._partition_count), request) for group_id, request in parts]
+        count = self._partition_count()
+        named: dict[str, Message] = {}
+        for group_id, request in parts:
+            named.setdefault(group_id, request)  # each is answered once
+        placed = [(partition_for(group_id, count), request) for group_id, request in named.items()]
         self._gather(placed, call, lambda answers: call.token(merge(answers)))
 
     def _gather(self, parts: Collection[tuple[int, Message]], call: Call, done: Callable[[list[Any]], None]) -> None:
@@ -180,8 +191,20 @@ class GroupCoordinator:
 
             return answered
 
-        for index, (partition, request) in enumerate(parts):
+        def ask(index: int, partition: int, request: Message) -> None:
             self._ask(partition, Call(request, call.version, call.client_id, call.client_host, answer_to(index)))
+
+        async def ask_in_turns() -> None:
+            for index, part in enumerate(parts):
+                ask(index, *part)
+                if index % PARTS_PER_TURN == PARTS_PER_TURN - 1:
+                    await trio.lowlevel.checkpoint()
+
+        if len(parts) > PARTS_PER_TURN:
+            self._start_soon(ask_in_turns)
+            return
+        for index, part in enumerate(parts):
+            ask(index, *part)
         if not parts:
             done([])
 
@@ -222,7 +245,8 @@ def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]],
             )
         case DeleteGroupsRequest():
             return (
-                [(name, DeleteGroupsRequest(groups_names=[name])) for name in request.groups_names],
+                # One that is named again is deleted and answered once, as in Kafka.
+                [(name, DeleteGroupsRequest(groups_names=[name])) for name in dict.fromkeys(request.groups_names)],
                 lambda answers: DeleteGroupsResponse(results=[answer.results[0] for answer in answers]),
             )
         case _:

@@ -18,7 +18,7 @@ from gnomon.broker.groups import membership, offsets, rebalance
 from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, DeleteTopicOffsetsResponse, Reply, refusal
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
-from gnomon.broker.groups.offsets import FIRST_FETCH_VERSION_WITH_GROUPS, GroupOffsets
+from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
     Encoded,
@@ -44,7 +44,12 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from gnomon.wire.kafka.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from gnomon.wire.kafka.messages.offsets import (
+    FETCH_GROUPS_SINCE,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 
 
@@ -123,7 +128,7 @@ class GroupShard:
             case OffsetFetchRequest():
                 request = call.request
                 group_id = request.group_id
-                if call.version >= FIRST_FETCH_VERSION_WITH_GROUPS:
+                if call.version >= FETCH_GROUPS_SINCE:
                     group_id = request.groups[0].group_id
                 offsets.fetch(self._offsets_of(group_id), call, turn)
             case OffsetDeleteRequest():
@@ -196,6 +201,17 @@ class GroupShard:
         self._appends.clear()
         self._groups.clear()
         return [Reply(call, refusal(call, error)) for call in waiting]
+
+    def let_go(self, error: ErrorCode, now: float, wall_ms: int) -> Effects:
+        """Answers every JoinGroup and SyncGroup that waits for other members with `error`; their groups stay as is."""
+        turn = self._turn(now, wall_ms)
+        for group in list(self._groups.values()):
+            for member in [member for member in group.members.values() if member.parked]:
+                rebalance.refuse_join(member, error, turn)
+                rebalance.refuse_sync(group, member, error, turn)
+                group.restart_session(member, turn)
+            self._settle(group)
+        return self._done(turn)
 
     def snapshot_records(self) -> list[Encoded]:
         """Records that stand for all of the log so far, once appended after all that was handed out."""

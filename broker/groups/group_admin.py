@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.group_admin import DescribedGroup, ListedGroup, ListGroupsRequest
+from gnomon.wire.kafka.messages.group_admin import (
+    UNKNOWN_GROUP_ERROR_SINCE,
+    DescribedGroup,
+    ListedGroup,
+    ListGroupsRequest,
+)
 
-FIRST_VERSION_THAT_REPORTS_UNKNOWN_GROUPS = 6
 CLASSIC = "classic"
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Read, delete and describe, by Kafka's numbers: without access control everyone may do them."""
@@ -29,7 +33,7 @@ def describe(group_id: str, group: Group | None, known: bool, version: int, oper
     if known:
         return DescribedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, authorized_operations=operations)
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
-    if version >= FIRST_VERSION_THAT_REPORTS_UNKNOWN_GROUPS:
+    if version >= UNKNOWN_GROUP_ERROR_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         described.error_message = f"group {group_id!r} has neither members nor offsets here: check its name"
     return described

@@ -4,7 +4,8 @@
 2. After a failed append the shard is thrown away; it is loaded again once every append under way has been reported,
    so that what is read then is all there will ever be of it.
 3. Everything submitted is run or refused, once.
-4. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
+4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
+5. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ WAITING_MAX = 10_000
 SNAPSHOT_BYTES_MIN = 4 << 20
 """Growth of a log that is never worth a snapshot."""
 SNAPSHOT_BATCH_BYTES = 256 << 10
+APPEND_BATCH_BYTES = 32 << 20
+"""More than any commit: only deletions may take several batches, and each offset is one of its own there."""
 
 Run: TypeAlias = Callable[[GroupShard, float, int], Effects]
 """Gets the shard, monotonic seconds and wall-clock milliseconds."""
@@ -68,6 +71,7 @@ class HostedShard:
         self._shard: GroupShard | None = None
         self._log: OffsetsLog | None = None
         self._loading = False
+        self._draining = False
         self._waiting: deque[tuple[Run, Refuse]] = deque()
         self._under_way = 0
         self._timer: Timer | None = None
@@ -85,6 +89,16 @@ class HostedShard:
         else:
             self._waiting.append((run, refuse))
             self._load_if_wanted()
+
+    def drain(self) -> None:
+        """The broker ends: who waits for other members is told now to look for the coordinator again.
+
+        So does Kafka's coordinator when a partition of it goes elsewhere. What waits for the log or for its loading
+        is answered as ever. Groups stay as their records say: members that come back in time find themselves known.
+        """
+        self._draining = True
+        if self._shard is not None:
+            self._run(self._shard, lambda shard, now, wall_ms: Effects())
 
     # Loading
 
@@ -127,16 +141,28 @@ class HostedShard:
             self._append(shard, append)
         if self._grown_bytes > max(SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes) and not self._snapshotting:
             self._snapshot(shard)
-        self._arm(shard)
+        if self._draining:
+            self._disarm()
+            clock = self._clock
+            effects.replies += shard.let_go(ErrorCode.NOT_COORDINATOR, clock.monotonic(), clock.wall_ms()).replies
+        else:
+            self._arm(shard)
         for reply in effects.replies:
             reply.call.token(reply.response)
 
     def _append(self, shard: GroupShard, append: Append) -> None:
-        def done(base_offset: int | None, error: KafkaError | None) -> None:
-            if self._reported(shard, error):
-                self._run(shard, GroupShard.appended)
+        batches = _batches([record.encoded() for record in append.records], APPEND_BATCH_BYTES)
+        missing = len(batches)
 
-        self._write([record.encoded() for record in append.records], done)
+        def done(base_offset: int | None, error: KafkaError | None) -> None:
+            nonlocal missing
+            if self._reported(shard, error):
+                missing -= 1
+                if not missing:
+                    self._run(shard, GroupShard.appended)
+
+        for batch in batches:
+            self._write(batch, done)
 
     def _write(self, records: list[Encoded], done: AppendDone) -> None:
         assert self._log is not None
@@ -158,14 +184,17 @@ class HostedShard:
     def _give_up(self, shard: GroupShard, error: KafkaError) -> None:
         self._logger.warning("groups_not_stored", reason=str(error), next="they are read again from their log")
         self._shard = self._log = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         for reply in shard.failed(wire_error(error)):
             reply.call.token(reply.response)
         self._load_if_wanted()
 
     # Deadlines
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _arm(self, shard: GroupShard) -> None:
         deadline = shard.next_deadline()
@@ -184,7 +213,7 @@ class HostedShard:
 
     def _snapshot(self, shard: GroupShard) -> None:
         """Appends all that is live and then trims what came before; all batches at once, so nothing comes between."""
-        batches = _batches(shard.snapshot_records())
+        batches = _batches(shard.snapshot_records(), SNAPSHOT_BATCH_BYTES)
         if not batches:
             return
         self._snapshotting = True
@@ -210,13 +239,14 @@ def _size(records: list[Encoded]) -> int:
     return sum(len(key) + len(value or b"") for key, value in records)
 
 
-def _batches(records: list[Encoded]) -> list[list[Encoded]]:
+def _batches(records: list[Encoded], batch_bytes: int) -> list[list[Encoded]]:
+    """The records in batches of `batch_bytes` and at most one record more."""
     batches: list[list[Encoded]] = []
     room = 0
     for record in records:
         if room <= 0:
             batches.append([])
-            room = SNAPSHOT_BATCH_BYTES
+            room = batch_bytes
         batches[-1].append(record)
         room -= _size([record])
     return batches

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gnomon.broker.groups.call import Call
 from gnomon.wire.kafka.messages.group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from gnomon.wire.kafka.messages.group_admin import DescribedGroupMember
 from gnomon.wire.kafka.messages.offsets_topic import MemberMetadata
+
+MEMBER_BYTES = 64
+"""Of a member that says nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +36,17 @@ class Member:
     syncing: Call | None = None
     new: bool = False
     deadline: float = math.inf
+    said_bytes: int = field(init=False)
+    """About what the member takes in memory and in its group's record, but for its assignment."""
+
+    def __post_init__(self) -> None:
+        self.speak(self.protocols)
+
+    def speak(self, protocols: list[tuple[str, bytes]]) -> None:
+        """Takes over what the member says of itself."""
+        self.protocols = protocols
+        texts = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
+        self.said_bytes = MEMBER_BYTES + texts + sum(len(name) + len(metadata) for name, metadata in protocols)
 
     @property
     def parked(self) -> bool:

@@ -4,7 +4,9 @@
 2. A static member comes back under a new id without a rebalance if the protocol stays the same; the old id is fenced
    (KIP-345). From v9 on a leader that comes back is told to skip the assignment (KIP-814); before, it is told that
    its old self leads, to the same end.
-3. Nobody but a member of the current generation gets anything but an error.
+3. What a group's members say and are assigned is bounded, so that its record fits into the log: a failed append costs
+   all groups of the shard their calls.
+4. Nobody but a member of the current generation gets anything but an error.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import math
 
 from gnomon.broker.groups.call import Call, Reply, join_refusal
 from gnomon.broker.groups.group import Group, GroupState
-from gnomon.broker.groups.member import Member
+from gnomon.broker.groups.member import MEMBER_BYTES, Member
 from gnomon.broker.groups.rebalance import (
     assign,
     drop,
@@ -40,6 +42,12 @@ from gnomon.wire.kafka.messages.group import (
 
 FIRST_VERSION_WITH_GIVEN_IDS = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+MEMBER_NAME_CHARACTERS_MAX = 1000
+"""How much of its client's name a member id begins with: an id must fit into the 32,767 bytes of a Kafka text."""
+MEMBERS_BYTES_MAX = 8 << 20
+"""What all members of a group may say of themselves; Kafka's bound is that of a batch, 1 MiB unless set."""
+ASSIGNMENTS_BYTES_MAX = 8 << 20
+"""What a leader may assign, likewise."""
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a new member's parked JoinGroup keeps it in the group, as in Kafka: nobody else knows its id."""
 
@@ -47,7 +55,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 def join(group: Group, call: Call, turn: Turn) -> None:
     """Lets a member in, now or when the joining phase ends."""
     request: JoinGroupRequest = call.request
-    if not _has_room(group, request.member_id, turn.settings.members_max):
+    if not _has_room(group, request.member_id, turn.settings.members_max) or not _fits(group, call):
         _turn_away(group, request.member_id, turn)
         turn.reply(call, join_refusal(call, ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     elif not group.supports(request.protocol_type, request.protocols):
@@ -72,6 +80,14 @@ def _has_room(group: Group, member_id: str, members_max: int) -> bool:
             return member_id in group.members or len(group.members) < members_max
 
 
+def _fits(group: Group, call: Call) -> bool:
+    """Whether the group's record will fit into its log, whatever each of its members says."""
+    request: JoinGroupRequest = call.request
+    said_bytes = sum(len(item.name) + len(item.metadata) for item in request.protocols)
+    others = (member.said_bytes for member in group.members.values() if member.member_id != request.member_id)
+    return said_bytes + sum(others) <= MEMBERS_BYTES_MAX
+
+
 def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
     if group.pending.pop(member_id, None) is not None:
         end_joining_if_all_joined(group, turn)
@@ -83,7 +99,8 @@ def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
 def _join_new(group: Group, call: Call, turn: Turn) -> None:
     request: JoinGroupRequest = call.request
     instance_id = request.group_instance_id
-    member_id = f"{call.client_id if instance_id is None else instance_id}-{turn.new_id()}"
+    whose = call.client_id if instance_id is None else instance_id
+    member_id = f"{whose[:MEMBER_NAME_CHARACTERS_MAX]}-{turn.new_id()}"
     if instance_id is not None and instance_id in group.static:
         _come_back(group, call, group.members[group.static[instance_id]], member_id, turn)
     elif instance_id is None and call.version >= FIRST_VERSION_WITH_GIVEN_IDS:
@@ -96,8 +113,10 @@ def _join_new(group: Group, call: Call, turn: Turn) -> None:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # JoinGroup v0 has no rebalance timeout: the session timeout serves for both.
-    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+    # JoinGroup v0 has no rebalance timeout: the session timeout serves for both. It does for 0 too, or the member would
+    # be dropped before it could sync; kafkajs sends that where its caller gives none.
+    given_ms = request.rebalance_timeout_ms
+    return given_ms if given_ms > 0 else request.session_timeout_ms
 
 
 def _add(group: Group, call: Call, member_id: str, turn: Turn) -> None:
@@ -125,7 +144,7 @@ def _update(group: Group, call: Call, member: Member, turn: Turn) -> None:
     """Takes over what a JoinGroup says of a member and parks it; the caller sees to the rebalance."""
     request: JoinGroupRequest = call.request
     refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
-    member.protocols = [(item.name, item.metadata) for item in request.protocols]
+    member.speak([(item.name, item.metadata) for item in request.protocols])
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.joining = call
@@ -204,7 +223,10 @@ def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
         return ErrorCode.ILLEGAL_GENERATION
     if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    assigned_bytes = sum(MEMBER_BYTES + len(item.assignment) for item in request.assignments)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if assigned_bytes > ASSIGNMENTS_BYTES_MAX else ErrorCode.NONE
 
 
 def heartbeat(group: Group, call: Call, turn: Turn) -> None:

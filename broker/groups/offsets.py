@@ -15,6 +15,7 @@ from gnomon.broker.groups.records import OffsetRecord, StoredOffset
 from gnomon.broker.groups.turn import Turn
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.offsets import (
+    FETCH_GROUPS_SINCE,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -35,8 +36,13 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 
-FIRST_FETCH_VERSION_WITH_GROUPS = 8
 NO_OFFSET = StoredOffset(-1, -1, "", -1)
+RECORD_BYTES = 64
+"""Of an offset's record without its texts."""
+COMMIT_BYTES_MAX = 8 << 20
+"""Records of one commit; Kafka's bound is that of a batch, 1 MiB unless set."""
+NEVER_MS = (1 << 63) - 1
+"""The latest expiry that a record can hold."""
 
 
 class GroupOffsets:
@@ -96,6 +102,9 @@ def commit(group: Group | None, call: Call, turn: Turn) -> None:
         return
     if group is not None and request.member_id in group.members:
         group.restart_session(group.members[request.member_id], turn)
+    if _size(request) > COMMIT_BYTES_MAX:
+        turn.refuse(call, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        return
     records: list[OffsetRecord] = []
     topics = []
     for topic in request.topics:
@@ -113,6 +122,15 @@ def commit(group: Group | None, call: Call, turn: Turn) -> None:
         turn.append(records, [Reply(call, response)])
     else:
         turn.reply(call, response)
+
+
+def _size(request: OffsetCommitRequest) -> int:
+    """About the bytes of a commit's records: each names its group and its topic again."""
+    return sum(
+        RECORD_BYTES + len(request.group_id) + len(topic.name) + len(part.committed_metadata or "")
+        for topic in request.topics
+        for part in topic.partitions
+    )
 
 
 def _check_commit(group: Group | None, request: OffsetCommitRequest) -> ErrorCode:
@@ -139,14 +157,14 @@ def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) 
         part.committed_leader_epoch,
         part.committed_metadata or "",
         now_ms,
-        None if retention_ms < 0 else now_ms + retention_ms,
+        None if retention_ms < 0 else min(now_ms + retention_ms, NEVER_MS),
     )
 
 
 def fetch(offsets: GroupOffsets, call: Call, turn: Turn) -> None:
     """Answers with durable offsets, of the one group that the request names; a group nobody knows has none."""
     request: OffsetFetchRequest = call.request
-    if call.version < FIRST_FETCH_VERSION_WITH_GROUPS:
+    if call.version < FETCH_GROUPS_SINCE:
         topics = [_fetched_v1(offsets, topic) for topic in _wanted(offsets, request.topics)]
         turn.reply(call, OffsetFetchResponse(topics=topics))
         return
@@ -211,7 +229,8 @@ def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -
         turn.refuse(call, ErrorCode.NON_EMPTY_GROUP)
         return
     known = dict.fromkeys(offsets.places())
-    records, topics = [], []
+    records: dict[tuple[str, int], OffsetRecord] = {}
+    topics = []
     for topic in request.topics:
         code = ErrorCode.NONE
         if group is not None and group.subscribes_to(topic.name):
@@ -220,11 +239,12 @@ def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -
         for part in topic.partitions:
             results.append(OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code))
             if not code and (topic.name, part.partition_index) in known:
-                records.append(OffsetRecord(request.group_id, topic.name, part.partition_index, None))
+                place = (topic.name, part.partition_index)
+                records[place] = OffsetRecord(request.group_id, *place, None)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
     response = OffsetDeleteResponse(topics=topics)
     if records:
-        turn.append(records, [Reply(call, response)])
+        turn.append(list(records.values()), [Reply(call, response)])
     else:
         turn.reply(call, response)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.metadata import CLUSTER_OPERATIONS
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -14,6 +15,7 @@ from gnomon.wire.kafka.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    SaslHandshakeResponse,
 )
 from gnomon.wire.kafka.messages.group import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProducerIdResponse
@@ -27,7 +29,7 @@ BROKERS_ENDPOINT_TYPE = 1
 
 
 class ClusterHandlers:
-    """Answers ApiVersions, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
+    """Answers ApiVersions, SaslHandshake, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -36,6 +38,7 @@ class ClusterHandlers:
         """The handler of each API key."""
         return {
             ApiKey.API_VERSIONS: lambda request: self.api_versions_response(ErrorCode.NONE),
+            ApiKey.SASL_HANDSHAKE: self.sasl_handshake,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
@@ -52,6 +55,11 @@ class ClusterHandlers:
             ],
         )
 
+    @staticmethod
+    def sasl_handshake(request: Request) -> SaslHandshakeResponse:
+        """Refuses, as Kafka does on a port without SASL: clients give up at once; closed connections they try again."""
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
     def describe_cluster(self, request: Request) -> DescribeClusterResponse:
         """The brokers and the controller."""
         message: DescribeClusterRequest = request.message
@@ -63,11 +71,14 @@ class ClusterHandlers:
                 endpoint_type=message.endpoint_type,
             )
         host, port = broker.advertised
-        return DescribeClusterResponse(
+        response = DescribeClusterResponse(
             cluster_id=broker.cluster_id,
             controller_id=broker.node_id,
             brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
         )
+        if message.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
 
     async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
         """This broker coordinates every group; nobody coordinates transactions yet."""
@@ -104,4 +115,7 @@ class ClusterHandlers:
         message: InitProducerIdRequest = request.message
         if message.transactional_id is not None:
             return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())
+        try:
+            return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())
+        except KafkaError as error:
+            return InitProducerIdResponse(error_code=error.code)

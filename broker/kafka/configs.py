@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING
+
+import trio
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_broker_config
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
@@ -32,6 +35,10 @@ from gnomon.wire.kafka.messages.configs import (
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
+
+
+RESOURCES_PER_TURN = 16
+"""Each is some thirty keys, in 0.3 ms: a long list leaves the others their turn."""
 
 
 class Resource(IntEnum):
@@ -66,11 +73,14 @@ class ConfigHandlers:
 
     # --- describe -----------------------------------------------------------------------------------------------
 
-    def describe_configs(self, request: Request) -> DescribeConfigsResponse:
-        """Every key asked for, with its source, type and synonyms."""
+    async def describe_configs(self, request: Request) -> DescribeConfigsResponse:
+        """Every key asked for, with its source, type and synonyms; a resource that is named again is answered once."""
         message: DescribeConfigsRequest = request.message
         results = []
-        for resource in message.resources:
+        resources = {(item.resource_type, item.resource_name): item for item in message.resources}
+        for number, resource in enumerate(resources.values()):
+            if number % RESOURCES_PER_TURN == RESOURCES_PER_TURN - 1:
+                await trio.lowlevel.checkpoint()
             try:
                 configs = list(self._describe(resource, message))
                 code, text = ErrorCode.NONE, None
@@ -269,13 +279,14 @@ def _changed(
 def _described(
     key: ConfigKey, values: list[ConfigValue], message: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    in_force = values[0]
-    synonyms = [DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source) for value in values]
+    # As Kafka shows them: older names (log.retention.hours) only behind a value of the key's own name.
+    named = list(dropwhile(lambda value: value.name not in (key.name, key.synonym), values))
+    synonyms = [DescribeConfigsSynonym(name=value.name, value=value.given, source=value.source) for value in named]
     return DescribeConfigsResourceResult(
         name=key.name,
-        value=in_force.text,
+        value=values[0].text,
         read_only=not key.alterable,
-        config_source=in_force.source,
+        config_source=named[0].source if named else ConfigSource.DEFAULT,
         synonyms=synonyms if message.include_synonyms else [],
         config_type=key.type,
         documentation=key.documentation if message.include_documentation else None,

@@ -34,7 +34,7 @@ class FetchHandler:
     def handle(self, exchange: Exchange, frame: memoryview, body_start: int) -> None:
         """Takes one request; the answer follows now or later."""
         request = parse_fetch(frame, body_start, exchange.api_version)
-        bytes_max = min(request.max_bytes, self._bytes_max)
+        bytes_max = max(0, min(request.max_bytes, self._bytes_max))
         exchange.connection.shortcut = fetch_route(self._broker, exchange, frame, request, bytes_max, self._recent)
         try:
             session, followed = self._sessions.find(request, exchange.started)

@@ -5,7 +5,8 @@
 2. A response of a session names a partition when it has records, an error, or a mark that the client was not told.
 3. There are at most `slots` sessions; a new one takes the place of the one that was idle longest if that was idle for
    EVICTION_SECONDS, else the client is served without one, which is always allowed.
-4. A session follows SESSION_PARTITIONS_MAX partitions at most, else it ends.
+4. A session follows SESSION_PARTITIONS_MAX partitions at most, and all together ALL_PARTITIONS_MAX: one that would be
+   more does not begin (its client is served without), one that grows beyond ends.
 5. Whoever was served records moves to the end of its session, so that everybody's turn comes.
 """
 
@@ -16,12 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.topics import NAME_CHARACTERS_MAX
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
 
 EVICTION_SECONDS = 120.0
 SESSION_PARTITIONS_MAX = 200_000
 """A session lives on when its client is gone: what one can hold is bounded, as their number is."""
+ALL_PARTITIONS_MAX = 500_000
+"""Of all sessions: each takes some 300 bytes, and one with a longer name than a topic can have counts for more."""
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
@@ -48,17 +52,21 @@ class FetchSession:
         self.epoch = 1
         self.used_at = now
         self.followed: dict[tuple[TopicRef, int], Followed] = {}
+        self.weight = 0
+        """What it counts for: its partitions, those with names that no topic has for more than one."""
 
     def follow(self, request: FetchRequest) -> None:
         """Takes what a request adds, changes and forgets."""
         for topic, partitions in request.forgotten:
             for partition in partitions:
-                self.followed.pop((topic, partition), None)
+                if self.followed.pop((topic, partition), None) is not None:
+                    self.weight -= _weight(topic)
         for followed in followed_by(request):
             key = (followed.topic, followed.spec.partition)
             known = self.followed.get(key)
             if known is None:
                 self.followed[key] = followed
+                self.weight += _weight(followed.topic)
             else:
                 known.spec = followed.spec
 
@@ -67,6 +75,10 @@ class FetchSession:
         key = (followed.topic, followed.spec.partition)
         if self.followed.pop(key, None) is not None:
             self.followed[key] = followed
+
+
+def _weight(topic: TopicRef) -> int:
+    return 1 + len(topic) // (NAME_CHARACTERS_MAX + 1)
 
 
 def followed_by(request: FetchRequest) -> list[Followed]:
@@ -81,6 +93,7 @@ class FetchSessions:
         self._slots = slots
         self._ids = ids
         self._sessions: dict[int, FetchSession] = {}
+        self._weight = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -92,10 +105,10 @@ class FetchSessions:
             KafkaError: the session is not known here, or its epoch is another.
         """
         if request.session_epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             return None, followed_by(request)
         if request.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             return self._create(request, now)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -109,25 +122,42 @@ class FetchSessions:
         session.used_at = now
         del self._sessions[session.id]
         self._sessions[session.id] = session
+        weight = session.weight
         session.follow(request)
-        if len(session.followed) > SESSION_PARTITIONS_MAX:
-            del self._sessions[session.id]
+        self._weight += session.weight - weight
+        if session.weight > SESSION_PARTITIONS_MAX or self._weight > ALL_PARTITIONS_MAX:
+            self._end(session.id)
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-                f"fetch session {session.id} follows more than {SESSION_PARTITIONS_MAX} partitions: it was ended",
+                f"fetch session {session.id} follows more than {SESSION_PARTITIONS_MAX} partitions, or all together "
+                f"more than {ALL_PARTITIONS_MAX}: it was ended",
             )
         return session, session.followed.values()
 
     def _create(self, request: FetchRequest, now: float) -> tuple[FetchSession | None, Iterable[Followed]]:
-        if len(self._sessions) >= self._slots:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now - oldest.used_at < EVICTION_SECONDS:
-                return None, followed_by(request)
-            del self._sessions[oldest.id]
+        session = FetchSession(self._new_id(), now)
+        session.follow(request)
+        if session.weight > SESSION_PARTITIONS_MAX or not self._make_room(session.weight, now):
+            return None, followed_by(request)
+        self._sessions[session.id] = session
+        self._weight += session.weight
+        return session, session.followed.values()
+
+    def _new_id(self) -> int:
         session_id = self._ids.randrange(1, EPOCH_MAX)
         while session_id in self._sessions:
             session_id = self._ids.randrange(1, EPOCH_MAX)
-        session = FetchSession(session_id, now)
-        session.follow(request)
-        self._sessions[session_id] = session
-        return session, session.followed.values()
+        return session_id
+
+    def _make_room(self, weight: int, now: float) -> bool:
+        while len(self._sessions) >= self._slots or self._weight + weight > ALL_PARTITIONS_MAX:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.used_at < EVICTION_SECONDS:
+                return False
+            self._end(oldest.id)
+        return True
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._weight -= session.weight

@@ -14,6 +14,7 @@ from gnomon.broker.kafka.request import Handler, Request
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, Message
+from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 TOPIC_IDS_SINCE = 10
+GROUPS_MAX = 10_000
+"""Groups of one request: two bytes can name one, and its answer is some hundred."""
 
 
 class GroupHandlers:
@@ -60,6 +63,8 @@ class GroupHandlers:
         self._ask(request, request.message, request.reply)
 
     def _ask(self, request: Request, message: Message, reply: Callable[[Any], None]) -> None:
+        if too_many(request, _groups_count(message)):
+            return
         self._broker.coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
     def commit(self, request: Request) -> OffsetCommitResponse | None:
@@ -145,3 +150,20 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
             for index in partitions
         ],
     )
+
+
+def too_many(request: Request, count: int) -> bool:
+    """Whether the request names more groups than one may; then its connection ends."""
+    if count > GROUPS_MAX:
+        request.exchange.connection.refuse(f"{count} groups in one request: at most {GROUPS_MAX}, ask for fewer")
+    return count > GROUPS_MAX
+
+
+def _groups_count(message: Message) -> int:
+    match message:
+        case DescribeGroupsRequest() | OffsetFetchRequest():
+            return len(message.groups)
+        case DeleteGroupsRequest():
+            return len(message.groups_names)
+        case _:
+            return 1

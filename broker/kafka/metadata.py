@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 TOPICS_PER_TURN = 256
+CLUSTER_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write, by Kafka's numbers: without
+access control everyone may do them (KIP-430)."""
+TOPIC_OPERATIONS = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
+"""Read, write, create, delete, alter, describe, describe and alter configs."""
 
 
 class MetadataHandler:
@@ -43,7 +48,7 @@ class MetadataHandler:
         message: MetadataRequest = request.message
         broker = self._broker
         if message.topics is None or (request.version == 0 and not message.topics):
-            topics = [self._describe(topic, request.version) for topic in broker.image]
+            topics = [self._describe(topic, request) for topic in broker.image]
         else:
             topics = []
             # Each once, as Kafka answers; and a long list leaves the others their turn.
@@ -52,12 +57,15 @@ class MetadataHandler:
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
         host, port = broker.advertised
-        return MetadataResponse(
+        response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
             cluster_id=broker.cluster_id,
             controller_id=broker.node_id,
             topics=topics,
         )
+        if message.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
 
     async def _find(self, item: MetadataRequestTopic, create: bool, request: Request) -> MetadataResponseTopic:
         image = self._broker.image
@@ -69,7 +77,7 @@ class MetadataHandler:
                     name=None if request.version >= 12 else "",
                     topic_id=item.topic_id,
                 )
-            return self._describe(topic, request.version)
+            return self._describe(topic, request)
         name = item.name or ""
         topic = image.get(name)
         if topic is None:
@@ -78,15 +86,15 @@ class MetadataHandler:
             except KafkaError as error:
                 code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
                 return MetadataResponseTopic(error_code=code, name=name)
-        return self._describe(topic, request.version)
+        return self._describe(topic, request)
 
-    def _describe(self, topic: Topic, version: int) -> MetadataResponseTopic:
+    def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
         broker = self._broker
         node = [broker.node_id]
-        return MetadataResponseTopic(
+        described = MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
-            topic_id=topic.id if version >= 10 else uuid.UUID(int=0),
+            topic_id=topic.id if request.version >= 10 else uuid.UUID(int=0),
             is_internal=topic.internal,
             partitions=[
                 MetadataResponsePartition(
@@ -99,3 +107,6 @@ class MetadataHandler:
                 for index in range(topic.partitions)
             ],
         )
+        if request.message.include_topic_authorized_operations:
+            described.topic_authorized_operations = TOPIC_OPERATIONS
+        return described

@@ -1,8 +1,9 @@
 """One poll: from the ledger's own memory to the socket, or a wait until there is something.
 
 1. An answer leaves inside the read transaction that its records live in, or is a copy; nothing waits while one is open.
-2. A poll is answered at once when there are `min_bytes`, an error, or nothing to wait for; else at its deadline, or
-   when another request is waiting behind it on its connection.
+2. A poll is answered at once when there are `min_bytes`, an error, nothing to wait for, or more than its limits let
+   into the answer or one segment holds; else at its deadline, or when another request is behind it on its connection
+   and its partitions are open.
 3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
 4. Who asks for the same while the log stands as it did is given the same bytes, but for the correlation id.
 """
@@ -19,8 +20,10 @@ from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
 from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Buffer
+from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fetch import FetchedPartition, FetchRequest, encode_fetch_body, fetch_prefix
+from gnomon.wire.kafka.fetch import FetchRequest
+from gnomon.wire.kafka.fetch_response import FetchedPartition, encode_fetch_body, fetch_prefix
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
@@ -60,7 +63,17 @@ class RecentAnswers:
 class Poll:
     """One fetch request until its answer."""
 
-    __slots__ = ("_broker", "_bytes_max", "_exchange", "_recent", "_request", "_session", "_timer", "_wanted")
+    __slots__ = (
+        "_broker",
+        "_bytes_max",
+        "_exchange",
+        "_hurried",
+        "_recent",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -78,9 +91,11 @@ class Poll:
         self._request = request
         self._session = session
         self._wanted = wanted
-        self._bytes_max = min(bytes_max, exchange.connection.answer_room())
+        self._bytes_max = bytes_max
         self._recent = recent
         self._timer: Timer | None = None
+        self._hurried = False
+        """Another request has come behind this one."""
 
     def start(self) -> None:
         """Answers, or begins to wait."""
@@ -88,7 +103,7 @@ class Poll:
         if self._attempt(final=wait_seconds <= 0 or self._request.min_bytes <= 0 or not self._wanted):
             return
         exchange = self._exchange
-        exchange.cut_short = self._finish
+        exchange.cut_short = self._cut_short
         self._timer = self._broker.timers.call_at(exchange.started + wait_seconds, self._finish)
         for _, partition, _ in self._wanted:
             if partition is not None:
@@ -96,8 +111,17 @@ class Poll:
 
     def wake(self) -> None:
         """See `Waiter.wake`."""
-        if self._timer is not None and self._attempt(final=False):
+        if self._timer is not None and self._attempt(final=self._hurried and not self._opening()):
             self._stop_waiting()
+
+    def _cut_short(self) -> None:
+        if self._opening() and not self._exchange.connection.closed_by_peer:
+            self._hurried = True  # an error would cost the client more than the moment that opening takes
+        else:
+            self._finish()
+
+    def _opening(self) -> bool:
+        return any(partition is not None and _is_opening(partition) for _, partition, _ in self._wanted)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -117,6 +141,7 @@ class Poll:
         """Answers when there is enough or nothing more to wait for."""
         if not final and not self._something():
             return False
+        self._bytes_max = min(self._bytes_max, self._exchange.connection.answer_room())
         key = self._key()
         answer = self._recent.get(key) if key is not None else None
         if answer is not None:
@@ -126,12 +151,13 @@ class Poll:
             results: list[tuple[Followed, FetchedPartition]] = []
             total, failed = 0, False
             for item, partition, error in self._wanted:
-                fetched, size = self._read(item, partition, error, views, self._bytes_max - total, total == 0)
-                opening = partition is not None and partition.log is None and partition.failure is None
+                first = total == 0 and self._bytes_max >= 0
+                fetched, size = self._read(item, partition, error, views, self._bytes_max - total, first)
+                opening = partition is not None and _is_opening(partition)
                 failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
-            enough = total >= self._request.min_bytes
+            enough = total >= self._request.min_bytes or any(_goes_on(item, fetched) for item, fetched in results)
             if not final and not failed and not enough:
                 return False
             answer = self._answer(results, total)
@@ -236,3 +262,18 @@ class Poll:
             or fetched.high_watermark != item.high_watermark
             or fetched.log_start_offset != item.log_start_offset
         )
+
+
+def _is_opening(partition: Partition) -> bool:
+    return partition.log is None and partition.failure is None
+
+
+def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:
+    """Whether there is more behind what was read: its segment has ended, or the next batch is beyond the limits.
+
+    Waiting could add nothing to that partition's part. Kafka too answers where an older segment is read (DelayedFetch).
+    """
+    if fetched.error_code:
+        return False
+    reached = parse_batch(memoryview(fetched.records[-1])).next_offset if fetched.records else item.spec.fetch_offset
+    return reached < fetched.high_watermark

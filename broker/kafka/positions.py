@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.broker.errors import KafkaError
+from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.log import PartitionLog
@@ -18,10 +22,12 @@ from gnomon.wire.kafka.messages.positions import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from gnomon.wire.kafka.messages.topics import (
@@ -29,6 +35,7 @@ from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -41,6 +48,11 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+ITEMS_PER_TURN = 32
+"""Topics of a request, or partitions of one, that are answered before others have their turn."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class PositionHandlers:
@@ -67,20 +79,26 @@ class PositionHandlers:
     async def list_offsets(self, request: Request) -> ListOffsetsResponse:
         """Offsets by time; -1 and no error where no record is as young."""
         message: ListOffsetsRequest = request.message
-        topics = []
-        for topic in message.topics:
-            partitions = [await self._list_one(topic.name, item) for item in topic.partitions]
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-        return ListOffsetsResponse(topics=topics)
+        named = Counter((topic.name, item.partition_index) for topic in message.topics for item in topic.partitions)
 
-    async def _list_one(self, topic: str, item: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        async def listed(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+            partitions = await _each(topic.partitions, lambda item: self._list_one(topic.name, item, named))
+            return ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
+
+        return ListOffsetsResponse(topics=await _each(message.topics, listed))
+
+    async def _list_one(
+        self, topic: str, item: ListOffsetsPartition, named: Counter[tuple[str, int]]
+    ) -> ListOffsetsPartitionResponse:
         index = item.partition_index
         try:
+            if named[topic, index] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in one request")
             partition, log = await self._opened(topic, index)
             code = partition.check_epoch(item.current_leader_epoch)
             if code != ErrorCode.NONE:
                 raise KafkaError(code, "another leader epoch")
-            timestamp, offset, epoch = _place(partition, log, item.timestamp)
+            timestamp, offset, epoch = await _place(partition, log, item.timestamp)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         except LedgerError:
@@ -92,11 +110,12 @@ class PositionHandlers:
     async def offset_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
         """Where leader epochs end, so that a consumer notices a log that was cut (KIP-320)."""
         message: OffsetForLeaderEpochRequest = request.message
-        topics = []
-        for topic in message.topics:
-            partitions = [await self._end_of_one(topic.topic, item) for item in topic.partitions]
-            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
-        return OffsetForLeaderEpochResponse(topics=topics)
+
+        async def ends(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+            partitions = await _each(topic.partitions, lambda item: self._end_of_one(topic.topic, item))
+            return OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
+
+        return OffsetForLeaderEpochResponse(topics=await _each(message.topics, ends))
 
     async def _end_of_one(self, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
@@ -114,11 +133,12 @@ class PositionHandlers:
     async def delete_records(self, request: Request) -> DeleteRecordsResponse:
         """Moves the start of logs forward."""
         message: DeleteRecordsRequest = request.message
-        topics = []
-        for topic in message.topics:
-            partitions = [await self._delete_one(topic.name, item) for item in topic.partitions]
-            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
-        return DeleteRecordsResponse(topics=topics)
+
+        async def deleted(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+            partitions = await _each(topic.partitions, lambda item: self._delete_one(topic.name, item))
+            return DeleteRecordsTopicResult(name=topic.name, partitions=partitions)
+
+        return DeleteRecordsResponse(topics=await _each(message.topics, deleted))
 
     async def _delete_one(self, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = item.partition_index
@@ -130,24 +150,35 @@ class PositionHandlers:
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
-            low_watermark = await partition.delete_before(before)
+            with refused_when_full():
+                low_watermark = await partition.delete_before(before)
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
 
 
-def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tuple[int, int, int]:
+async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
+    """The answers for all items; a long list leaves others their turn."""
+    answers = []
+    for number, item in enumerate(items):
+        answers.append(await answer(item))
+        if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1:
+            await trio.lowlevel.checkpoint()
+    return answers
+
+
+async def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch) for one of the special timestamps, or for a time in milliseconds."""
     if timestamp == LATEST:
         return -1, log.high_watermark, log.epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.start_offset, log.epoch
+        return -1, *partition.earliest()
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     if timestamp == MAX_TIMESTAMP:
-        found = partition.max_timestamp_offset()
+        found = await partition.max_timestamp_offset()
     elif timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning")
     else:
-        found = partition.offset_for_timestamp(timestamp)
+        found = await partition.offset_for_timestamp(timestamp)
     return (-1, -1, -1) if found is None else (found[1], found[0], found[2])

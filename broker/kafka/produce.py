@@ -52,7 +52,7 @@ class ProduceHandler:
             refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: only -1 (all), 0 and 1 exist"
         if refusal is None:
             exchange.connection.shortcut = produce_route(self._broker, exchange, frame, request, self._flush_later)
-        answer = _Answer(exchange, request, self._flush_later)
+        answer = PendingProduce(exchange, request, self._flush_later)
         slot = 0
         for topic, partitions in request.topics:
             for index, records in partitions:
@@ -64,7 +64,9 @@ class ProduceHandler:
         if slot == 0:
             answer.finish()
 
-    def _append(self, answer: _Answer, slot: int, topic: str | bytes, index: int, records: memoryview | None) -> None:
+    def _append(
+        self, answer: PendingProduce, slot: int, topic: str | bytes, index: int, records: memoryview | None
+    ) -> None:
         if records is None:
             answer.refuse(slot, ErrorCode.INVALID_RECORD, "no record batch was sent for the partition")
             return
@@ -83,7 +85,7 @@ class ProduceHandler:
         partition.append(records, answer, slot)
 
 
-class _Answer:
+class PendingProduce:
     """One request until all its batches have an outcome; its slots are its partitions in the order it names them."""
 
     __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "version")

@@ -18,21 +18,23 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange, KafkaConnection
 from gnomon.broker.partition.entry import NO_OFFSET
 from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, COMPRESSION_MASK, TRANSACTIONAL
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import RequestHeader, encode_unsigned_varint
-from gnomon.wire.kafka.produce import PartitionProduced, ProduceRequest, encode_produce_response, success_frames
+from gnomon.wire.kafka.produce import (
+    FLEXIBLE_FROM,
+    LOG_START_FROM,
+    ZSTD_FROM,
+    PartitionProduced,
+    ProduceRequest,
+    encode_produce_response,
+    success_frames,
+)
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
-ZSTD_SINCE = 7
-ATTRIBUTES_AT = 22
-"""Where the low byte of a batch's attributes stands."""
-CODEC_MASK = 0x07
-TRANSACTIONAL = 0x10
-FLEXIBLE_SINCE = 9
-LOG_START_SINCE = 5
 AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
 _NO_TAGS = bytes(3)
 """The ends of partition, topic and request, from version 9 on."""
@@ -41,13 +43,13 @@ _INT32 = Struct(">i")
 
 def refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
     """Why a batch is refused for what its attributes say, before anything else of it is looked at."""
-    if len(records) <= ATTRIBUTES_AT:
+    if len(records) <= ATTRIBUTES_LOW_AT:
         return None
-    attributes = records[ATTRIBUTES_AT]
+    attributes = records[ATTRIBUTES_LOW_AT]
     if attributes & TRANSACTIONAL:
         return ErrorCode.INVALID_TXN_STATE, "transactions are not built yet: unset transactional.id"
-    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE} or later (KIP-110)"
+    if version < ZSTD_FROM and attributes & COMPRESSION_MASK == Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM} or later (KIP-110)"
     return None
 
 
@@ -59,7 +61,7 @@ def produce_route(
     flush_later: Callable[[KafkaConnection], None],
 ) -> ProduceRoute | None:
     """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
-    if request.acks == 0 or len(request.topics) != 1 or exchange.api_version < LOG_START_SINCE:
+    if request.acks == 0 or len(request.topics) != 1 or exchange.api_version < LOG_START_FROM:
         return None
     topic, partitions = request.topics[0]
     if len(partitions) != 1:
@@ -67,7 +69,7 @@ def produce_route(
     index, records = partitions[0]
     if not records:
         return None
-    after = _NO_TAGS if exchange.api_version >= FLEXIBLE_SINCE else b""
+    after = _NO_TAGS if exchange.api_version >= FLEXIBLE_FROM else b""
     stop = len(frame) - len(after)
     length = _records_length(exchange.api_version, len(records))
     end = stop - len(records) - len(length)
@@ -83,7 +85,7 @@ def produce_route(
 
 def _records_length(version: int, size: int) -> bytes:
     """How a request of this version says the records' length, or the same plus one in a varint."""
-    if version < FLEXIBLE_SINCE:
+    if version < FLEXIBLE_FROM:
         return _INT32.pack(size)
     return encode_unsigned_varint(size + 1)
 
@@ -127,7 +129,7 @@ class ProduceRoute:
             or self._routes_revision != self._broker.routes_revision
         ):
             return False
-        if self.header.api_version < FLEXIBLE_SINCE:
+        if self.header.api_version < FLEXIBLE_FROM:
             self._start = end + 4
             (size,) = _INT32.unpack_from(frame, end)
             return bool(size == stop - end - 4)

@@ -9,7 +9,7 @@ from gnomon.broker.kafka.connection import Exchange
 from gnomon.wire.kafka.api import response_header_version
 from gnomon.wire.kafka.fields import Message
 from gnomon.wire.kafka.frame import response_prefix
-from gnomon.wire.kafka.schema import encode
+from gnomon.wire.kafka.schema import InexpressibleMessage, encode
 
 
 class Request:
@@ -37,9 +37,13 @@ class Request:
         return "/" + self.exchange.connection.transport.peer.rpartition(":")[0]
 
     def reply(self, response: Message) -> None:
-        """Answers the request."""
+        """Answers the request; what the version cannot say ends the connection, and the node lives on."""
         exchange = self.exchange
-        body = encode(response, exchange.api_version)
+        try:
+            body = encode(response, exchange.api_version)
+        except InexpressibleMessage as error:
+            exchange.connection.refuse(f"the answer cannot be sent: {error}")
+            return
         flexible = response_header_version(exchange.api_key, exchange.api_version) >= 1
         exchange.reply((response_prefix(len(body), exchange.correlation_id, flexible), body))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,12 +16,16 @@ from gnomon.broker.kafka.configs import ConfigHandlers
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMemory
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.groups import GroupHandlers
+from gnomon.broker.kafka.log_dirs import LogDirHandlers
 from gnomon.broker.kafka.metadata import MetadataHandler
+from gnomon.broker.kafka.modern_groups import MODERN_GROUP_HANDLERS
+from gnomon.broker.kafka.placement import PlacementHandlers
 from gnomon.broker.kafka.positions import PositionHandlers
 from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.kafka.topics import TopicHandlers
 from gnomon.metadata.client import MetadataError
+from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Connection, WorldError
 from gnomon.wire.kafka.api import APIS, Api, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
 """Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
+WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""They wait for other clients, not for the broker's work: what comes behind them may be what ends the wait."""
 
 
 class KafkaServer:
@@ -42,7 +50,9 @@ class KafkaServer:
         self._broker = broker
         self._nursery = nursery
         self._memory = RequestMemory(broker.settings.request_queue_bytes_max)
-        self._connections: dict[KafkaConnection, None] = {}
+        self._connections: dict[KafkaConnection, Timer | None] = {}
+        """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
+        self._idle_seconds = broker.configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
         self._produce = ProduceHandler(broker, self.flush_later)
         self._fetch = FetchHandler(broker)
@@ -53,9 +63,12 @@ class KafkaServer:
             **MetadataHandler(broker).handlers(),
             **ClusterHandlers(broker).handlers(),
             **TopicHandlers(broker).handlers(),
+            **PlacementHandlers(broker).handlers(),
             **ConfigHandlers(broker).handlers(),
             **PositionHandlers(broker).handlers(),
+            **LogDirHandlers(broker).handlers(),
             **GroupHandlers(broker).handlers(),
+            **MODERN_GROUP_HANDLERS,
         }
 
     @property
@@ -67,6 +80,11 @@ class KafkaServer:
     def request_bytes(self) -> int:
         """Bytes of all requests in flight."""
         return self._memory.bytes_used
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of all answers that are ready and have not been taken yet."""
+        return self._memory.backlog_bytes
 
     def accept(self, transport: Connection) -> KafkaConnection:
         """Makes the handler of a new stream."""
@@ -84,12 +102,24 @@ class KafkaServer:
         if len(self._connections) >= settings.connections_max:
             connection.refuse(f"{len(self._connections)} clients are connected already: see broker.connections_max")
         self._connections[connection] = None
+        if self._idle_seconds >= 0:
+            self._look_for_idleness(connection)
         self._broker.metrics.connections_accepted += 1
         self._broker.metrics.connections += 1
         return connection
 
+    def _look_for_idleness(self, connection: KafkaConnection) -> None:
+        look_at = connection.end_if_idle(self._broker.world.clock.monotonic(), self._idle_seconds)
+        if look_at < math.inf:
+            look = partial(self._look_for_idleness, connection)
+            self._connections[connection] = self._broker.timers.call_at(look_at, look)
+        else:
+            self._broker.log.debug("connection_idle", peer=connection.transport.peer, idle_seconds=self._idle_seconds)
+
     def _ended(self, connection: KafkaConnection, reason: str | None) -> None:
-        self._connections.pop(connection, None)
+        look = self._connections.pop(connection, None)
+        if look is not None:
+            look.cancel()
         self._broker.metrics.connections -= 1
         self._unflushed.pop(connection, None)
         if reason is not None:
@@ -111,9 +141,10 @@ class KafkaServer:
             connection.flush()
 
     async def drain(self) -> None:
-        """Answers what was asked so far, long polls at once, then ends all connections."""
+        """Answers what was asked so far, at once who waits for records or other members; then ends all connections."""
         for connection in list(self._connections):
             connection.finish()
+        self._broker.coordinator.drain()
         while self._connections:
             await self._broker.world.clock.sleep(DRAIN_POLL_SECONDS)
 
@@ -142,6 +173,9 @@ class KafkaServer:
                     check_end(message, frame, end)
             except MalformedMessage as error:
                 raise MalformedFrame(str(error)) from None
+            if key not in WAIT_FOR_OTHERS:
+                # Kafka takes one request of a connection at a time: clients ask for an offset right behind its commit.
+                exchange.connection.hold(exchange)
             self._call(self._handlers[key], Request(exchange, message))
 
     def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:

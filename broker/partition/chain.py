@@ -12,6 +12,8 @@ from __future__ import annotations
 import uuid
 from itertools import groupby
 
+import trio
+
 from gnomon.bookie.ledger import (
     Bookies,
     EntryId,
@@ -21,7 +23,7 @@ from gnomon.bookie.ledger import (
     create_ledger,
     delete_ledgers,
 )
-from gnomon.bookie.record import decode_record, ledger_key
+from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
@@ -32,9 +34,13 @@ CREATED_MS = "created_ms"
 START_OFFSET = "start_offset"
 NEXT_OFFSET = "next_offset"
 MAX_TIMESTAMP = "max_timestamp"
+YOUNGEST_MS = "youngest_ms"
+BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
 OFFSET_DIGITS = 20
+PARTITIONS_PER_TURN = 100
+"""Looking at the sizes of all leaves others their turn after so many."""
 
 
 def ledgers_prefix(topic_id: uuid.UUID, partition: int | None = None) -> str:
@@ -87,14 +93,11 @@ class Chain:
 
     def _adopt(self, item: KeyValue) -> Segment:
         ledger = adopt_ledger(self._metadata, self._bookies, item)
+        segment = Segment(ledger, _base_offset(ledger))
+        size_bytes, youngest_ms = _size_and_youngest(ledger.record)
         properties = ledger.properties
-        return Segment(
-            ledger,
-            _base_offset(ledger),
-            Offset(properties[NEXT_OFFSET]),
-            properties[MAX_TIMESTAMP],
-            ledger.length_bytes,
-        )
+        segment.sealed(Offset(properties[NEXT_OFFSET]), properties[MAX_TIMESTAMP], youngest_ms, size_bytes)
+        return segment
 
     async def _claim(self, item: KeyValue) -> Segment:
         before = adopt_ledger(self._metadata, self._bookies, item).properties
@@ -112,11 +115,14 @@ class Chain:
         ledger = last.ledger
         if ledger.last_add_confirmed >= ledger.start_entry:
             header = cls._replay(log, last, now_ms)
-            log.restore(header, ledger.length_bytes, ledger.properties[CREATED_MS])
+            # One with a snapshot alone must not roll: the next ledger would have its name.
+            first_ms = ledger.properties[CREATED_MS] if header.next_offset > last.base_offset else None
+            log.restore(header, ledger.last_add_confirmed, ledger.length_bytes, first_ms, now_ms)
             return
         log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
         if len(segments) > 1:
             cls._replay(log, segments[-2], now_ms)
+            log.begin_segment()
 
     @staticmethod
     def _replay(log: PartitionLog, segment: Segment, now_ms: int) -> EntryHeader:
@@ -134,23 +140,50 @@ class Chain:
             **segment.ledger.properties,
             NEXT_OFFSET: log.next_offset,
             MAX_TIMESTAMP: log.segment_max_timestamp,
+            YOUNGEST_MS: log.segment_youngest_ms,
+            BATCHES_BYTES: log.segment_bytes,
         }
         ledger = await segment.ledger.roll(
             self._name(log.next_offset),
             properties={EPOCH: log.epoch, CREATED_MS: now_ms},
             sealed_properties=sealed,
         )
-        segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_bytes)
+        segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_youngest_ms, log.segment_bytes)
         return Segment(ledger, log.next_offset)
+
+    @staticmethod
+    async def replay_start(log: PartitionLog, last: Segment) -> EntryId:
+        """Where in the last segment a restart finds the producers: durable on return, so what is older may go.
+
+        Raises:
+            LedgerError: the snapshot that was on its way there was not stored.
+        """
+        entry, ledger = EntryId(log.replay_from), last.ledger
+        if ledger.failure is not None:
+            raise ledger.failure
+        if entry < ledger.next_entry:
+            await ledger.wait_for_lac(entry)
+        return entry
 
     async def delete(self, segments: list[Segment]) -> bool:
         """Gives up sealed segments at the front of the chain, in one transaction.
 
         Returns:
-            False where somebody else has changed one of them: nothing was deleted.
+            False where somebody else has changed or deleted one of them: nothing was deleted.
         """
-        items = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
-        return await delete_ledgers(self._metadata, [item for item in items if item is not None])
+        found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
+        items = [item for item in found if item is not None]
+        return len(items) == len(segments) and await delete_ledgers(self._metadata, items)
+
+    async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
+        """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""
+        segment = segments[0]
+        with segment.view() as view:
+            entry = segment.entry_of(view, offset)
+        if segment is segments[-1]:
+            entry = EntryId(min(entry, replay_from))
+        await self.shrink(segment, entry, offset)
+        log.trim(offset)
 
     @staticmethod
     async def shrink(segment: Segment, end_entry: EntryId, start_offset: Offset) -> None:
@@ -160,16 +193,51 @@ class Chain:
 
 
 async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
-    """Every partition that has sealed segments: topic, number, and (bytes, largest timestamp) of each; one read."""
+    """Every partition that has segments: topic, number, and what retention goes by; one read.
+
+    Returns:
+        Per partition its sealed segments from the oldest on, each as (bytes, time of the youngest record); then the one
+        being written as (0, when it began). Its record says no more: once that is long ago, only opening it tells.
+    """
     found = await metadata.range(ledger_key(PARTITIONS))
     partitions = []
     for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
-        *sealed, _ = items
-        if sealed:
-            records = [decode_record(item.value) for item in sealed]
-            sizes = [(record.length_bytes, record.properties[MAX_TIMESTAMP]) for record in records]
-            partitions.append((uuid.UUID(topic), int(partition), sizes))
+        *sealed, last = (decode_record(item.value) for item in items)
+        segments = [*map(_size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
+        partitions.append((uuid.UUID(topic), int(partition), segments))
     return partitions
+
+
+async def stored_bytes(metadata: Metadata, bookies: Bookies) -> dict[tuple[uuid.UUID, int], int]:
+    """The bytes of batches of every partition that has segments, by topic and number; one read, and opens nothing.
+
+    Of the segment being written, what its bookie has counts, snapshots too, until somebody opens it.
+    """
+    found = await metadata.range(ledger_key(PARTITIONS))
+    sizes = {}
+    for count, ((topic, partition), items) in enumerate(groupby(found.items, lambda item: item.key.split("/")[-3:-1])):
+        *sealed, last = items
+        size = sum(_size_and_youngest(decode_record(item.value))[0] for item in sealed)
+        sizes[uuid.UUID(topic), int(partition)] = size + _written_bytes(adopt_ledger(metadata, bookies, last))
+        if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+            await trio.lowlevel.checkpoint()
+    return sizes
+
+
+def _written_bytes(ledger: Ledger) -> int:
+    with ledger.view() as view:
+        assert view is not None, f"no bookie of ledger {ledger.name!r} is in this process"
+        last, payload_bytes = view.end()
+    return max(0, payload_bytes - HEADER_BYTES * (last + 1))
+
+
+def _size_and_youngest(record: LedgerRecord) -> tuple[int, int]:
+    """A sealed segment's bytes of batches, and the time of its youngest record.
+
+    Older records say neither: then whole entries are counted, snapshots too, and a segment without timestamps stays.
+    """
+    properties = record.properties
+    return properties.get(BATCHES_BYTES, record.length_bytes), properties.get(YOUNGEST_MS, properties[MAX_TIMESTAMP])
 
 
 def _base_offset(ledger: Ledger) -> Offset:

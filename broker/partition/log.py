@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnomon.broker.partition.entry import (
+    HEADER_BYTES,
     NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
@@ -32,8 +33,12 @@ from gnomon.wire.kafka.batch import (
     patched_prefix,
     with_log_append_time,
 )
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import recompressed
 
+RECODED_BYTES_MAX = 64 << 20
+"""Most bytes that the records of a batch may decompress to where the broker compresses them anew."""
 SNAPSHOT_ENTRIES_MIN = 4096
 """Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
@@ -49,6 +54,8 @@ class LogSettings:
     retention_bytes: int = -1
     retention_ms: int = 7 * 86_400_000
     log_append_time: bool = False
+    codec: int | None = None
+    """What all records are compressed with; None is what the producer chose."""
     timestamp_before_ms_max: int = (1 << 63) - 1
     timestamp_after_ms_max: int = 3_600_000
     producer_expiry_ms: int = 86_400_000
@@ -75,17 +82,34 @@ class PartitionLog:
         """The next entry is the first of a new ledger: it has to be a snapshot where any producer is known."""
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
+        """The bytes of its record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
+        self._snapshots_bytes = 0
+        self._untimed_append_ms = NO_TIMESTAMP
         self.segment_first_append_ms: int | None = None
         self._replay_from = 0
         self._entries_since_snapshot = 0
         self._bare = True
 
-    def restore(self, header: EntryHeader, segment_bytes: int, first_append_ms: int | None) -> None:
-        """Takes the place of the segment's last entry: where the log goes on after opening."""
+    def restore(
+        self, header: EntryHeader, entry: int, payload_bytes: int, first_append_ms: int | None, now_ms: int
+    ) -> None:
+        """Takes the place of the segment's last entry: where the log goes on after opening, once all was replayed.
+
+        Where no snapshot was replayed (no producer is known), the segment's snapshots count among its bytes. They are
+        a few bytes each, but for those written before its last producer expired.
+
+        Args:
+            header: of that entry.
+            entry: its id.
+            payload_bytes: of all entries of the ledger.
+            first_append_ms: when the segment began, None where it has no batch.
+            now_ms: stands for the last append of a record without timestamp, whose time no entry says.
+        """
         self.next_offset = self.high_watermark = header.next_offset
         self.segment_max_timestamp = header.max_timestamp
-        self.segment_bytes = segment_bytes
+        self.segment_bytes = payload_bytes - HEADER_BYTES * (entry + 1) - self._snapshots_bytes
         self.segment_first_append_ms = first_append_ms
+        self._untimed_append_ms = now_ms
         self._replay_from = header.replay_from
         self._bare = False
 
@@ -95,7 +119,7 @@ class PartitionLog:
         A producer counts as used now, not when its records say: their timestamps are the application's.
         """
         if header.kind == EntryKind.PRODUCERS:
-            self.producers.restore_snapshot(body)
+            self._snapshots_bytes = self.producers.restore_snapshot(body) + len(body)
             self._entries_since_snapshot = 0
             return
         self._entries_since_snapshot += 1
@@ -115,7 +139,8 @@ class PartitionLog:
         self._replay_from = entry
         self._entries_since_snapshot = 0
         self._bare = False
-        body = self.producers.encode_snapshot()
+        body = self.producers.encode_snapshot(self._snapshots_bytes)
+        self._snapshots_bytes += len(body)
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
     def append(self, view: memoryview, now_ms: int, entry: int) -> Append | Duplicate:
@@ -134,6 +159,8 @@ class PartitionLog:
                 if isinstance(verdict, Duplicate):
                     return verdict
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        if settings.codec is not None and batch.compression != settings.codec:
+            view, batch = _recoded(view, settings.codec, settings.batch_bytes_max)
         append_time_ms = NO_TIMESTAMP
         timestamp = batch.max_timestamp
         if settings.log_append_time:
@@ -149,6 +176,8 @@ class PartitionLog:
             self._replay_from = entry + 1
         if timestamp > self.segment_max_timestamp:
             self.segment_max_timestamp = timestamp
+        elif timestamp == NO_TIMESTAMP:
+            self._untimed_append_ms = now_ms
         if self.segment_first_append_ms is None:
             self.segment_first_append_ms = now_ms
         self.segment_bytes += len(view)
@@ -157,6 +186,15 @@ class PartitionLog:
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms
+
+    @property
+    def segment_youngest_ms(self) -> int:
+        """What `retention.ms` counts from: the segment's largest timestamp, else when it was last appended to.
+
+        Kafka does the same with the time of the segment's file (LogSegment.largestTimestamp).
+        """
+        timestamp = self.segment_max_timestamp
+        return timestamp if timestamp != NO_TIMESTAMP else self._untimed_append_ms
 
     @property
     def replay_from(self) -> int:
@@ -176,17 +214,13 @@ class PartitionLog:
     def segment_is_old(self, now_ms: int) -> bool:
         """Whether the segment being written should end although nobody appends: by its age, or all of it expired."""
         has_records = self.segment_first_append_ms is not None
-        return has_records and (self.roll_due(now_ms) or self.expired(self.segment_max_timestamp, now_ms))
-
-    def expired(self, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a segment whose youngest record has this timestamp is too old to keep (`retention.ms`)."""
-        return _expired(self.settings, max_timestamp, now_ms)
+        return has_records and (self.roll_due(now_ms) or _expired(self.settings, self.segment_youngest_ms, now_ms))
 
     def segments_to_drop(self, sealed: Sequence[tuple[int, int]], now_ms: int) -> int:
         """How many of the oldest segments go by `retention.ms` and `retention.bytes`.
 
         Args:
-            sealed: (bytes, largest timestamp) of each sealed segment, the oldest first.
+            sealed: (bytes, time of the youngest record) of each sealed segment, the oldest first.
         """
         return segments_to_drop(self.settings, sealed, self.segment_bytes, now_ms)
 
@@ -219,8 +253,15 @@ class PartitionLog:
         )
 
     def _check_timestamp(self, batch: BatchHeader, now_ms: int) -> None:
-        """KIP-937: `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`."""
+        """KIP-937: `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`.
+
+        The base is the first record's. Old clients (of Sarama) leave the largest at -1, so it may lie below the base.
+        """
         timestamp = batch.max_timestamp
+        if timestamp < NO_TIMESTAMP:
+            raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} is no time: 0 and up are")
+        if batch.base_timestamp > timestamp:
+            timestamp = batch.base_timestamp
         if timestamp == NO_TIMESTAMP:
             return
         if timestamp - now_ms > self.settings.timestamp_after_ms_max:
@@ -242,17 +283,33 @@ def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], a
     excess = sum(size for size, _ in sealed) + active_bytes - settings.retention_bytes
     limited = settings.retention_bytes >= 0
     count = 0
-    for size, max_timestamp in sealed:
-        if not _expired(settings, max_timestamp, now_ms) and not (limited and excess >= size):
+    for size, youngest_ms in sealed:
+        if not _expired(settings, youngest_ms, now_ms) and not (limited and excess >= size):
             break
         excess -= size
         count += 1
     return count
 
 
-def _expired(settings: LogSettings, max_timestamp: int, now_ms: int) -> bool:
+def _expired(settings: LogSettings, youngest_ms: int, now_ms: int) -> bool:
     limit_ms = settings.retention_ms
-    return limit_ms >= 0 and max_timestamp != NO_TIMESTAMP and now_ms - max_timestamp > limit_ms
+    return limit_ms >= 0 and youngest_ms != NO_TIMESTAMP and now_ms - youngest_ms > limit_ms
+
+
+def _recoded(view: memoryview, codec: int, batch_bytes_max: int) -> tuple[memoryview, BatchHeader]:
+    try:
+        recoded = memoryview(recompressed(view, codec, RECODED_BYTES_MAX))
+    except TooLarge as error:
+        raise BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}") from None
+    except CorruptData as error:
+        raise BatchRejected(ErrorCode.INVALID_RECORD, f"compression.type of the topic: {error}") from None
+    if len(recoded) > batch_bytes_max:
+        raise BatchRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {len(recoded)} bytes with the topic's compression.type, max.message.bytes allows "
+            f"{batch_bytes_max}: send smaller batches",
+        )
+    return recoded, parse_batch(recoded)
 
 
 def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:

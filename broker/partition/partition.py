@@ -1,4 +1,4 @@
-"""The driver of one partition: opens its chain of ledgers on first use, appends, reads, rolls and trims.
+"""The driver of one partition: opens its chain of ledgers on first use, appends, rolls and trims.
 
 1. Nothing is opened before the first use, and opening costs one metadata read and one write (the claim).
 2. While the chain is opened or rolled, appends wait in their order of arrival.
@@ -16,24 +16,27 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from gnomon.bookie.errors import LedgerError, LedgerFailed
-from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.errors import (
+    Fenced,
+    LedgerClosed,
+    LedgerError,
+    LedgerExists,
+    LedgerFenced,
+    LedgerSealed,
+    NoSuchLedger,
+)
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.log_reader import LogReader
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
-from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected, MalformedBatch, parse_batch
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import find_by_timestamp
 
-RECORDS_BYTES_MAX = 64 << 20
-"""Most bytes that a search by time decompresses of one batch."""
 REOPEN_SECONDS = 0.5
 """After a failed opening, how long further uses fail at once instead of trying again."""
 
@@ -84,8 +87,11 @@ class State(Enum):
 
 _DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
 
+_LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedger, LedgerClosed, MetadataError)
+"""Somebody else has claimed, continued or deleted the chain, or whether so is not known."""
 
-class Partition:
+
+class Partition(LogReader):
     """One partition, led by this broker."""
 
     def __init__(
@@ -96,12 +102,11 @@ class Partition:
         nursery: trio.Nursery,
         advanced: Callable[[Partition], None],
         turn_ended: Callable[[], None],
+        logger: Logger,
     ) -> None:
-        self.log: PartitionLog | None = None
-        """What can be read; None until opened."""
+        super().__init__(logger)
         self.failure: ErrorCode | None = None
         """Why the partition could not be opened."""
-        self.segments: list[Segment] = []
         self._chain = chain
         self._settings = settings
         self._clock = clock
@@ -110,6 +115,7 @@ class Partition:
         self._turn_ended = turn_ended
         self._state = State.CLOSED
         self._failed_at = float("-inf")
+        self._told: str | None = None
         self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
@@ -151,8 +157,10 @@ class Partition:
             if self._state is State.OPENING:
                 self.log, self.segments = opened
                 self.log.producers.awaited = self._awaited
-                self.failure = None
+                self.failure = self._told = None
                 self._state = State.OPEN
+                event = "partition_claimed" if self.log.epoch else "partition_created"
+                self._logger.debug(event, leader_epoch=self.log.epoch, next_offset=self.log.next_offset)
                 if self.log.snapshot_due():
                     self._append_snapshot(self.log)
         self._opened.set()
@@ -160,6 +168,7 @@ class Partition:
         self._changed()
 
     def _opening_failed(self, error: Exception) -> None:
+        self._tell("partition_not_opened", error)
         if self._state is State.OPENING:
             self._state = State.CLOSED
         self._failed_at = self._clock.monotonic()
@@ -172,6 +181,14 @@ class Partition:
             self._note_refused(memoryview(records))
             appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
         self._changed()
+
+    def _tell(self, event: str, error: Exception) -> None:
+        """Logs a problem, once until the partition opens again or the reason is another."""
+        if self._state is State.ENDED or self._told == str(error):
+            return
+        self._told = str(error)
+        advice = "it is opened again when it is used; `gnomon ledger read` shows what is there, a copy replaces damage"
+        self._logger.error(event, reason=str(error), next=advice)
 
     def _note_refused(self, records: memoryview) -> None:
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
@@ -292,6 +309,7 @@ class Partition:
         self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
+        self._tell("partition_not_written", error)
         if self._state is not State.ENDED:
             self._state = State.CLOSED
         if self.log is not None:
@@ -312,7 +330,7 @@ class Partition:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
         if self._state is State.ENDED:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(error, WorldError | LedgerFailed | MetadataFull):
+        if isinstance(error, MetadataFull) or not isinstance(error, _LEADERSHIP_LOST):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -353,15 +371,17 @@ class Partition:
                 await self._roll()
                 self._release_stalled()
                 self._changed()
-            await self._drop(log.segments_to_drop(self._sizes(), now_ms))
+            sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
+            await self._drop(log, log.segments_to_drop(sealed, now_ms))
 
-    def _sizes(self) -> list[tuple[int, int]]:
-        return [(segment.size_bytes, segment.max_timestamp) for segment in self.segments[:-1]]
-
-    async def _drop(self, count: int) -> None:
-        if count and self.log is not None and await self._chain.delete(self.segments[:count]):
+    async def _drop(self, log: PartitionLog, count: int) -> None:
+        """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up."""
+        if not count:
+            return
+        await self._chain.replay_start(log, self.segments[-1])
+        if await self._chain.delete(self.segments[:count]):
             del self.segments[:count]
-            self.log.trim(self.segments[0].base_offset)
+            log.trim(self.segments[0].base_offset)
 
     async def delete_before(self, offset: Offset) -> Offset:
         """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords); returns where it is then.
@@ -376,55 +396,15 @@ class Partition:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             try:
                 if offset > log.start_offset:
-                    await self._drop(self.segment_of(offset))
+                    await self._drop(log, self.segment_of(offset))
                 if offset > log.start_offset:
-                    await self._shrink_first(log, offset)
+                    replay_from = await self._chain.replay_start(log, self.segments[-1])
+                    await self._chain.cut_first(log, self.segments, offset, replay_from)
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
             return log.start_offset
 
-    async def _shrink_first(self, log: PartitionLog, offset: Offset) -> None:
-        segment = self.segments[0]
-        with segment.view() as view:
-            entry = segment.entry_of(view, offset)
-        if segment is self.segments[-1]:
-            entry = EntryId(min(entry, log.replay_from))
-        await self._chain.shrink(segment, entry, offset)
-        log.trim(offset)
-
-    # --- reading ------------------------------------------------------------------------------------------------
-
-    def check_epoch(self, epoch: int) -> ErrorCode:
-        """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
-        log = self.log
-        if epoch < 0 or log is None or epoch == log.epoch:
-            return ErrorCode.NONE
-        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-
-    def segment_of(self, offset: Offset) -> int:
-        """The place in `segments` of the one that `offset` lies in."""
-        low, high = 0, len(self.segments) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.segments[middle].base_offset <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-    def read(
-        self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
-    ) -> tuple[list[memoryview], int, ErrorCode]:
-        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`."""
-        log = self.log
-        assert log is not None
-        segment = self.segments[self.segment_of(offset)]
-        view = segment.view_among(views)
-        try:
-            chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
-        except LedgerError:
-            return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
-        return chunks, size, ErrorCode.NONE
+    # --- waiting ------------------------------------------------------------------------------------------------
 
     def wait(self, waiter: Waiter) -> None:
         """`waiter.wake()` is called whenever something changes for readers at the end."""
@@ -444,68 +424,3 @@ class Partition:
         """Tells everybody who waits that something has changed."""
         for waiter in list(self._waiters):
             waiter.wake()
-
-    def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
-        for segment in self.segments:
-            if segment.next_offset is not None and segment.max_timestamp < timestamp:
-                continue
-            found = self._find_timestamp(segment, timestamp)
-            if found is not None:
-                return found
-        return None
-
-    def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The record with the largest timestamp (KIP-734)."""
-        log = self.log
-        assert log is not None
-        best = -1
-        for segment in self.segments:
-            with segment.view() as view:
-                best = max(best, segment.largest_timestamp(view, log.start_offset))
-        return None if best < 0 else self.offset_for_timestamp(best)
-
-    def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
-        log = self.log
-        assert log is not None
-        with segment.view() as view:
-            entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
-            while entry <= segment.ledger.last_add_confirmed:
-                payload = view.payload(entry)
-                header = unpack_header(payload)
-                if header.kind == EntryKind.BATCH and header.next_offset > log.start_offset:
-                    found = _find_in_batch(payload[HEADER_BYTES:], timestamp)
-                    if found is not None and found[0] < log.high_watermark:
-                        return Offset(max(found[0], log.start_offset)), found[1], header.leader_epoch
-                entry = EntryId(entry + 1)
-        return None
-
-    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
-
-        An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
-        """
-        log = self.log
-        assert log is not None
-        if not 0 <= epoch <= log.epoch:
-            return LeaderEpoch(-1), NO_OFFSET
-        if epoch == log.epoch:
-            return epoch, log.high_watermark
-        for segment in reversed(self.segments):
-            with segment.view() as view:
-                found = segment.end_of_epoch(view, epoch)
-            if found is not None:
-                return found[0], Offset(min(found[1], log.high_watermark))
-        return epoch, log.start_offset
-
-
-def _find_in_batch(batch: memoryview, timestamp: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the batch's first record that is as young; its first offset where it cannot be read.
-
-    What a producer compressed is stored unread, so it may not decompress: then its consumers decide.
-    """
-    try:
-        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX)
-    except (MalformedBatch, TooLarge, CorruptData):
-        header = parse_batch(batch)
-        return (header.base_offset, header.max_timestamp) if header.max_timestamp >= timestamp else None

@@ -23,7 +23,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 BATCHES_REMEMBERED = 5
 SEQUENCE_MODULUS = 1 << 31
 
-SNAPSHOT_FORMAT = 1
+SNAPSHOT_FORMAT = 2
 
 
 class ProducedBatch(NamedTuple):
@@ -149,20 +149,21 @@ class Producers:
         """Forgets everything."""
         self._states.clear()
 
-    def encode_snapshot(self) -> bytes:
-        """All states as bytes."""
+    def encode_snapshot(self, earlier_bytes: int) -> bytes:
+        """All states as bytes; `earlier_bytes` is what the snapshots before this one take in the same ledger."""
         states = [
             (producer_id, state.epoch, state.last_used_ms, list(state.batches))
             for producer_id, state in self._states.items()
         ]
-        packed: bytes = msgpack.packb((SNAPSHOT_FORMAT, states))
+        packed: bytes = msgpack.packb((SNAPSHOT_FORMAT, states, earlier_bytes))
         return packed
 
-    def restore_snapshot(self, snapshot: bytes | memoryview) -> None:
-        """Replaces all states by those of a snapshot."""
-        form, states = msgpack.unpackb(snapshot)
-        assert form == SNAPSHOT_FORMAT, f"producer snapshot of unknown format {form}"
+    def restore_snapshot(self, snapshot: bytes | memoryview) -> int:
+        """Replaces all states by those of a snapshot; returns its `earlier_bytes`, which format 1 does not say."""
+        form, states, *earlier_bytes = msgpack.unpackb(snapshot)
+        assert form in (1, SNAPSHOT_FORMAT), f"producer snapshot of unknown format {form}"
         self._states.clear()
         for producer_id, epoch, last_used_ms, batches in states:
             state = self._states[producer_id] = ProducerState(epoch, last_used_ms)
             state.batches.extend(ProducedBatch(*batch) for batch in batches)
+        return sum(earlier_bytes)

@@ -2,15 +2,18 @@
 
 1. Every search is a bisection over entry headers, which rise together (`entry` invariant 2); there is no index to lose.
 2. Where a reader goes on is remembered, so that a sequential reader does not search.
+3. A damaged entry hides no other: searches go around it, and what lies before it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
 from gnomon.broker.partition.entry import (
     HEADER_BYTES,
+    NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
     LeaderEpoch,
@@ -27,29 +30,24 @@ POSITIONS_MAX = 4096
 class Segment:
     """A run of offsets from `base_offset` on, in one ledger.
 
-    `next_offset`, `max_timestamp` and `size_bytes` are those of a sealed segment; of the one being written the log
-    knows them.
+    `next_offset`, `max_timestamp`, `youngest_ms` and `size_bytes` are those of a sealed segment; of the one being
+    written the log knows them.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        base_offset: Offset,
-        next_offset: Offset | None = None,
-        max_timestamp: int = -1,
-        size_bytes: int = 0,
-    ) -> None:
+    def __init__(self, ledger: Ledger, base_offset: Offset) -> None:
         self.ledger = ledger
         self.base_offset = base_offset
-        self.next_offset = next_offset
-        self.max_timestamp = max_timestamp
-        self.size_bytes = size_bytes
+        self.next_offset: Offset | None = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.youngest_ms = NO_TIMESTAMP
+        self.size_bytes = 0
         self._positions: dict[int, EntryId] = {}
 
-    def sealed(self, next_offset: Offset, max_timestamp: int, size_bytes: int) -> None:
-        """The segment takes no more entries."""
+    def sealed(self, next_offset: Offset, max_timestamp: int, youngest_ms: int, size_bytes: int) -> None:
+        """The segment takes no more entries; `youngest_ms` and `size_bytes` are what retention goes by."""
         self.next_offset = next_offset
         self.max_timestamp = max_timestamp
+        self.youngest_ms = youngest_ms
         self.size_bytes = size_bytes
 
     def view(self) -> LocalView:
@@ -69,18 +67,34 @@ class Segment:
         entry = self._positions.get(offset)
         if entry is not None:
             return entry
-        return self.first_entry(view, lambda header: header.next_offset > offset)
+        entry = self.first_entry(view, lambda header: header.next_offset > offset)
+        sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))
+        return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
     def first_entry(self, view: LocalView, rule: Callable[[EntryHeader], bool]) -> EntryId:
-        """The first readable entry for which `rule` holds, where it holds for all after it; else one past the last."""
+        """The first entry left for which `rule` holds, where it holds for all after it; else one past the last.
+
+        Damaged entries right before that one might be it, so then the first of them is given.
+        """
         low, high = self.ledger.start_entry, EntryId(self.ledger.last_add_confirmed + 1)
         while low < high:
             middle = EntryId((low + high) // 2)
-            if rule(unpack_header(view.payload(middle))):
+            sound = self._sound(view, middle, high)
+            if sound is None or rule(sound[1]):
                 high = middle
             else:
-                low = EntryId(middle + 1)
+                low = EntryId(sound[0] + 1)
         return low
+
+    @staticmethod
+    def _sound(view: LocalView, entry: EntryId, end: EntryId) -> tuple[EntryId, EntryHeader] | None:
+        """The first undamaged entry from `entry` on and below `end`, with its header."""
+        while entry < end:
+            try:
+                return entry, unpack_header(view.payload(entry))
+            except DigestMismatch:
+                entry = EntryId(entry + 1)
+        return None
 
     def header(self, view: LocalView, entry: EntryId) -> EntryHeader:
         """The header of an entry."""
@@ -96,7 +110,10 @@ class Segment:
             at_least_one: give the first batch even when it is larger.
 
         Returns:
-            The batches and their bytes.
+            The batches and their bytes; those before a damaged one where there are any.
+
+        Raises:
+            LedgerError: already the first could not be read.
         """
         chunks: list[memoryview] = []
         size = 0
@@ -105,7 +122,12 @@ class Segment:
         position = offset
         payload_of, batch_kind = view.payload, EntryKind.BATCH
         while entry <= last:
-            payload = payload_of(entry)
+            try:
+                payload = payload_of(entry)
+            except LedgerError:
+                if not chunks:
+                    raise
+                break
             kind, next_offset = unpack_reach(payload)
             if next_offset > end_offset:
                 break
@@ -128,18 +150,9 @@ class Segment:
         header = self.header(view, EntryId(entry - 1))
         return header.leader_epoch, header.next_offset
 
-    def largest_timestamp(self, view: LocalView, start_offset: Offset) -> int:
-        """The largest record timestamp of the batches that reach `start_offset`, -1 where there are none.
-
-        The last header has that of the whole segment; where a part of it was given up, each batch is asked.
-        """
-        last = self.ledger.last_add_confirmed
-        entry = self.first_entry(view, lambda header: header.next_offset > start_offset)
-        if entry > last:
-            return -1
-        if start_offset <= self.base_offset:
-            return self.header(view, last).max_timestamp
-        payloads = (view.payload(EntryId(number)) for number in range(entry, last + 1))
+    def largest_timestamp(self, view: LocalView, entry: EntryId, stop: EntryId) -> int:
+        """The largest record timestamp of the batches from `entry` up to `stop`, -1 where there are none."""
+        payloads = (view.payload(EntryId(number)) for number in range(entry, stop))
         batches = (parse_batch(payload[HEADER_BYTES:]) for payload in payloads if _is_batch(payload))
         return max((batch.max_timestamp for batch in batches), default=-1)
 

@@ -43,6 +43,14 @@ def read(store: EntryStore, entry: int, minimum: int = 0, ledger: LedgerId = LED
         return bytes(view.get(ledger, EntryId(entry), Session(minimum)))
 
 
+def flip(environment: Any, entry: int) -> None:
+    """Changes one bit of an entry on disk."""
+    with environment.environment.begin(write=True, db=environment.databases[ENTRIES]) as transaction:
+        value = bytearray(transaction.get(ENTRY_KEY.pack(LEDGER, entry)))
+        value[-1] ^= 1
+        transaction.put(ENTRY_KEY.pack(LEDGER, entry), bytes(value))
+
+
 @pytest.fixture
 def manual(environment: Any) -> Any:
     """An environment that commits when the test says so."""
@@ -165,12 +173,27 @@ def test_a_flipped_bit_on_disk_is_an_error_and_never_data(manual: Any, clock: An
     store = EntryStore(manual, clock)
     add(store, 3, payload=b"payload")
     manual.flush()
-    with manual.environment.begin(write=True, db=manual.databases[ENTRIES]) as transaction:
-        value = bytearray(transaction.get(ENTRY_KEY.pack(LEDGER, 3)))
-        value[-1] ^= 1
-        transaction.put(ENTRY_KEY.pack(LEDGER, 3), bytes(value))
+    flip(manual, 3)
     with pytest.raises(DigestMismatch, match="entry 3 of ledger 5"):
         read(store, 3)
+
+
+@pytest.mark.parametrize(("damaged", "confirmed"), [([], 3), ([4], 2), ([3, 4], 1), (range(5), NO_ENTRY)])
+def test_what_is_confirmed_is_said_by_the_newest_entry_that_can_be_read(
+    manual: Any, clock: Any, damaged: list[int], confirmed: int
+) -> None:
+    before = EntryStore(manual, clock)
+    for entry in range(5):
+        add(before, entry)
+    add(before, 7, ledger=LedgerId(LEDGER - 1))
+    manual.flush()
+    for entry in damaged:
+        flip(manual, entry)
+    store = EntryStore(manual, clock)
+    assert store.last_add_confirmed(LEDGER) == confirmed
+    answers = fence(store, 2)
+    manual.flush()
+    assert answers == [(FenceResult(EntryId(4), EntryId(confirmed)), None)]
 
 
 def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual: Any, clock: Any) -> None:

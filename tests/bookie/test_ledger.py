@@ -437,6 +437,29 @@ def test_a_flipped_bit_is_reported_and_not_read(run: Run) -> None:
     run(scenario)
 
 
+def test_recovering_a_long_tail_leaves_others_their_turn(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        for _ in range(50):
+            ledger.append([b"x"], lambda _entry, _error: None)
+        await ledger.drained()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            await house.open("ledger")
+            nursery.cancel_scope.cancel()
+        assert turns > 50, "one for each entry of the tail, at least"
+
+    run(scenario)
+
+
 def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()

@@ -11,6 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.server import DECODED_BYTES_MAX
 from gnomon.broker.standalone import run_standalone
 from gnomon.broker.stores import NewerFormat
@@ -18,12 +19,38 @@ from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import BrokerSettings, Settings
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import AddressTaken, DirectoryTaken
-from gnomon.testing.embedded_broker import EmbeddedBroker, RawConnection, simulate_broker
+from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, RawConnection, simulate_broker
 from gnomon.testing.simulation import SimulationFailed
 from gnomon.testing.strategies import messages
+from gnomon.testing.wire_client import KafkaConnection
 from gnomon.wire.kafka.api import APIS, request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.frame import encode_unsigned_varint
+from gnomon.wire.kafka.messages.cluster import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from gnomon.wire.kafka.messages.group import (
+    FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from gnomon.wire.kafka.records import Record, build_batch
 from gnomon.wire.kafka.schema import encode
 
@@ -113,6 +140,69 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_zero() -> Non
         raw.send_frame(API_VERSIONS_V0)
         await raw.settle(2)
         assert raw.frames[1][4:6] == b"\0\0"
+
+    simulate_broker(scenario)
+
+
+_LONG_NAME = encode_unsigned_varint(40_001) + b"n" * 40_000
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (0, 9, b"\0\xff\xff\0\0\0\1\2" + _LONG_NAME + b"\2\0\0\0\0\0\0\0\0"),
+        (1, 12, b"\xff" * 4 + bytes(17) + b"\xff" * 4 + b"\2" + _LONG_NAME + b"\1\0\1\1\0"),
+        (3, 9, b"\2" + _LONG_NAME + b"\0\0\0\0\0"),
+        (15, 5, b"\2" + _LONG_NAME + b"\0\0"),
+    ],
+    ids=["produce", "fetch", "metadata", "describe groups"],
+)
+def test_a_text_longer_than_kafkas_is_refused_and_not_repeated(key: int, version: int, body: bytes) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(_header(key, version) + body)
+        await _assert_refused(broker, raw, "40000 bytes", "32767")
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize(("key", "version", "item"), [(15, 5, b"\2g"), (42, 2, b"\2g"), (9, 8, b"\2g\0\0")])
+def test_a_request_about_too_many_groups_is_refused_before_one_is_answered(key: int, version: int, item: bytes) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(
+            _header(key, version) + encode_unsigned_varint(10_002) + item * 10_001 + (b"\0" if key == 42 else b"\0\0")
+        )
+        await _assert_refused(broker, raw, "10001 groups", "10000")
+
+    simulate_broker(scenario)
+
+
+def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_sent() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = JoinGroupRequest(
+            group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=1000, protocols=[protocol]
+        )
+        join.protocol_type = "consumer"
+        connection = await KafkaConnection.open(broker.client_world, HOST, PORT, "\u20ac" * 10_922)
+        joined = await connection.request(join, 4, JoinGroupResponse)
+        assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        join.member_id = joined.member_id
+        assert (await connection.request(join, 4, JoinGroupResponse)).error_code == 0
+
+    simulate_broker(scenario)
+
+
+def test_an_answer_that_cannot_be_said_ends_its_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ClusterHandlers, "find_coordinator", lambda self, request: FindCoordinatorResponse(port=1 << 40)
+    )
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        raw = await broker.connect_raw()
+        raw.send_frame(_header(10, 0) + b"\0\1g")
+        await _assert_refused(broker, raw, "the answer cannot be sent", "port")
 
     simulate_broker(scenario)
 
@@ -223,7 +313,6 @@ def test_texts_that_quote_a_long_name_fit_into_every_answer() -> None:
             DescribeConfigsRequest,
             DescribeConfigsResource,
         )
-        from gnomon.wire.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
         client = await broker.connect()
         await client.create_topic("t")
@@ -285,6 +374,28 @@ def test_a_thousand_idle_and_slow_connections_leave_another_client_served() -> N
     simulate_broker(scenario)
 
 
+def test_slow_connections_with_large_unfinished_requests_leave_an_honest_producer_served() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        slow = [await broker.connect_raw() for _ in range(20)]
+        for raw in slow:
+            raw.send((2 << 20).to_bytes(4, "big") + bytes(400 << 10))
+        await broker.simulation.sleep(5)
+        large = _batch(bytes(900 << 10))
+        for number in range(20):
+            assert (await client.produce("t", large)).base_offset == number
+            raw = await broker.connect_raw()
+            raw.send((2 << 20).to_bytes(4, "big") + bytes(400 << 10))
+            await broker.simulation.sleep(1)
+        ended = [raw.ended.is_set() for raw in slow]
+        assert any(ended)
+        refused = [str(fields["reason"]) for event, fields in broker.events if event == "connection_refused"]
+        assert all("unfinished requests" in reason for reason in refused)
+
+    simulate_broker(scenario, limits={"request_queue_bytes_max": 8 << 20})
+
+
 def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         held = [await broker.connect_raw() for _ in range(3)]
@@ -316,6 +427,39 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() ->
         broker.machine.disk.conditions.full = False
         await broker.simulation.sleep(5)
         assert (await client.produce("t", _batch())).base_offset == 1
+
+    simulate_broker(scenario)
+
+
+def test_changes_that_a_full_disk_refuses_are_answered_so_and_their_connection_lives_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        broker.machine.disk.conditions.full = True
+        refused = ErrorCode.KAFKA_STORAGE_ERROR
+        created = await client.ask(
+            CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]), 7
+        )
+        assert created.topics[0].error_code == refused
+        assert "room" in created.topics[0].error_message
+        grown = await client.ask(
+            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]), 3
+        )
+        assert grown.results[0].error_code == refused
+        assert (await client.ask(InitProducerIdRequest(), 4)).error_code == refused
+        for kind, name in ((2, "t"), (4, "")):
+            key = IncrementalAlterableConfig(name="retention.ms" if kind == 2 else "log.retention.ms", value="1000000")
+            resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[key])
+            altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            assert altered.responses[0].error_code == refused
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+        assert (await client.ask(wanted, 9)).topics[0].error_code == refused
+        deleted = await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+        assert deleted.responses[0].error_code == refused
+        broker.machine.disk.conditions.full = False
+        await broker.simulation.sleep(5)
+        await client.create_topic("u")
+        assert (await client.ask(InitProducerIdRequest(), 4)).producer_id >= 0
 
     simulate_broker(scenario)
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from gnomon.broker.standalone import Serving, run_standalone
+from gnomon.broker.standalone import DRAIN_SECONDS, Serving, run_standalone
 from gnomon.runtime.settings import BrokerSettings, Settings
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
+from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+from gnomon.wire.kafka.records import Record, build_batch
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,37 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
             await ended.wait()
 
     simulate(1, scenario)
+
+
+def test_a_device_that_fails_while_the_node_stops_is_its_end_and_reason() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
+        assert (await client.produce("t", batch)).error_code == 0
+        broker.machine.disk.conditions.fail_next = True
+        broker.machine.disk.conditions.slowness = 1000
+        client.connection.send(client.produce_request("t", batch), 9)
+        await broker.simulation.sleep(0.1)
+        broker.stop.set()
+        await broker.simulation.sleep(60)
+
+    with pytest.raises(SimulationFailed, match=r"DiskFailed.*takes no more writes"):
+        simulate_broker(scenario)
+
+
+def test_what_waits_for_the_metadata_when_the_node_stops_is_dropped_in_peace() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        clients = [await broker.connect() for _ in range(3)]
+        broker.machine.disk.conditions.slowness = 100_000
+        for number, client in enumerate(clients):
+            topic = CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1)
+            client.connection.send(CreateTopicsRequest(topics=[topic]), 7)
+        await broker.simulation.sleep(1)
+        broker.stop.set()
+        await broker.simulation.sleep(10 * DRAIN_SECONDS)
+        broker.machine.disk.conditions.slowness = 1
+        await broker.start()
+        assert len(list(broker.serving.broker.image)) == 1, "the commit under way is kept, what waited behind it is not"
+
+    simulate_broker(scenario)

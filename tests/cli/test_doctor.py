@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,40 @@ def test_a_broker_that_was_asked_for_has_to_answer(gnomon: Run, tmp_path: Path) 
     done = gnomon("doctor", "--data-dir", tmp_path / "new", "--bootstrap-server", "127.0.0.1:1", "--output", "json")
     assert (done.returncode, statuses(done)["broker"]) == (1, "fail")
     assert not (tmp_path / "new").exists()
+
+
+def stored(directory: Path) -> dict[str, bytes]:
+    """Every file that outlives its process: LMDB's table of readers and our lock do not."""
+    passing = ("lock.mdb", "LOCK")
+    paths = [path for path in directory.rglob("*") if path.is_file() and path.name not in passing]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+
+
+def test_it_changes_nothing_that_is_stored(gnomon: Run, tmp_path: Path) -> None:
+    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    assert gnomon("ledger", "append", "audit", "--data-dir", tmp_path, stdin="one\n").returncode == 0
+    before = stored(tmp_path)
+    assert {"FORMAT", "bookie/data.mdb", "metadata/data.mdb"} <= set(before)
+    assert gnomon("doctor", "--data-dir", tmp_path, "--deep").returncode == 0
+    assert stored(tmp_path) == before
+
+
+@pytest.mark.parametrize("folder", ["bookie", "metadata"])
+def test_half_a_data_directory_fails_and_is_left_as_it_is(gnomon: Run, tmp_path: Path, folder: str) -> None:
+    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / folder)
+    done = gnomon("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
+    assert (done.returncode, statuses(done)["ledgers"]) == (1, "fail")
+    assert f"{tmp_path}/{folder} is missing" in done.stdout
+    assert not (tmp_path / folder).exists()
+
+
+def test_a_store_of_entries_that_was_begun_anew_fails(gnomon: Run, tmp_path: Path) -> None:
+    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "bookie")
+    assert gnomon("ledger", "list", "--data-dir", tmp_path).returncode == 1, "it has begun the store anew, and refused"
+    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json")
+    assert (done.returncode, statuses(done)["ledgers"]) == (1, "fail")
 
 
 def test_a_newer_format_and_lost_durability_are_told(gnomon: Run, tmp_path: Path) -> None:

@@ -66,6 +66,19 @@ def test_shrink_gives_up_entries_for_ever(ledger: Ledger) -> None:
     assert ledger("shrink", "x", 9).exit_code == 5
 
 
+def test_a_ledger_of_which_all_was_given_up_knows_its_length(ledger: Ledger) -> None:
+    def length() -> int:
+        return json.loads(ledger("show", "x", "--output", "json").stdout)["bytes"]
+
+    ledger("create", "x")
+    ledger("append", "x", stdin=b"one\ntwo\n")
+    assert length() == 6
+    assert ledger("shrink", "x", 2, "--force").exit_code == 0
+    assert length() == 6
+    ledger("append", "x", stdin=b"three\n")
+    assert length() == 11
+
+
 def test_what_is_missing_or_there_already_ends_with_5(ledger: Ledger) -> None:
     nowhere = ledger("list")
     assert nowhere.exit_code == 5

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +77,21 @@ def test_a_newer_format_ends_with_1_and_is_left_alone(gnomon: Run, tmp_path: Pat
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "upgrade gnomon" in done.stderr
     assert (tmp_path / "FORMAT").read_text() == "99\n"
+
+
+def test_a_directory_whose_entries_are_gone_is_refused_until_they_are_put_back(gnomon: Run, tmp_path: Path) -> None:
+    at = ("--data-dir", tmp_path / "data")
+    assert gnomon("ledger", "create", "audit", *at).returncode == 0
+    assert gnomon("ledger", "append", "audit", *at, stdin="one\n").returncode == 0
+    (tmp_path / "data" / "bookie").rename(tmp_path / "kept")
+    for _ in range(2):  # the first attempt leaves an empty store behind
+        for refused in (gnomon("standalone", *PORTS, *at), gnomon("ledger", "read", "audit", *at)):
+            assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
+            assert f"{tmp_path}/data/bookie was gone or empty" in refused.stderr
+            assert f"delete {tmp_path}/data and start again" in refused.stderr
+    shutil.rmtree(tmp_path / "data" / "bookie")
+    (tmp_path / "kept").rename(tmp_path / "data" / "bookie")
+    assert gnomon("ledger", "read", "audit", *at, "--format", "text").stdout == "one\n"
 
 
 def test_an_unknown_or_unfit_setting_ends_with_2(gnomon: Run) -> None:

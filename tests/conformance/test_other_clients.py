@@ -6,6 +6,7 @@ the broker was killed, whether the group goes on. It ends with an error at the f
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -72,8 +73,9 @@ def java() -> list[str]:
 def test_kafkas_java_client(java: list[str], own_broker: KafkaBroker) -> None:
     lines = run_around_a_kill([*java, str(HERE / "java" / "Conformance.java")], own_broker)
     assert lines == [
-        *("ok topics", "ok codecs", "ok eager", "ok cooperative", "ok records", "ok transactions", "ok resumed at 0"),
-        *("ok resumed at 50", "ok resumed at 90", "ok reset"),
+        *("ok topics", "ok codecs", "ok eager", "ok cooperative", "ok records", "ok transactions"),
+        *("ok modern groups", "ok directories"),
+        *("ok resumed at 0", "ok resumed at 50", "ok resumed at 90", "ok reset"),
     ]
 
 
@@ -108,6 +110,12 @@ def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
     rows = [line.split() for line in run([*groups, "--describe"]).splitlines() if line.startswith("console")]
     assert [int(row[3]) for row in rows] == [0, 0, 0]
     run([*groups, "--delete"])
+
+    directories = run([*java, "org.apache.kafka.tools.LogDirsCommand", *at, "--describe", "--topic-list", "console"])
+    (described,) = [json.loads(line) for line in directories.splitlines() if line.startswith("{")]
+    (only,) = described["brokers"][0]["logDirs"]
+    assert [only["error"], len(only["partitions"])] == [None, 3]
+    assert sum(item["size"] for item in only["partitions"]) > len("".join(values))
     run([*topics, "--delete", "--topic", "console"])
     assert "console" not in run([*topics, "--list"]).split()
 

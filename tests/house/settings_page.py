@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS
+from gnomon.broker.broker_configs import BROKER_CONFIGS, TOLD
 from gnomon.broker.config_key import ConfigKey, ConfigType
 from gnomon.broker.topic_configs import TOPIC_CONFIGS
 from gnomon.runtime.settings import render_settings_page
@@ -61,6 +61,8 @@ def _head(key: ConfigKey) -> str:
 
 def _values(key: ConfigKey) -> str:
     """What is refused, in the words that a client gets: asked with a value that no key honours."""
+    if key.name in TOLD:
+        return f"cannot be set: follows from {TOLD[key.name]}"
     reason = key.judge("-1000" if key.type in _NUMBERS else "neither")
     if reason is None:
         return ""

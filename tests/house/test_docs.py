@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
+from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
+from gnomon.broker.config_key import InvalidConfig
 from gnomon.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +50,7 @@ def steps() -> list[tuple[str, str]]:
     found, inside = [], False
     for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
         inside = line.startswith("| step | file | function |") or (inside and line.startswith("|"))
-        row = re.match(r"\| [^|]* \| `([a-z_/.]+)` \| ([^|]*) \|", line)
+        row = re.match(r"\|[^|]*\| `([a-z_/.]+)` \| ([^|]*) \|", line)
         if inside and row:
             found += [(row[1], name) for name in re.findall(r"`([A-Za-z_.]+)`", row[2])]
     return found
@@ -92,6 +94,20 @@ def test_every_step_of_a_path_is_a_function_of_its_file() -> None:
 def test_the_page_of_settings_is_the_one_written_from_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == settings_page(), "write it again: python tests/house/settings_page.py"
+
+
+def test_the_page_of_settings_says_which_of_them_no_file_can_set() -> None:
+    refused = {name for name, key in BROKER_CONFIGS.items() if _refusal(name, key.default or "1") is not None}
+    rows = re.findall(r"^\| `([^`]+)` \|.*\| cannot be set: follows from [a-z]", PAGE.read_text(encoding="utf-8"), re.M)
+    assert refused == set(rows) != set()
+
+
+def _refusal(name: str, text: str) -> str | None:
+    try:
+        check_broker_config(name, text)
+    except InvalidConfig as error:
+        return str(error)
+    return None
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

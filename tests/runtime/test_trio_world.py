@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import trio
 
 from gnomon.runtime.commit import CommitQueue
 from gnomon.runtime.trio_world import TrioDisk, open_trio_world
-from gnomon.runtime.world import DirectoryTaken, Durability, World
+from gnomon.runtime.world import DirectoryTaken, Durability, World, WorldError
 
 HOLDER = """
 import sys
@@ -59,6 +60,14 @@ def test_a_small_file_is_replaced_whole_and_absent_is_none(tmp_path: Path) -> No
     disk.write_file(tmp_path / "format", b"two")
     assert disk.read_file(tmp_path / "format") == b"two"
     assert [path.name for path in tmp_path.iterdir()] == ["format"]
+
+
+def test_the_space_of_the_file_system_is_told_and_what_cannot_be_told_is_an_error(tmp_path: Path) -> None:
+    space = make_disk().space(tmp_path)
+    assert 0 < space.usable_bytes <= space.total_bytes
+    assert space.total_bytes == shutil.disk_usage(tmp_path).total
+    with pytest.raises(WorldError, match="nowhere"):
+        make_disk().space(tmp_path / "nowhere")
 
 
 def test_the_clock_agrees_with_trio_deadlines() -> None:

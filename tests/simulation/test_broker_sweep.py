@@ -9,31 +9,32 @@ import os
 import subprocess
 import sys
 
-import pytest
 from broker_scenario import SCENARIO
 
 from gnomon.testing.faults import Fault
-from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import sweep
 
 SEEDS = int(os.environ.get("SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
 
 
-FOUND_BEFORE = (6, 20, 41, 97, 259, 282)
-"""Seeds that once failed: a fetch answered before its partition was open, a refusal that no commit sent on its way,
-adds forgotten on a full disk, a failed device reported while the node was stopping."""
+BRANCHES = (
+    "log/partition_created",
+    "log/partition_claimed",
+    "log/partition_not_opened",
+    "log/partition_not_written",
+    "log/groups_not_loaded",
+    "log/groups_not_stored",
+    "log/topic_not_changed",
+)
+"""What a broker says where it recovers or refuses: rarer than in one seed of four, a sweep tests less than it says."""
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
     result = sweep(SCENARIO, range(FIRST_SEED, FIRST_SEED + SEEDS))
     print(f"{result.seeds} seeds, {result.virtual_seconds:.0f} virtual seconds, {result.faults} faults")
     result.coverage.assert_all_counted(fault.counter for fault in Fault)
-
-
-@pytest.mark.parametrize("seed", FOUND_BEFORE)
-def test_a_seed_that_failed_once_passes(seed: int) -> None:
-    assert simulate(seed, SCENARIO).result > 0
+    result.coverage.assert_all_counted(BRANCHES, at_least=max(1, result.seeds // 4))
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:

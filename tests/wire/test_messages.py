@@ -22,7 +22,7 @@ from gnomon.wire.kafka.api import APIS
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, Kind, Message, Struct
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from gnomon.wire.kafka.messages.header import RequestHeader, ResponseHeader
+from gnomon.wire.kafka.messages.header import RequestHeader
 from gnomon.wire.kafka.messages.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -32,7 +32,7 @@ from gnomon.wire.kafka.messages.offsets_topic import (
 from gnomon.wire.kafka.schema import MalformedMessage, decode, encode
 
 _API_CLASSES = [cls for api in APIS.values() for cls in (api.request, api.response)]
-_CLIENT_CLASSES = [RequestHeader, ResponseHeader, ConsumerProtocolSubscription, ConsumerProtocolAssignment]
+_CLIENT_CLASSES = [RequestHeader, ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 _STORED_CLASSES = [OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue]
 
 

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from gnomon.wire.kafka.batch import HEADER_BYTES, MalformedBatch, check_produced, parse_batch, with_log_append_time
+from gnomon.wire.kafka.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    TRANSACTIONAL,
+    MalformedBatch,
+    check_produced,
+    parse_batch,
+    with_log_append_time,
+)
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
 from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records
 
@@ -101,7 +110,7 @@ def test_every_field_of_the_header_can_be_given() -> None:
     assert (header.base_offset, header.partition_leader_epoch, header.last_offset_delta) == (9, 8, 4)
     assert (header.base_timestamp, header.max_timestamp, header.records_count) == (100, 103, 2)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 6, 5)
-    assert header.is_transactional
+    assert header.attributes == TRANSACTIONAL | CONTROL
     assert header.is_control
 
 
@@ -134,7 +143,7 @@ def test_changed_bytes_give_the_declared_exceptions_only(codec: Codec, data: st.
         batch[data.draw(st.integers(57, len(batch) - 1))] = data.draw(st.integers(0, 255))
     try:
         read(bytes(batch), 1_000)
-        find_by_timestamp(memoryview(batch), 0, 1_000)
+        find_by_timestamp(memoryview(batch), 0, 1_000, 100)
     except (MalformedBatch, TooLarge, CorruptData):
         return
 
@@ -184,22 +193,55 @@ def test_a_time_is_found_at_the_first_record_as_late_as_it() -> None:
     rows = [(0, 0), (1, 50), (2, 20), (3, 60)]
     batch = build_batch([Record(*row) for row in rows], base_timestamp=1_000, base_offset=70, compression=Codec.ZSTD)
     view = memoryview(batch)
-    assert find_by_timestamp(view, 0, LIMIT) == (70, 1_000)
-    assert find_by_timestamp(view, 1_001, LIMIT) == (71, 1_050)
-    assert find_by_timestamp(view, 1_051, LIMIT) == (73, 1_060)
-    assert find_by_timestamp(view, 1_060, LIMIT) == (73, 1_060)
-    assert find_by_timestamp(view, 1_061, LIMIT) is None
+    assert find_by_timestamp(view, 0, LIMIT, 100) == (70, 1_000)
+    assert find_by_timestamp(view, 1_001, LIMIT, 100) == (71, 1_050)
+    assert find_by_timestamp(view, 1_051, LIMIT, 100) == (73, 1_060)
+    assert find_by_timestamp(view, 1_060, LIMIT, 100) == (73, 1_060)
+    assert find_by_timestamp(view, 1_061, LIMIT, 100) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"base_timestamp": (1 << 63) - 1}, {"max_timestamp": 1_010}, {"last_offset_delta": 0}],
+    ids=str,
+)
+def test_a_record_that_its_batch_cannot_have_is_not_found_but_malformed(changes: dict[str, int]) -> None:
+    batch = memoryview(build_batch([Record(0, 0), Record(1, 50)], base_timestamp=1_000))
+    changed = HEADER.pack(*parse_batch(batch)._replace(**changes)) + bytes(batch[HEADER.size :])
+    with pytest.raises(MalformedBatch, match="not of its batch"):
+        find_by_timestamp(memoryview(changed), 1_005, LIMIT, 100)
+
+
+def test_records_before_the_start_of_the_log_are_not_found() -> None:
+    rows = [(0, 0), (1, 50), (2, 20), (3, 60)]
+    view = memoryview(build_batch([Record(*row) for row in rows], base_timestamp=1_000, base_offset=70))
+    assert find_by_timestamp(view, 1_010, LIMIT, 100, 72) == (72, 1_020)
+    assert find_by_timestamp(view, 1_030, LIMIT, 100, 72) == (73, 1_060)
+    stamped = memoryview(with_log_append_time(view, 5_000))
+    assert find_by_timestamp(stamped, 1_030, LIMIT, 100, 72) == (72, 5_000)
+
+
+def test_no_more_records_are_looked_at_than_allowed_and_never_their_contents() -> None:
+    records = [Record(number, number, value=b"v") for number in range(11)]
+    view = memoryview(build_batch(records, base_timestamp=1_000))
+    assert find_by_timestamp(view, 1_009, LIMIT, 10) == (9, 1_009)
+    with pytest.raises(TooLarge, match="first 10 of 11 records"):
+        find_by_timestamp(view, 1_010, LIMIT, 10)
+    headers = tuple(("", None) for _ in range(200))
+    batch = bytearray(build_batch([Record(0, 0, headers=headers), Record(1, 5)], base_timestamp=1_000))
+    batch[HEADER_BYTES + 10] = 0xFF  # the first record's first header
+    assert find_by_timestamp(memoryview(batch), 1_005, LIMIT, 10) == (1, 1_005)
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
     batch = build_batch([Record(0, 0), Record(1, 5)], base_timestamp=1_000, base_offset=70)
     stamped = memoryview(with_log_append_time(memoryview(batch), 5_000))
-    assert find_by_timestamp(stamped, 1_001, LIMIT) == (70, 5_000)
-    assert find_by_timestamp(stamped, 5_001, LIMIT) is None
+    assert find_by_timestamp(stamped, 1_001, LIMIT, 100) == (70, 5_000)
+    assert find_by_timestamp(stamped, 5_001, LIMIT, 100) is None
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=10), st.integers(-5, 40))
 def test_finding_a_time_agrees_with_looking_at_every_record(deltas: list[int], wanted: int) -> None:
     batch = build_batch([Record(index, delta) for index, delta in enumerate(deltas)], base_timestamp=0)
     expected = next(((index, delta) for index, delta in enumerate(deltas) if delta >= wanted), None)
-    assert find_by_timestamp(memoryview(batch), wanted, LIMIT) == expected
+    assert find_by_timestamp(memoryview(batch), wanted, LIMIT, 100) == expected

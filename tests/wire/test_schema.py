@@ -297,3 +297,10 @@ def test_metadata_for_all_topics_and_for_no_topics_differ() -> None:
     assert decode(MetadataRequest, 12, encode(MetadataRequest(topics=[]), 12))[0].topics == []
     one = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     assert decode(MetadataRequest, 12, encode(one, 12))[0] == one
+
+
+@pytest.mark.parametrize("length", [32_768, 40_000])
+def test_a_compact_text_longer_than_an_answer_may_repeat_is_malformed(length: int) -> None:
+    name = bytes(((length + 1) & 0x7F | 0x80, (length + 1) >> 7 & 0x7F | 0x80, (length + 1) >> 14)) + b"g" * length
+    with pytest.raises(MalformedMessage, match=f"{length} bytes, Kafka allows 32767"):
+        decode(HeartbeatRequest, 4, name + b"\0\0\0\0\2m\0\0")

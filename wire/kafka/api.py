@@ -3,7 +3,9 @@
 1. A key is advertised only when it is served; the versions of an entry are those of its request class.
 2. Produce alone is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum as a broker
    without compression); 0 to 2 are answered with UNSUPPORTED_VERSION.
-3. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
+3. The keys of KIP-848 and share groups are advertised to be refused, as by a Kafka that has both switched off:
+   librdkafka waits in silence for a coordinator where they are missing, and ends with the error where they answer it.
+4. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from gnomon.wire.kafka.messages import (
     fetch,
     group,
     group_admin,
+    log_dirs,
+    modern_group,
     offsets,
+    placement,
     positions,
     produce,
     topics,
@@ -41,6 +46,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -49,11 +55,21 @@ class ApiKey(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +111,7 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.SYNC_GROUP, group.SyncGroupRequest, group.SyncGroupResponse),
         _api(ApiKey.DESCRIBE_GROUPS, group_admin.DescribeGroupsRequest, group_admin.DescribeGroupsResponse),
         _api(ApiKey.LIST_GROUPS, group_admin.ListGroupsRequest, group_admin.ListGroupsResponse),
+        _api(ApiKey.SASL_HANDSHAKE, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
         _api(ApiKey.API_VERSIONS, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse),
         _api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         _api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
@@ -107,15 +124,53 @@ APIS: dict[ApiKey, Api] = {
         ),
         _api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
         _api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+        _api(ApiKey.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),
+        _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
         _api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         _api(ApiKey.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
+        _api(ApiKey.ELECT_LEADERS, placement.ElectLeadersRequest, placement.ElectLeadersResponse),
         _api(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             configs.IncrementalAlterConfigsRequest,
             configs.IncrementalAlterConfigsResponse,
         ),
+        _api(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            placement.AlterPartitionReassignmentsRequest,
+            placement.AlterPartitionReassignmentsResponse,
+        ),
+        _api(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            placement.ListPartitionReassignmentsRequest,
+            placement.ListPartitionReassignmentsResponse,
+        ),
         _api(ApiKey.OFFSET_DELETE, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
         _api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+        _api(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            modern_group.ConsumerGroupHeartbeatRequest,
+            modern_group.ConsumerGroupHeartbeatResponse,
+        ),
+        _api(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            modern_group.ConsumerGroupDescribeRequest,
+            modern_group.ConsumerGroupDescribeResponse,
+        ),
+        _api(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            placement.DescribeTopicPartitionsRequest,
+            placement.DescribeTopicPartitionsResponse,
+        ),
+        _api(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            modern_group.ShareGroupHeartbeatRequest,
+            modern_group.ShareGroupHeartbeatResponse,
+        ),
+        _api(
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            modern_group.ShareGroupDescribeRequest,
+            modern_group.ShareGroupDescribeResponse,
+        ),
     )
 }
 """Every key that the broker answers, in the order of the keys."""

@@ -32,13 +32,15 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 CRC_FROM: Final = 21
 """The checksum covers the batch from here to its end."""
+ATTRIBUTES_LOW_AT: Final = 22
+"""The low byte of the attributes, which has the bits of `COMPRESSION_MASK` and all others that are in use."""
 _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 
-_COMPRESSION_MASK: Final = 0x07
+COMPRESSION_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 NO_PRODUCER_ID: Final = -1
@@ -85,10 +87,6 @@ class BatchHeader(NamedTuple):
         return self.length + _LENGTH_END
 
     @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
     def next_offset(self) -> int:
         """The offset after the batch's last record."""
         return self.base_offset + self.last_offset_delta + 1
@@ -103,23 +101,15 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> int:
         """The codec's number, see `compression`."""
-        return self.attributes & _COMPRESSION_MASK
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
+        return bool(self.attributes & CONTROL)
 
 
 def parse_batch(view: memoryview, position: int = 0) -> BatchHeader:
@@ -195,14 +185,14 @@ def _check_fields(header: BatchHeader) -> None:
             f"{count} records with last offset delta {header.last_offset_delta}: expected at least one, without gaps",
         )
     attributes = header.attributes
-    if attributes & _COMPRESSION_MASK > 4:
+    if attributes & COMPRESSION_MASK > 4:
         raise BatchRejected(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"compression codec {attributes & _COMPRESSION_MASK} is unknown: use 0 to 4",
+            f"compression codec {attributes & COMPRESSION_MASK} is unknown: use 0 to 4",
         )
     if attributes & _LOG_APPEND_TIME:
         raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
-    if attributes & _CONTROL:
+    if attributes & CONTROL:
         raise BatchRejected(ErrorCode.INVALID_RECORD, "control batches are written by the broker: send data batches")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise BatchRejected(

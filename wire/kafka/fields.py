@@ -139,6 +139,11 @@ def struct(of: type[S], *, since: int = 0, until: int = LATEST, tag: int | None 
     return cast("S", Field("", of, False, since, until, NEVER, tag, of, False))
 
 
+def nullable_struct(of: type[S], *, since: int = 0, until: int = LATEST) -> S | None:
+    """Declares one nested struct that may be null, null by default."""
+    return cast("S", Field("", of, False, since, until, since, None, None, False))
+
+
 @dataclass_transform(kw_only_default=True)
 class _StructType(type):
     """Turns the declarations of a class body into its fields and slots."""

@@ -2,7 +2,7 @@
 
 1. No reader looks behind the end of its view: a field that does not fit is a `Fault`, `struct.error` or `IndexError`.
 2. A declared length or count is compared with the bytes that are left before anything is allocated for it.
-3. A text is valid UTF-8, and null only where the reader is a nullable one.
+3. A text is valid UTF-8 of at most 32,767 bytes, and null only where the reader is a nullable one.
 4. A writer never cuts a value to fit: what the type cannot hold raises.
 """
 
@@ -25,6 +25,7 @@ _SHORT_ARRAYS = tuple(Struct(f">{count}i") for count in range(32))
 UVARINT_BYTES_MAX = 5
 UVARINT_MAX = 2**32 - 1
 STRING_BYTES_MAX = 32_767
+"""Of every version: what a compact text of a request could say beyond it, no answer in an older version can repeat."""
 
 
 class Fault(Exception):
@@ -45,6 +46,10 @@ def _bad_length(view: memoryview, at: int, length: int) -> Fault:
     if length < 0:
         return Fault("null where a value is required" if length == -1 else f"negative length {length}", at)
     return Fault(f"declares {length} bytes, {len(view) - at} are left", at)
+
+
+def _too_long(length: int, at: int) -> Fault:
+    return Fault(f"a string of {length} bytes, Kafka allows {STRING_BYTES_MAX}", at)
 
 
 def read_uvarint(view: memoryview, at: int) -> tuple[int, int]:
@@ -115,10 +120,10 @@ def text_codec(compact: bool, nullable: bool) -> tuple[Reader, Writer]:
     def read(view: memoryview, at: int) -> tuple[str | None, int]:
         length, start = length_of(view, at)
         end = start + length
-        if length < 0 or end > len(view):
+        if not 0 <= length <= STRING_BYTES_MAX or end > len(view):
             if length == -1 and nullable:
                 return None, start
-            raise _bad_length(view, start, length)
+            raise _too_long(length, start) if length > STRING_BYTES_MAX else _bad_length(view, start, length)
         return str(view[start:end], "utf-8"), end
 
     def write(out: bytearray, value: str | None) -> None:
@@ -129,7 +134,7 @@ def text_codec(compact: bool, nullable: bool) -> tuple[Reader, Writer]:
             return
         encoded = value.encode()
         if len(encoded) > STRING_BYTES_MAX:
-            raise Fault(f"a string of {len(encoded)} bytes, Kafka allows {STRING_BYTES_MAX}")
+            raise _too_long(len(encoded), 0)
         put_length(out, len(encoded))
         out += encoded
 
@@ -189,6 +194,20 @@ def array_codec(read_one: Reader, write_one: Writer, compact: bool, nullable: bo
             return
         put_length(out, len(values))
         for value in values:
+            write_one(out, value)
+
+    return read, write
+
+
+def nullable_struct_codec(read_one: Reader, write_one: Writer) -> tuple[Reader, Writer]:
+    """Reader and writer of a struct behind a byte that tells whether it is there: negative is null."""
+
+    def read(view: memoryview, at: int) -> tuple[Any, int]:
+        return (None, at + 1) if view[at] >= 0x80 else read_one(view, at + 1)
+
+    def write(out: bytearray, value: Any) -> None:
+        out.append(0xFF if value is None else 1)
+        if value is not None:
             write_one(out, value)
 
     return read, write

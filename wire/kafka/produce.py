@@ -22,14 +22,17 @@ from gnomon.wire.kafka.frame import (
     response_prefix,
     skip_tagged_fields,
 )
+from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
-_FLEXIBLE_FROM: Final = 9
+FLEXIBLE_FROM: Final = 9
+ZSTD_FROM: Final = 7
+"""Clients of older versions may not know zstd (KIP-110)."""
 _TOPIC_ID_FROM: Final = 13
 _CURRENT_LEADER_FROM: Final = 10
 _ERROR_MESSAGE_FROM: Final = 8
-_LOG_START_FROM: Final = 5
+LOG_START_FROM: Final = 5
 _APPEND_TIME_FROM: Final = 2
 _THROTTLE_FROM: Final = 1
 
@@ -90,7 +93,7 @@ def parse_produce(frame: memoryview, start: int, version: int) -> ProduceRequest
     """
     assert VERSION_MIN <= version <= VERSION_MAX, f"Produce v{version} is not served"
     try:
-        if version >= _FLEXIBLE_FROM:
+        if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, start, version >= _TOPIC_ID_FROM)
         return _parse_plain(frame, start)
     except (IndexError, struct.error):
@@ -138,7 +141,7 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
 
 def _plain_text(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
     stop = position + size
-    if size < 0 or stop > len(frame):
+    if not 0 <= size <= STRING_BYTES_MAX or stop > len(frame):
         raise _bad_length(what, size, position, frame)
     return str(frame[position:stop], "utf-8"), stop
 
@@ -223,7 +226,10 @@ def _partitions_left(left: int, partitions: list[tuple[int, ProducedRecords]]) -
 
 
 def _bad_length(what: str, size: int, position: int, frame: memoryview) -> MalformedFrame:
-    return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {len(frame) - position} are left")
+    left = len(frame) - position
+    if size > left:
+        return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {left} are left")
+    return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, Kafka allows 0 to {STRING_BYTES_MAX}")
 
 
 def encode_produce_response(
@@ -241,7 +247,7 @@ def encode_produce_response(
         throttle_ms: how long the client is asked to wait; 0 for no quota.
     """
     assert 0 <= version <= VERSION_MAX, f"Produce v{version} is not known"
-    flexible = version >= _FLEXIBLE_FROM
+    flexible = version >= FLEXIBLE_FROM
     parts = [encode_unsigned_varint(len(results) + 1) if flexible else _INT32.pack(len(results))]
     for topic, partitions in results:
         name = topic if isinstance(topic, bytes) else topic.encode()
@@ -272,7 +278,7 @@ def success_frames(version: int, topic: Topic, partition: int) -> Callable[[int,
     Returns:
         Takes correlation id, base offset, log append time and log start offset; gives the whole frame.
     """
-    assert version >= _LOG_START_FROM, f"Produce v{version} answers without a log start offset"
+    assert version >= LOG_START_FROM, f"Produce v{version} answers without a log start offset"
     mark = _MARK.pack(_MARKED_OFFSET)
     sample = encode_produce_response(0, version, [(topic, [PartitionProduced(partition, base_offset=_MARKED_OFFSET)])])
     at = sample.rindex(mark)
@@ -290,7 +296,7 @@ def _plain_partition(produced: PartitionProduced, version: int) -> bytes:
     partition, error_code, base_offset, append_time_ms, log_start_offset, message, _ = produced
     if version < _APPEND_TIME_FROM:
         return _PRODUCED_OLDEST.pack(partition, error_code, base_offset)
-    if version < _LOG_START_FROM:
+    if version < LOG_START_FROM:
         return _PRODUCED.pack(partition, error_code, base_offset, append_time_ms)
     if version < _ERROR_MESSAGE_FROM:
         return _PRODUCED_START.pack(partition, error_code, base_offset, append_time_ms, log_start_offset)

@@ -13,11 +13,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from gnomon.wire.kafka.batch import CRC_FROM, HEADER, HEADER_BYTES, MalformedBatch, parse_batch
-from gnomon.wire.kafka.compression import Codec, compress, decompress
+from gnomon.wire.kafka.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    TRANSACTIONAL,
+    MalformedBatch,
+    parse_batch,
+)
+from gnomon.wire.kafka.compression import Codec, TooLarge, compress, decompress
 
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
 _VARINT_BYTES_MAX: Final = 10
 _NULL: Final = b"\x01"
 """The varint -1."""
@@ -69,12 +76,7 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
 
 
 def _read_record(data: bytes, position: int) -> tuple[Record, int]:
-    size, position = _read_varint(data, position)
-    stop = position + size
-    if size < 0 or stop > len(data):
-        raise MalformedBatch(f"record at byte {position} declares {size} bytes, {len(data) - position} are left")
-    timestamp_delta, position = _read_varint(data, position + 1)
-    offset_delta, position = _read_varint(data, position)
+    timestamp_delta, offset_delta, position, stop = _read_deltas(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
     count, position = _read_varint(data, position)
@@ -86,6 +88,17 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     if position != stop:
         raise MalformedBatch(f"record that ends at byte {stop} by its length ends at byte {position} by its fields")
     return Record(offset_delta, timestamp_delta, key, value, headers), stop
+
+
+def _read_deltas(data: bytes, position: int) -> tuple[int, int, int, int]:
+    """Of the record at `position` the deltas of timestamp and offset, where its key begins, and where it ends."""
+    size, position = _read_varint(data, position)
+    stop = position + size
+    if size < 0 or stop > len(data):
+        raise MalformedBatch(f"record at byte {position} declares {size} bytes, {len(data) - position} are left")
+    timestamp_delta, position = _read_varint(data, position + 1)
+    offset_delta, position = _read_varint(data, position)
+    return timestamp_delta, offset_delta, position, stop
 
 
 def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
@@ -134,6 +147,28 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
+    """The batch at the start of the view with its records in another codec; all else stays, but length and CRC.
+
+    Args:
+        batch_view: a whole batch.
+        codec: one of `Codec`.
+        bytes_max: the most bytes its records may decompress to.
+
+    Raises:
+        MalformedBatch: its header is not what it says.
+        TooLarge: the records decompress to more than `bytes_max` bytes.
+        CorruptData: the records do not decompress.
+    """
+    header = parse_batch(batch_view)
+    body = compress(codec, decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    length = HEADER_BYTES - 12 + len(body)
+    head = HEADER.pack(*header._replace(length=length, attributes=attributes))
+    crc = crc32c(body, crc32c(head[CRC_FROM:]))
+    return b"".join((head[: CRC_FROM - 4], crc.to_bytes(4, "big"), head[CRC_FROM:], body))
+
+
 def build_batch(
     records: Sequence[Record],
     *,
@@ -159,7 +194,7 @@ def build_batch(
     """
     assert records, "a batch has at least one record"
     body = compress(compression, b"".join([_encode_record(record) for record in records]))
-    attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+    attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     head = HEADER.pack(
         base_offset,
         HEADER_BYTES - 12 + len(body),
@@ -199,21 +234,43 @@ def _sized(field: bytes | None) -> tuple[bytes, bytes]:
     return (_NULL, b"") if field is None else (_varint(len(field)), field)
 
 
-def find_by_timestamp(batch_view: memoryview, timestamp: int, bytes_max: int) -> tuple[int, int] | None:
+def find_by_timestamp(
+    batch_view: memoryview, timestamp: int, bytes_max: int, records_max: int, start_offset: int = 0
+) -> tuple[int, int] | None:
     """The (offset, timestamp) of the batch's first record that is as late as `timestamp`; None when there is none.
 
     The records of a batch with log append time all have its max timestamp. Offsets count from the base offset in the
-    view, so it has to be the batch as stored.
+    view, so it has to be the batch as stored. Of a record its deltas alone are looked at, 0.7 us each.
+
+    Args:
+        batch_view: a whole batch.
+        timestamp: milliseconds since 1970.
+        bytes_max: the most bytes its records may decompress to.
+        records_max: the most records to look at.
+        start_offset: records before it do not count.
 
     Raises:
-        MalformedBatch, TooLarge, CorruptData: as `iterate_records`.
+        MalformedBatch: header or records are not what they say, or a record is outside of what the header says.
+        TooLarge: the records decompress to more than `bytes_max` bytes, or none of the first `records_max` is it.
+        CorruptData: the records do not decompress.
     """
     header = parse_batch(batch_view)
     if header.max_timestamp < timestamp:
         return None
     if header.is_log_append_time:
-        return header.base_offset, header.max_timestamp
-    for record in iterate_records(batch_view, bytes_max):
-        if header.base_timestamp + record.timestamp_delta >= timestamp:
-            return header.base_offset + record.offset_delta, header.base_timestamp + record.timestamp_delta
+        return max(header.base_offset, start_offset), header.max_timestamp
+    data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
+    position = 0
+    for index in range(min(header.records_count, records_max)):
+        try:
+            timestamp_delta, offset_delta, _, position = _read_deltas(data, position)
+        except IndexError:
+            raise MalformedBatch(f"record {index} reaches beyond the {len(data)} bytes of records") from None
+        found, offset = header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
+        if found >= timestamp and offset >= start_offset:
+            if found > header.max_timestamp or not 0 <= offset_delta <= header.last_offset_delta:
+                raise MalformedBatch(f"record of offset delta {offset_delta} and timestamp {found}: not of its batch")
+            return offset, found
+    if header.records_count > records_max:
+        raise TooLarge(f"none of the first {records_max} of {header.records_count} records is as late as {timestamp}")
     return None

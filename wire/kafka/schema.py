@@ -37,6 +37,7 @@ from gnomon.wire.kafka.fields import (
     int64,
     legacy_string,
     nullable_array,
+    nullable_struct,
     octets,
     records,
     string,
@@ -72,6 +73,7 @@ __all__ = [
     "int64",
     "legacy_string",
     "nullable_array",
+    "nullable_struct",
     "octets",
     "records",
     "string",
@@ -214,7 +216,8 @@ def field_codec(item: Field, version: int, flexible: bool) -> tuple[Reader, Writ
 
 def _value_codec(kind: Kind[Any] | type[Struct], version: int, flexible: bool, nullable: bool) -> tuple[Reader, Writer]:
     if isinstance(kind, type):
-        return struct_codec(kind, version, flexible)
+        codec = struct_codec(kind, version, flexible)
+        return primitives.nullable_struct_codec(*codec) if nullable else codec
     if kind.code:
         return primitives.fixed_codec(kind.code)
     if kind is uuid:

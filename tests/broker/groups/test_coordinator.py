@@ -8,7 +8,7 @@ import trio.testing
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups import hosted_shard
-from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
+from gnomon.broker.groups.coordinator import PARTS_PER_TURN, GroupCoordinator, partition_for
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.timers import Timers
@@ -113,7 +113,7 @@ class Broker:
     async def start(self):
         timers = Timers(VirtualWorld().clock)
         self.coordinator = GroupCoordinator(
-            VirtualWorld(), timers, self.logs, 50, lambda: self.settings, SilentLogger()
+            VirtualWorld(), timers, self.logs, lambda: 50, lambda: self.settings, SilentLogger()
         )
         self.nursery.start_soon(timers.run)
         await self.nursery.start(self.coordinator.run)
@@ -256,6 +256,40 @@ def test_a_join_that_is_parked_is_answered_by_a_deadline():
     serve(scenario)
 
 
+def test_a_coordinator_that_drains_keeps_nobody_waiting_for_other_members_and_writes_nothing_of_its_own():
+    async def scenario(broker):
+        await broker.ask(join("g"), 3)
+        parked = broker.tell(join("g"), 3)
+        assert parked == []
+        log = broker.log_of("g")
+        log.held = True
+        committed = broker.tell(commit(neighbour("g"), 1), 8)
+        written = len(log.records)
+        broker.coordinator.drain()
+        assert [answer.error_code for answer in parked] == [ErrorCode.NOT_COORDINATOR]
+        assert [answer.error_code for answer in broker.tell(join("g"), 3)] == [ErrorCode.NOT_COORDINATOR]
+        assert committed == []
+        await trio.sleep(60)
+        assert len(log.waiting) == 1
+        await log.flush()
+        assert error_of(committed[0]) is ErrorCode.NONE
+        assert len(log.records) == written + 1
+
+    serve(scenario)
+
+
+def test_a_request_that_waits_for_its_shard_while_the_coordinator_drains_is_answered():
+    async def scenario(broker):
+        broker.settings = GroupSettings(initial_rebalance_delay_ms=3000)
+        parked, found = broker.tell(join("g"), 3), broker.tell(fetch("g"), 8)
+        broker.coordinator.drain()
+        await trio.sleep(0.1)
+        assert [answer.error_code for answer in parked] == [ErrorCode.NOT_COORDINATOR]
+        assert found[0].groups[0].error_code == ErrorCode.NONE
+
+    serve(scenario)
+
+
 def test_members_that_fall_silent_are_dropped_and_the_empty_group_is_recorded():
     async def scenario(broker):
         await broker.ask(join(), 3)
@@ -367,6 +401,44 @@ def test_questions_about_several_groups_are_put_together_from_their_shards():
         assert [result.error_code for result in deleted.results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
         assert len((await broker.ask(ListGroupsRequest(), 4)).groups) == 9
         assert (await broker.ask(DescribeGroupsRequest(groups=[]), 5)).groups == []
+
+    serve(scenario)
+
+
+def test_a_group_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn():
+    async def scenario(broker):
+        names = [f"g{index}" for index in range(3 * PARTS_PER_TURN)]
+        for name in names:
+            await broker.ask(DescribeGroupsRequest(groups=[name]), 5)  # all shards are loaded
+        answers = broker.tell(DescribeGroupsRequest(groups=names * 100), 5)
+        turns = 0
+        while not answers:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        assert turns >= 3
+        assert [group.group_id for group in answers[0].groups] == names
+
+    serve(scenario)
+
+
+def test_a_deletion_of_many_offsets_takes_several_batches_and_is_answered_after_the_last(monkeypatch):
+    async def scenario(broker):
+        for partition in range(5):
+            await broker.ask(commit("g", partition, partition), 8)
+        monkeypatch.setattr(hosted_shard, "APPEND_BATCH_BYTES", 1)
+        log = broker.log_of("g")
+        log.held = True
+        answers = broker.tell(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
+        assert len(log.waiting) == 5
+        for records, _ in log.waiting:
+            assert len(records) == 1
+        last = log.waiting.pop()
+        await log.flush()
+        assert answers == []
+        log.waiting.append(last)
+        await log.flush()
+        assert [result.error_code for result in answers[0].results] == [ErrorCode.NONE]
+        assert await broker.offset("g", 4) == -1
 
     serve(scenario)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gnomon.broker.groups.coordinator_state import GroupShard
 from gnomon.broker.groups.group import GroupState
+from gnomon.broker.groups.records import GroupRecord, OffsetRecord, decode_record
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
 
@@ -50,8 +52,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(who=clients)
     def sync(self, who):
-        client = self.clients[who]
-        client.learn()
+        client = self.learn(who)
         self.nonce += 1
         known = self.bench.state()
         names = [self.bench.names[m] for m in known.members if m in self.bench.names] if known else []
@@ -62,13 +63,13 @@ class GroupMachine(RuleBasedStateMachine):
         for step in (self.join, self.join, self.sync):
             for who in order:
                 if who in present:
-                    self.clients[who].learn()
+                    self.learn(who)
                     step(who)
 
     @rule(who=clients)
     def heartbeat(self, who):
         client = self.clients[who]
-        member_id, generation = client.learn().member_id, client.generation
+        member_id, generation = self.learn(who).member_id, client.generation
         error = client.heartbeat().error
         assert error in MEMBERSHIP_ERRORS
         if error is ErrorCode.NONE:
@@ -77,24 +78,24 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(who=clients)
     def leave(self, who):
-        client = self.clients[who].learn()
+        client = self.learn(who)
         if client.leave().error is ErrorCode.NONE:
             client.member_id, client.generation = "", -1
 
     @rule(who=st.integers(2, CLIENTS - 1))
     def restart_static_member(self, who):
-        old = self.clients[who].learn()
+        old = self.learn(who)
         self.lives += 1
         self.clients[who] = old.restarted(f"c{who}-{self.lives}")
 
     @rule(who=clients)
     def forget_the_member_id(self, who):
-        self.clients[who].learn()
-        self.clients[who].member_id, self.clients[who].generation = "", -1
+        client = self.learn(who)
+        client.member_id, client.generation = "", -1
 
     @rule(who=clients, offset=st.integers(0, 1000))
     def commit(self, who, offset):
-        self.commits.append((self.clients[who].learn().commit(offset), offset))
+        self.commits.append((self.learn(who).commit(offset), offset))
 
     @rule(offset=st.integers(0, 1000))
     def commit_from_outside(self, offset):
@@ -107,13 +108,11 @@ class GroupMachine(RuleBasedStateMachine):
         answer = self.bench.call("tool", "deletes", request, 2)
         if was_free and answer.error is ErrorCode.NONE:
             self.visible = {-1}
-            self.assigned.clear()
         elif not was_free and answer.response is None:
             # It will win over every commit before it; a machine that held the log lets it go here.
             self.bench.release()
             self.settle_commits()
             self.visible = {-1} if answer.error is ErrorCode.NONE else self.visible
-            self.assigned.clear()
 
     # What the world does
 
@@ -153,11 +152,52 @@ class GroupMachine(RuleBasedStateMachine):
         self.commits.clear()
         self.forget_what_was_not_durable()
 
+    @rule()
+    def the_coordinator_lets_go(self):
+        parked = [answer for answer in self.bench.open_answers if answer.what == "joins"]
+        bench = self.bench
+        bench.carry_out(bench.shard.let_go(ErrorCode.NOT_COORDINATOR, bench.now, bench.wall_ms))
+        members = bench.state().members.values() if bench.state() else []
+        assert not any(member.parked for member in members)
+        assert all(answer.response is not None for answer in parked) or bench.under_way
+
     def forget_what_was_not_durable(self):
         self.parked_since.clear()
         self.fenced.clear()
 
     # What must hold
+
+    def learn(self, who):
+        client = self.clients[who]
+        self.judge_assignments(client)
+        return client.learn()
+
+    def judge_assignments(self, client):
+        """Each answer is judged once: those to an earlier life of the group say nothing of this one."""
+        answered = [answer for answer in client.seen if answer.what == "syncs" and answer.response is not None]
+        client.seen = [answer for answer in client.seen if answer not in answered]
+        for answer in answered:
+            if answer.response.assignment:
+                generation, nonce = answer.response.assignment.decode().split("/")
+                assert self.assigned.setdefault((self.group_lives(), generation), nonce) == nonce
+
+    def group_lives(self):
+        """How often the group was forgotten: deleted, or found without members and offsets when offsets expired.
+
+        Kafka does both to an empty group only, and whoever uses its name later begins with generation 1.
+        """
+        lives, members, offsets = 0, [], set()
+        for key, value in self.bench.log:
+            match decode_record(key, value):
+                case OffsetRecord(topic=topic, partition=partition, stored=stored):
+                    (offsets.discard if stored is None else offsets.add)((topic, partition))
+                case GroupRecord(value=None):
+                    assert not members
+                    assert not offsets
+                    lives += 1
+                case GroupRecord(value=known):
+                    members = known.members
+        return lives
 
     def hear(self, client, answer):
         if answer.error is ErrorCode.FENCED_INSTANCE_ID:
@@ -191,11 +231,9 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_generation_has_one_assignment(self):
+        self.group_lives()
         for client in self.clients:
-            for answer in client.seen:
-                if answer.what == "syncs" and answer.response is not None and answer.response.assignment:
-                    generation, nonce = answer.response.assignment.decode().split("/")
-                    assert self.assigned.setdefault(generation, nonce) == nonce
+            self.judge_assignments(client)
 
     @invariant()
     def the_group_keeps_its_own_rules(self):
@@ -253,3 +291,21 @@ def test_a_group_that_gathers_first_keeps_its_promises_too(new_bench):
         lambda: GroupMachine(new_bench, 3000),
         settings=settings(max_examples=100, stateful_step_count=40, deadline=None),
     )
+
+
+@pytest.mark.parametrize("end", ["deleted", "expired"])
+def test_a_group_that_was_forgotten_begins_again_with_other_assignments(new_bench, end):
+    machine = GroupMachine(new_bench, 0)
+    machine.some_rebalance_together(order=range(CLIENTS), present={0})
+    machine.a_generation_has_one_assignment()
+    machine.time_goes_by(seconds=SESSION_SECONDS + 2)
+    assert machine.bench.state().state is GroupState.EMPTY
+    if end == "deleted":
+        machine.delete_the_group()
+    else:
+        machine.time_goes_by(seconds=machine.bench.settings.offsets_retention_check_interval_ms / 1000)
+    assert machine.bench.state() is None
+    machine.some_rebalance_together(order=range(CLIENTS), present={1})
+    assert machine.bench.state().generation == 1
+    machine.a_generation_has_one_assignment()
+    assert machine.assigned == {(0, "1"): "1", (1, "1"): "2"}

@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import pytest
 
+from gnomon.broker.groups import membership
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import LeaveGroupRequest, MemberIdentity
 
@@ -224,6 +225,14 @@ def test_members_that_never_sync_are_dropped_after_the_rebalance_timeout_though_
     assert list(bench.state().members) == [a.member_id]
 
 
+def test_a_rebalance_timeout_of_zero_leaves_a_member_its_session_timeout_to_sync(bench):
+    a = bench.client("a", rebalance_ms=0, session_ms=10_000)
+    a.enter()
+    a.learn()
+    bench.advance(9)
+    assert a.sync({"a": "all"}).error is ErrorCode.NONE
+
+
 def test_a_member_id_handed_out_holds_the_group_up_until_its_session_timeout_only(bench, stable):
     (a,) = stable("a")
     b = bench.client("b")
@@ -382,6 +391,30 @@ def test_a_full_group_turns_further_members_away_and_keeps_those_it_has(new_benc
     assert bench.client("b").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
     a.join()
     assert bench.transcript[-1] == "  a joins → generation 2 range leader a [a]"
+
+
+def test_a_member_that_says_more_than_a_groups_record_can_hold_is_turned_away_alone(bench, stable, monkeypatch):
+    monkeypatch.setattr(membership, "MEMBERS_BYTES_MAX", 1000)
+    a, b = stable("a", "b")
+    c = bench.client("c", topics=["x" * 1000])
+    assert c.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [a.heartbeat().error, b.heartbeat().error] == [ErrorCode.NONE] * 2
+    b.topics = ["x" * 1000]
+    assert b.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    a.join()
+    a.learn()
+    assert a.sync({"a": "all"}).error is ErrorCode.NONE
+
+
+def test_assignments_that_a_groups_record_cannot_hold_are_refused_before_they_are_written(bench, stable, monkeypatch):
+    monkeypatch.setattr(membership, "ASSIGNMENTS_BYTES_MAX", 1000)
+    (a,) = stable("a")
+    a.join()
+    a.learn()
+    written = len(bench.log)
+    assert a.sync({"a": "x" * 1000}).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(bench.log) == written
+    assert a.sync({"a": "all"}).error is ErrorCode.NONE
 
 
 def test_only_the_current_generation_of_known_members_is_heard(bench, stable):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from gnomon.broker.groups import offsets
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
@@ -85,6 +86,35 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone(new_bench
         ErrorCode.NONE,
     ]
     assert (bench.offset(), bench.offset(partition=1)) == (-1, 2)
+
+
+def test_a_commit_that_the_log_cannot_hold_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(offsets, "COMMIT_BYTES_MAX", 1000)
+    parts = [OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in range(10)]
+    topic = OffsetCommitRequestTopic(name="t", partitions=parts)
+    # Small on the wire, but each record names the group again.
+    request = OffsetCommitRequest(group_id="g" * 100, topics=[topic])
+    assert bench.call("tool", "commits", request, 8).error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert bench.log == []
+
+
+def test_an_offset_that_is_named_often_is_deleted_once(bench):
+    bench.commit("g", 1)
+    written = len(bench.log)
+    parts = [OffsetDeleteRequestPartition(partition_index=0)] * 3
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=parts)])
+    assert bench.call("tool", "deletes", request, 0).error is ErrorCode.NONE
+    assert len(bench.log) == written + 1
+
+
+def test_a_retention_beyond_all_time_is_for_ever(bench):
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="t", partitions=[part])
+    request = OffsetCommitRequest(group_id="g", retention_time_ms=2**63 - 1, topics=[topic])
+    assert bench.call("tool", "commits", request, 2).error is ErrorCode.NONE
+    bench.load()
+    bench.advance(30 * DAY)
+    assert bench.offset() == 1
 
 
 def test_only_members_commit_to_a_group_that_has_some(bench, stable):

@@ -7,7 +7,12 @@ import pytest
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
+from gnomon.wire.kafka.messages.cluster import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+    SaslHandshakeRequest,
+)
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
 
@@ -22,6 +27,16 @@ def test_api_versions_names_exactly_what_is_served(version: int) -> None:
         assert told == {api.key.value: (api.min_version, api.max_version) for api in APIS.values()}
         assert told[ApiKey.PRODUCE] == (0, 13)
         assert all(low <= high for low, high in told.values())
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_who_wants_to_authenticate_is_told_that_there_is_nothing_to_authenticate_with(version: int) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        response = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+        assert (response.error_code, response.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
 
     simulate_broker(scenario)
 
@@ -70,6 +85,26 @@ def test_the_cluster_is_described_and_keeps_its_id() -> None:
         await broker.restart()
         client = await broker.connect()
         assert (await client.ask(DescribeClusterRequest(), 1)).cluster_id == first.cluster_id
+
+    simulate_broker(scenario)
+
+
+def test_without_access_control_everyone_may_do_everything_and_is_told_so_when_asked() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        cluster, topic, not_asked = 0b1_1111_1010_0000, 0b1101_1111_1000, -(2**31)
+        for asked in (True, False):
+            request = MetadataRequest(
+                topics=None,
+                include_cluster_authorized_operations=asked,
+                include_topic_authorized_operations=asked,
+            )
+            response = await client.ask(request, 10)
+            assert response.cluster_authorized_operations == (cluster if asked else not_asked)
+            assert response.topics[0].topic_authorized_operations == (topic if asked else not_asked)
+            described = await client.ask(DescribeClusterRequest(include_cluster_authorized_operations=asked), 1)
+            assert described.cluster_authorized_operations == (cluster if asked else not_asked)
 
     simulate_broker(scenario)
 

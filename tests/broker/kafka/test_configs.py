@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS
-from gnomon.broker.config_key import ConfigSource
-from gnomon.broker.topic_configs import TOPIC_CONFIGS
+from gnomon.broker.config_key import ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.kafka.configs import RESOURCES_PER_TURN
+from gnomon.broker.topic_configs import TOPIC_CONFIGS, log_settings
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -75,8 +77,10 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
-        hours = ("log.retention.hours", "3600000", 4), ("log.retention.hours", str(168 * 3_600_000), 5)
-        assert await _value(client, TOPIC, "t", "retention.ms") == ("3600000", 4, list(hours))
+        hours = ("log.retention.hours", "1", 4), ("log.retention.hours", "168", 5)
+        # Kafka names no source for a value that only an older name gives.
+        assert await _value(client, TOPIC, "t", "retention.ms") == ("3600000", 5, [])
+        assert await _value(client, BROKER, "1", "log.retention.hours") == ("1", 4, list(hours))
         assert await _alter(client, BROKER, "", ("log.retention.ms", SET, "30")) == (0, None)
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("30", 3)
         assert await _alter(client, BROKER, "1", ("log.retention.ms", SET, "20")) == (0, None)
@@ -100,6 +104,41 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
     simulate_broker(scenario, kafka={"log.retention.hours": "1"})
 
 
+def test_a_resource_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, other = await broker.connect(), await broker.connect()
+        await client.create_topic("t")
+        names = ["t", *(f"missing-{number}" for number in range(3 * RESOURCES_PER_TURN))]
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names * 100]
+        )
+        asked, began = client.connection.send(request, 4), other.connection.send(ApiVersionsRequest(), 0)
+        await other.connection.wait(began)
+        response: Any = await client.connection.wait(asked)
+        assert [result.resource_name for result in response.results] == names
+        assert [result.error_code for result in response.results[:2]] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    simulate_broker(scenario)
+
+
+def test_a_topic_key_is_obeyed_or_refused_or_says_that_every_value_is_kept() -> None:
+    class Lookup(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            obeyed.add(name)
+            return super().__getitem__(name)
+
+    obeyed: set[str] = set()
+    log_settings(Lookup({name: key.default or "" for name, key in TOPIC_CONFIGS.items()}), 1)
+    others = {ConfigType.BOOLEAN: "true", ConfigType.DOUBLE: "0.25", ConfigType.LIST: "compact"}
+    for name in TOPIC_CONFIGS.keys() - obeyed:
+        key = TOPIC_CONFIGS[name]
+        if "every value is kept" in key.documentation:
+            key.check(others.get(key.type, "1000"))
+        else:
+            with pytest.raises(InvalidConfig):
+                key.check(others.get(key.type, "1000"))
+
+
 def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
@@ -107,7 +146,8 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
         before = (await _describe(client, TOPIC, "t")).configs
         for key, value, word in [
             ("cleanup.policy", "compact", "compaction"),
-            ("compression.type", "zstd", "as the producer compressed"),
+            ("compression.type", "lzma", "one of uncompressed, gzip, snappy, lz4, zstd"),
+            ("compression.zstd.level", "9", "one level"),
             ("min.insync.replicas", "2", "one copy"),
             ("retention.ms", "-2", "at least -1"),
             ("retention.ms", "soon", "whole number"),

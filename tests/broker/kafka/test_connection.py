@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.broker.kafka.connection import (
     BACKLOG_BYTES_MAX,
+    IDLE_LOOK_SECONDS_MIN,
     REQUEST_BYTES_MIN,
     REQUESTS_IN_FLIGHT_MAX,
     Exchange,
@@ -57,6 +60,7 @@ class _Peer:
         request_bytes_max: int = 1 << 20,
     ) -> None:
         self.transport = _Transport()
+        self.now = 0.0
         self.memory = memory or RequestMemory(1 << 30)
         self.exchanges: list[Exchange] = []
         self.answered = 0
@@ -68,7 +72,7 @@ class _Peer:
             self._take,
             self._count,
             lambda connection, reason: self.reasons.append(reason),
-            lambda: 0.0,
+            lambda: self.now,
             frame_bytes_max=1 << 20,
             request_bytes_max=request_bytes_max,
         )
@@ -308,6 +312,70 @@ def test_a_connection_that_is_to_finish_takes_no_more_and_ends_after_its_last_re
     assert peer.replies == [0, 1]
 
 
+def test_an_idle_connection_is_ended_and_whoever_looks_too_early_is_told_when_to_come_back() -> None:  # invariant 7
+    peer = _Peer(dispatch=_answer)
+    assert peer.connection.end_if_idle(9.5, 10) == 10
+    peer.now = 9.75
+    peer.ask()
+    assert peer.connection.end_if_idle(10, 10) == 19.75
+    peer.now = 15
+    peer.receive(b"\0\0")  # part of a request is a sign of life too
+    assert peer.connection.end_if_idle(19.75, 10) == 25
+    assert not peer.transport.ended
+    assert peer.connection.end_if_idle(25, 10) == math.inf
+    assert peer.transport.ended
+    peer.connection.closed()
+    assert peer.reasons == [None]
+    assert peer.memory.bytes_used == 0
+
+
+def test_a_connection_that_waits_for_its_answer_is_not_idle() -> None:  # invariant 7
+    peer = _Peer()
+    peer.ask(2)
+    assert peer.connection.end_if_idle(50, 10) == 60
+    peer.now = 55
+    _answer(peer.exchanges[0])
+    assert peer.connection.end_if_idle(66, 10) == 76
+    peer.now = 70
+    _answer(peer.exchanges[1])
+    assert peer.connection.end_if_idle(76, 10) == 80
+    assert not peer.transport.ended
+    assert peer.connection.end_if_idle(80, 10) == math.inf
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_peer_that_takes_its_answer_slowly_is_not_idle_and_one_that_has_stopped_is(takes: bool) -> None:
+    peer = _Peer(dispatch=_answer)  # invariant 7
+    peer.transport.backlog_bytes = 900
+    peer.ask()
+    assert peer.connection.end_if_idle(10, 10) == 20
+    peer.transport.backlog_bytes -= 100 if takes else 0
+    assert peer.connection.end_if_idle(20, 10) == (30 if takes else math.inf)
+    assert peer.transport.ended is not takes
+    if takes:
+        peer.now = 25
+        peer.transport.backlog_bytes = 0
+        peer.connection.drained()
+        assert peer.connection.end_if_idle(30, 10) == 35
+
+
+def test_a_connection_that_is_not_read_for_want_of_memory_is_not_idle() -> None:  # invariant 7
+    memory = RequestMemory(2000)
+    greedy, waiting = _Peer(memory), _Peer(memory, dispatch=_answer)
+    greedy.ask(1, 2000)
+    waiting.ask()
+    assert waiting.transport.paused
+    assert waiting.connection.end_if_idle(10, 10) == 20
+    _answer(greedy.exchanges[0])
+    assert waiting.connection.end_if_idle(20, 10) == math.inf
+
+
+def test_a_busy_connection_is_not_looked_at_all_the_time_however_short_the_time_allowed() -> None:
+    peer = _Peer()
+    peer.ask()
+    assert peer.connection.end_if_idle(5, 0) == 5 + IDLE_LOOK_SECONDS_MIN
+
+
 def test_answers_that_peers_do_not_take_leave_less_room_for_further_ones() -> None:
     memory = RequestMemory(1000)
     sloth, other = _Peer(memory), _Peer(memory)
@@ -329,16 +397,103 @@ def test_answers_that_peers_do_not_take_leave_less_room_for_further_ones() -> No
     assert other.connection.answer_room() == 1000
 
 
+def test_ready_answers_behind_one_that_is_not_are_counted_and_hold_up_the_next_requests() -> None:
+    memory = RequestMemory(64 << 20)
+
+    def dispatch(exchange: Exchange) -> None:
+        if exchange.correlation_id:
+            exchange.reply((memoryview(exchange.correlation_id.to_bytes(4, "big") + bytes(1 << 20)),))
+
+    peer, other = _Peer(memory, dispatch=dispatch), _Peer(memory)
+    peer.ask(100)
+    assert len(peer.exchanges) == 5
+    assert peer.transport.paused
+    assert memory.backlog_bytes == 4 * ((1 << 20) + 4)
+    assert peer.connection.answer_room() == -1
+    assert other.connection.answer_room() == (60 << 20) - 16
+    peer.connection.go_on()
+    assert len(peer.exchanges) == 5
+    _answer(peer.exchanges[0])
+    assert len(peer.exchanges) == 100
+    assert peer.answered == 100
+    assert memory.backlog_bytes == memory.bytes_used == 0
+
+
+def test_ready_answers_of_a_connection_that_ends_are_given_back() -> None:
+    peer = _Peer()
+    peer.ask(3)
+    _answer(peer.exchanges[2])
+    assert peer.memory.backlog_bytes == 4
+    peer.connection.closed()
+    assert peer.memory.backlog_bytes == 0
+
+
 def test_unfinished_requests_cannot_fill_the_memory() -> None:
     memory = RequestMemory(1 << 20)
     peers = [_Peer(memory) for _ in range(3)]
     part = (1 << 20).to_bytes(4, "big") + bytes(400 << 10)
     for peer in peers:
         peer.receive(part)
-    assert [peer.transport.ended for peer in peers] == [False, False, True]
-    peers[2].connection.closed()
-    assert "unfinished requests" in str(peers[2].reasons[0])
+    assert [peer.transport.ended for peer in peers].count(True) == 1
+    (ended,) = [peer for peer in peers if peer.transport.ended]
     assert 800 << 10 <= memory.unfinished_bytes <= 1 << 20
-    for peer in peers[:2]:
+    for peer in peers:
         peer.connection.closed()
+    assert "unfinished requests" in str(ended.reasons[0])
     assert memory.unfinished_bytes == 0
+    assert not memory.unfinished
+
+
+def test_those_who_hold_most_unfinished_bytes_for_longest_go_and_not_who_sends_just_now() -> None:
+    memory = RequestMemory(4 << 20)
+    slow = [_Peer(memory) for _ in range(5)]
+    for peer in slow:
+        peer.receive((1 << 20).to_bytes(4, "big") + bytes(700 << 10))
+    honest = _Peer(memory)
+    request = (1 << 20).to_bytes(4, "big") + b"\0\x10\0\0" + bytes(4) + b"\xff\xff" + bytes((1 << 20) - 10)
+    for number in range(10):
+        for peer in [*slow, honest]:
+            peer.now += 10
+        honest.receive(request[: 900 << 10])
+        honest.now += 0.1
+        honest.receive(request[900 << 10 :])
+        assert len(honest.exchanges) == number + 1
+        honest.exchanges[-1].reply((b"done",))
+    assert not honest.transport.ended
+    assert [peer.transport.ended for peer in slow].count(True) == 1
+
+
+def test_small_requests_that_never_end_do_not_cost_a_large_one_that_comes() -> None:
+    memory = RequestMemory(4 << 20)
+    slow = [_Peer(memory) for _ in range(56)]
+    for peer in slow:
+        peer.receive((1 << 20).to_bytes(4, "big") + bytes(72 << 10))
+    honest = _Peer(memory)
+    honest.now = 60
+    honest.receive((1 << 20).to_bytes(4, "big") + bytes(900 << 10))
+    assert not honest.transport.ended
+    assert any(peer.transport.ended for peer in slow)
+
+
+def test_what_comes_behind_a_request_that_holds_the_connection_waits_for_its_answer() -> None:  # invariant 7
+    peer = _Peer(dispatch=lambda exchange: exchange.connection.hold(exchange) if exchange.correlation_id == 1 else None)
+    peer.ask(4)
+    assert [exchange.correlation_id for exchange in peer.exchanges] == [0, 1]
+    _answer(peer.exchanges[1])  # the first one is still not answered: places in the order do not matter here
+    assert [exchange.correlation_id for exchange in peer.exchanges] == [0, 1, 2, 3]
+    assert not peer.transport.paused
+    for place in (0, 3, 2):
+        _answer(peer.exchanges[place])
+    assert peer.replies == [0, 1, 2, 3]
+    assert peer.memory.bytes_used == 0
+
+
+def test_a_request_that_is_answered_at_once_holds_nothing_up() -> None:  # invariant 6
+    def dispatch(exchange: Exchange) -> None:
+        exchange.connection.hold(exchange)
+        _answer(exchange)
+
+    peer = _Peer(dispatch=dispatch)
+    peer.ask(3)
+    assert peer.replies == [0, 1, 2]
+    assert not peer.transport.paused

@@ -95,6 +95,20 @@ def test_a_poll_is_answered_when_another_request_waits_behind_it() -> None:  # i
     simulate_broker(scenario)
 
 
+def test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_open() -> None:  # invariant 2
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        poll = client.connection.send(client.fetch_request("t", 0, max_wait_ms=9000), 11)
+        client.connection.send(ApiVersionsRequest(), 0)
+        await broker.simulation.sleep(1)
+        answer: Any = poll.message
+        fetched = answer.responses[0].partitions[0]
+        assert (fetched.error_code, fetched.high_watermark) == (0, 0)
+
+    simulate_broker(scenario)
+
+
 def test_a_poll_whose_client_is_gone_leaves_nothing_behind() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka import fetch_sessions
 from gnomon.broker.kafka.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_SECONDS,
@@ -129,3 +130,36 @@ def test_a_session_that_follows_ever_more_partitions_is_ended() -> None:  # inva
         sessions.find(_request(session.id, 2, range(half, 2 * half + 1)), 0)
     assert refusal.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
+
+
+def test_a_request_for_too_many_partitions_begins_no_session() -> None:  # invariant 4
+    sessions = _sessions()
+    session, followed = sessions.find(_request(0, 0, range(SESSION_PARTITIONS_MAX + 1)), 0)
+    assert session is None
+    assert len(list(followed)) == SESSION_PARTITIONS_MAX + 1
+    assert len(sessions) == 0
+
+
+def test_all_sessions_together_follow_so_many_partitions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    # invariant 4
+    monkeypatch.setattr(fetch_sessions, "ALL_PARTITIONS_MAX", 10)
+    sessions = _sessions()
+    first, second = _created(sessions, range(4)), _created(sessions, range(4))
+    assert sessions.find(_request(0, 0, range(4)), 1)[0] is None
+    sessions.find(_request(first.id, 1, forgotten=range(3)), 1)
+    third = _created(sessions, range(5), now=1)
+    with pytest.raises(KafkaError, match="all together more than 10"):
+        sessions.find(_request(second.id, 1, range(9)), 1)
+    assert len(sessions) == 2
+    late = 1 + EVICTION_SECONDS
+    sessions.find(_request(third.id, 1), late)
+    assert len(sessions.find(_request(0, 0, range(5)), late)[0].followed) == 5
+    assert len(sessions) == 2
+
+
+def test_names_that_no_topic_can_have_count_for_their_length(monkeypatch: pytest.MonkeyPatch) -> None:  # invariant 4
+    monkeypatch.setattr(fetch_sessions, "ALL_PARTITIONS_MAX", 100)
+    sessions = _sessions()
+    wanted = [("x" * 32_000, [FetchPartition(0, -1, 0, -1, -1, 100)])]
+    assert sessions.find(_request(0, 0)._replace(topics=wanted), 0)[0] is None
+    assert sessions.find(_request(0, 0, range(100)), 0)[0] is not None

@@ -7,6 +7,7 @@ from typing import Any
 from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, Answer, RecentAnswers
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -67,6 +68,39 @@ def test_what_others_were_given_is_given_again_only_while_the_log_stands() -> No
     simulate_broker(scenario)
 
 
+def test_fetches_behind_a_request_that_waits_hold_few_records_and_are_answered_in_the_end() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        waiter = await broker.connect()
+        await waiter.create_topic("t")
+        for _ in range(6):
+            assert (await waiter.produce("t", _batch(bytes(1_000_000)))).error_code == 0
+        first = await waiter.ask(_join(), 3)
+        connection = (await broker.connect()).connection
+        answers = [connection.send(_join(), 3)]
+        answers += [connection.send(waiter.fetch_request("t", 0, bytes_max=50 << 20), 11) for _ in range(20)]
+        await broker.simulation.sleep(1)
+        assert answers[0].message is None
+        assert broker.server.backlog_bytes < 16 << 20
+        assert (await waiter.ask(_join(first.member_id), 3)).error_code == 0
+        for answer in answers[1:]:
+            fetched: Any = await connection.wait(answer)
+            assert fetched.responses[0].partitions[0].records
+        assert broker.server.backlog_bytes == 0
+
+    simulate_broker(scenario)
+
+
+def _join(member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=20_000,
+        rebalance_timeout_ms=8000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
 def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # invariant 4
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
@@ -76,5 +110,31 @@ def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # inv
             found: Any = await client.fetch("t", 0)
             assert value in bytes(found.records)
             await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+
+    simulate_broker(scenario)
+
+
+def test_what_waiting_could_not_add_to_is_answered_at_once_whatever_min_bytes_says() -> None:  # invariant 2
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        batch = _batch(b"x" * 300)
+        await client.create_topic("t", configs={"segment.bytes": str(3 * len(batch))})
+        for _ in range(5):
+            await client.produce("t", batch)
+
+        async def asked(offset: int, bytes_max: int) -> tuple[int, bool]:
+            """How many batches came, and whether at once."""
+            wanted = client.fetch_request("t", offset, max_wait_ms=9000, min_bytes=4 * len(batch), bytes_max=bytes_max)
+            poll = client.connection.send(wanted, 11)
+            await broker.simulation.sleep(0.5)
+            at_once = poll.settled.is_set()
+            await broker.simulation.sleep(9)
+            message: Any = poll.message
+            return len(message.responses[0].partitions[0].records) // len(batch), at_once
+
+        assert await asked(0, 1 << 20) == (3, True)  # the segment ends
+        assert await asked(2, 1 << 20) == (1, True)
+        assert await asked(3, 1 << 20) == (2, False)  # the log ends
+        assert await asked(3, len(batch) + 1) == (1, True)  # the limit
 
     simulate_broker(scenario)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.batch import HEADER, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -75,6 +85,40 @@ def test_offsets_are_found_by_time_and_by_name(version: int) -> None:
     simulate_broker(scenario)
 
 
+def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node_serves_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        await client.ask(_no_bound_on_timestamps(), 1)
+        batch = memoryview(build_batch([Record(timestamp_delta=1, value=b"v")], base_timestamp=5000))
+        changed = HEADER.pack(*parse_batch(batch)._replace(base_timestamp=(1 << 63) - 1)) + bytes(batch[HEADER.size :])
+        poison = changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:]
+        assert (await client.produce("t", poison)).error_code == 0
+        place = await _list(client, 4000)
+        assert (place.error_code, place.offset, place.timestamp) == (0, 2, 5001)
+
+    simulate_broker(scenario)
+
+
+def _no_bound_on_timestamps() -> IncrementalAlterConfigsRequest:
+    key = IncrementalAlterableConfig(name="message.timestamp.after.max.ms", value=str((1 << 63) - 1))
+    return IncrementalAlterConfigsRequest(
+        resources=[IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=[key])]
+    )
+
+
+def test_a_partition_that_is_named_twice_is_refused_and_a_long_list_is_answered() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000)
+        indexes = [0, 1, 1, *range(2, 100)]
+        wanted = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in indexes]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)])
+        found = (await client.ask(request, 5)).topics[0].partitions
+        twice, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [item.error_code for item in found] == [0, twice, twice, *[unknown] * 98]
+
+    simulate_broker(scenario)
+
+
 def test_what_cannot_be_listed_is_answered_with_its_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)
@@ -130,6 +174,25 @@ def test_records_are_deleted_up_to_an_offset_and_stay_deleted() -> None:
         assert ((await _list(client, -2)).offset, (await _list(client, -1)).offset) == (6, 6)
         await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 9)
         assert await _delete(client, -1, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+    simulate_broker(scenario)
+
+
+def test_what_is_asked_behind_a_change_on_one_connection_sees_the_change() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1000, 2000)
+        wanted = DeleteRecordsPartition(partition_index=0, offset=3)
+        delete = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])])
+        client.connection.send(delete, 2)
+        assert (await _list(client, -2)).offset == 3
+
+        place = OffsetCommitRequestPartition(partition_index=0, committed_offset=4)
+        commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[place])])
+        fetch = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+        while _loading(await client.ask(fetch, 7), 7):
+            await broker.simulation.sleep(0.1)
+        client.connection.send(commit, 7)
+        assert (await client.ask(fetch, 7)).topics[0].partitions[0].committed_offset == 4
 
     simulate_broker(scenario)
 

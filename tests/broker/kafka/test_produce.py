@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from gnomon.runtime.metrics import COUNTERS
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.compression import Codec
@@ -272,5 +273,20 @@ def test_what_was_asked_is_answered_before_the_node_ends() -> None:
         answer: Any = await client.connection.wait(asked)
         assert answer.responses[0].partition_responses[0].base_offset == 1
         assert await poller.connection.wait(poll)
+
+    simulate_broker(scenario)
+
+
+def test_refused_and_repeated_batches_count_as_received_like_the_others() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        sound = _batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        damaged = sound[:-1] + b"?"
+        outcomes = [(await client.produce("t", batch)).error_code for batch in (sound, damaged, sound)]
+        assert outcomes == [0, ErrorCode.CORRUPT_MESSAGE, 0]
+        metrics = broker.serving.broker.metrics
+        assert (metrics.produce_batches, metrics.produce_bytes) == (3, 3 * len(sound))
+        assert all("received" in COUNTERS[name][1] for name in ("produce_batches", "produce_bytes"))
 
     simulate_broker(scenario)

@@ -10,7 +10,9 @@ from uuid import UUID
 import pytest
 import trio
 
+from gnomon.bookie.entry_store import ENTRIES
 from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.broker.partition.chain import Chain, ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import LogSettings
@@ -18,8 +20,9 @@ from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Put
-from gnomon.metadata.counting import CountingMetadata
+from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import Settings
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.machine import Machine
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
@@ -48,6 +51,16 @@ class Appended:
         return self.outcome
 
 
+class Recorder(SilentLogger):
+    """Keeps what is logged as an error."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def error(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+
 class Act:
     """One life of the node that leads the partition."""
 
@@ -58,6 +71,7 @@ class Act:
         self.metadata = CountingMetadata(stores.metadata)
         self.nursery = nursery
         self.advances = 0
+        self.logger = Recorder()
 
     async def create_topic(self) -> Any:
         key = topic_key("orders")
@@ -73,7 +87,8 @@ class Act:
         revision = await self.create_topic()
         chain = Chain(self.metadata, self.stores.bookies, ledgers_prefix(TOPIC_ID, 0), topic_key("orders"), revision)
         settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
-        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, self._advanced, lambda: None)
+        told = (self._advanced, lambda: None, self.logger)
+        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, *told)
 
     def _advanced(self, partition: Partition) -> None:
         self.advances += 1
@@ -81,15 +96,30 @@ class Act:
 
     @staticmethod
     def send(partition: Partition, *values: str, at: int | None = None, **producer: int) -> Appended:
-        records = [Record(offset_delta=number, key=None, value=value.encode()) for number, value in enumerate(values)]
-        given = {"producer_epoch": 0, **producer} if producer else {}
-        batch = build_batch(records, base_timestamp=at if at is not None else 1000, **given)
+        answer = Appended()
+        partition.append(memoryview(Act.batch(*values, at=at, **producer)), answer, 0)
+        return answer
+
+    @staticmethod
+    async def append_batch(partition: Partition, batch: bytes) -> None:
+        """Appends a batch made by hand, which has to be accepted."""
         answer = Appended()
         partition.append(memoryview(batch), answer, 0)
-        return answer
+        assert (await answer.wait()).error == 0
+
+    @staticmethod
+    def batch(*values: str, at: int | None = None, **producer: int) -> bytes:
+        records = [Record(offset_delta=number, key=None, value=value.encode()) for number, value in enumerate(values)]
+        given = {"producer_epoch": 0, **producer} if producer else {}
+        return build_batch(records, base_timestamp=at if at is not None else 1000, **given)
 
     async def append(self, partition: Partition, *values: str, at: int | None = None, **producer: int) -> Produced:
         return await self.send(partition, *values, at=at, **producer).wait()
+
+    def damage(self, partition: Partition, entry: int, segment: int = -1) -> None:
+        """Flips a bit of one entry on disk, once nothing is being written."""
+        key = ENTRY_KEY.pack(partition.segments[segment].ledger.id, entry)
+        self.machine.disk.flip_bit(Path("/data/bookie"), ENTRIES, key)
 
     @staticmethod
     async def read(partition: Partition) -> list[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -14,9 +15,10 @@ from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.wire.kafka.batch import CRC_FROM, BatchRejected, parse_batch
+from gnomon.wire.kafka.batch import CRC_FROM, HEADER, BatchRejected, parse_batch
+from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -47,13 +49,18 @@ class _Ledger:
             self.entries.append(b"".join(verdict[0]))
         return verdict
 
+    def snapshots(self) -> Iterator[bytes]:
+        for payload in self.entries:
+            if unpack_header(memoryview(payload)).kind == EntryKind.PRODUCERS:
+                yield payload[HEADER_BYTES:]
+
     def reopened(self, now_ms: int = NOW) -> PartitionLog:
         """What opening makes of the entries, as `chain` does it."""
         log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
             log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
-        log.restore(header, sum(map(len, self.entries)), NOW)
+        log.restore(header, len(self.entries) - 1, sum(map(len, self.entries)), NOW, now_ms)
         return log
 
 
@@ -136,6 +143,33 @@ def test_timestamps_stay_within_the_topics_bounds(at: int, settings_given: dict[
         assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
+@pytest.mark.parametrize(
+    ("base", "largest", "accepted"),
+    [
+        (NOW, -1, True),
+        (NOW, NOW - 1, True),
+        ((1 << 63) - 1, NOW, False),
+        ((1 << 63) - 1, -1, False),
+        (-1, -2, False),
+        (-(1 << 63), NOW, False),
+    ],
+)
+def test_a_batch_whose_times_no_record_can_have_is_refused(base: int, largest: int, accepted: bool) -> None:
+    log, batch = _log(), _with_times(_batch(), base, largest)
+    if accepted:
+        log.append(batch, NOW, 0)
+    else:
+        with pytest.raises(BatchRejected) as refusal:
+            log.append(batch, NOW, 0)
+        assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def _with_times(batch: memoryview, base: int, largest: int) -> memoryview:
+    header = parse_batch(batch)._replace(base_timestamp=base, max_timestamp=largest)
+    changed = HEADER.pack(*header) + bytes(batch[HEADER.size :])
+    return memoryview(changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:])
+
+
 def test_log_append_time_stamps_the_batch_and_says_so() -> None:
     ledger = _Ledger(_log(log_append_time=True))
     _, _, append_time_ms = ledger.append(_batch(2, at=5), NOW)
@@ -187,6 +221,19 @@ def test_retention_takes_the_oldest_segments(
     limits: dict[str, int], sealed: list[tuple[int, int]], dropped: int
 ) -> None:
     assert _log(**limits).segments_to_drop(sealed, NOW) == dropped
+
+
+def test_records_without_timestamps_expire_by_the_time_of_the_last_append() -> None:
+    ledger = _Ledger(_log(retention_ms=10))
+    ledger.append(_batch(at=-1), NOW)
+    ledger.append(_batch(at=-1), NOW + 5)
+    assert ledger.log.segment_youngest_ms == NOW + 5
+    assert [ledger.log.segment_is_old(NOW + later) for later in (11, 15, 16)] == [False, False, True]
+    reopened = ledger.reopened(NOW + 20)
+    assert [reopened.segment_is_old(NOW + later) for later in (30, 31)] == [False, True]
+    ledger.append(_batch(at=NOW - 7), NOW + 6)
+    ledger.append(_batch(at=-1), NOW + 7)
+    assert ledger.log.segment_youngest_ms == ledger.reopened(NOW + 20).segment_youngest_ms == NOW - 7
 
 
 def test_a_segment_whose_records_have_all_expired_ends_although_nobody_appends() -> None:
@@ -241,8 +288,53 @@ def test_a_reopened_log_goes_on_as_the_one_before_would_have(
     assert again.next_offset == again.high_watermark == ledger.log.next_offset
     assert again.segment_max_timestamp == ledger.log.segment_max_timestamp
     assert again.replay_from == ledger.log.replay_from
+    empty = sum(len(body) for body in ledger.snapshots() if not msgpack.unpackb(body)[1])
+    assert 0 <= again.segment_bytes - ledger.log.segment_bytes <= empty  # snapshots of no producer may count
+
+
+def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    ledger = _Ledger(_log())
+    for number in range(30):
+        ledger.append(_batch(producer=9, sequence=number))
+    assert len(list(ledger.snapshots())) > 1
+    assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(_batch())
 
 
 def _states(log: PartitionLog) -> list[Any]:
-    _, states = msgpack.unpackb(log.producers.encode_snapshot())
+    _, states, _ = msgpack.unpackb(log.producers.encode_snapshot(0))
     return sorted(states)
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+@pytest.mark.parametrize("wanted", list(Codec))
+@pytest.mark.parametrize("sent", list(Codec))
+def test_a_topic_that_wants_a_codec_has_every_batch_in_it(sent: Codec, wanted: Codec, append_time: bool) -> None:
+    log = _log(codec=wanted, log_append_time=append_time)
+    records = [Record(offset_delta=number, key=b"k", value=b"v" * 200) for number in range(5)]
+    batch = memoryview(build_batch(records, base_timestamp=NOW, compression=sent, producer_id=7, base_sequence=0))
+    (_, prefix, rest), _, _ = log.append(batch, NOW, 0)
+    stored = memoryview(bytes(prefix) + bytes(rest))
+    header = parse_batch(stored)
+    assert header.compression == wanted
+    assert header.size_bytes == len(stored) == log.segment_bytes
+    assert header.crc == crc32c(stored[CRC_FROM:])
+    assert (header.producer_id, header.base_sequence, header.max_timestamp) == (7, 0, NOW)
+    assert list(iterate_records(stored, 1 << 20)) == records
+    assert isinstance(log.append(batch, NOW, 1), Duplicate)
+
+
+def test_a_batch_that_cannot_be_compressed_anew_is_refused_and_leaves_no_trace() -> None:
+    log = _log(codec=Codec.NONE, batch_bytes_max=1000)
+    records = [Record(offset_delta=0, key=None, value=b"v" * 5000)]
+    small = build_batch(records, base_timestamp=NOW, compression=Codec.GZIP)
+    with pytest.raises(BatchRejected, match="send smaller batches") as raised:
+        log.append(memoryview(small), NOW, 0)
+    assert raised.value.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    damaged = bytearray(small)
+    damaged[-8] ^= 0xFF
+    damaged[CRC_FROM - 4 : CRC_FROM] = crc32c(damaged[CRC_FROM:]).to_bytes(4, "big")
+    with pytest.raises(BatchRejected) as raised:
+        log.append(memoryview(damaged), NOW, 0)
+    assert raised.value.error_code == ErrorCode.INVALID_RECORD
+    assert (log.next_offset, log.segment_bytes) == (0, 0)

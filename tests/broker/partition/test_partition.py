@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 
+from gnomon.bookie.ledger import EntryId
+from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.chain import sealed_segments
-from gnomon.broker.partition.entry import LeaderEpoch, Offset
+from gnomon.broker.partition.chain import Chain, sealed_segments
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.stores import BOOKIE_NAME
+from gnomon.metadata.client import Delete, DeletePrefix
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -142,17 +147,84 @@ def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
     play(body)
 
 
-def test_sealed_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
+def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(play: Play) -> None:
+    counted: list[list[int]] = []
+
+    def sizes(partition: Partition) -> list[int]:
+        assert partition.log is not None
+        return [*(segment.size_bytes for segment in partition.segments[:-1]), partition.log.segment_bytes]
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(25):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        each = len(act.batch("x" * 60))
+        assert sizes(partition) == [1000 // each * each] * 3 + [25 % (1000 // each) * each]
+        counted.append(sizes(partition))
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        assert sizes(partition) == counted[0]
+        ((_, _, (*sealed, _)),) = await sealed_segments(act.metadata)
+        assert [size for size, _ in sealed] == counted[0][:-1]
+
+    play(body, reopened)
+
+
+def test_sealed_segments_without_timestamps_expire_by_their_last_append_also_after_a_restart(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=-1)
+            await act.clock.sleep(6)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(retention_ms=20_000)
+        await partition.opened()
+        await partition.enforce_retention()
+        assert [offset for offset, _ in await act.read(partition)] == [1, 2, 3]
+        await act.clock.sleep(21)
+        await partition.enforce_retention()
+        assert await act.read(partition) == []
+
+    play(body, reopened)
+
+
+def test_a_segment_with_nothing_but_a_snapshot_never_ends_by_its_age(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000)
+        await act.append(partition, "a", producer_id=5, base_sequence=0)
+        await act.clock.sleep(11)
+        await partition.enforce_retention()
+        await act.clock.sleep(1)
+        assert _bases(partition) == [0, 1]
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000, retention_ms=12_000)
+        await partition.opened()
+        await act.clock.sleep(13)
+        await partition.enforce_retention()
+        assert _bases(partition) == [1]
+        assert (await act.append(partition, "b", producer_id=5, base_sequence=1)).base_offset == 1
+        assert _bases(partition) == [1]
+
+    play(body, reopened)
+
+
+def test_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
         for number in range(3):
             await act.append(partition, "x" * 40, at=5000 + number)
         with act.metadata.measure() as cost:
-            ((_, index, sealed),) = await sealed_segments(act.metadata)
+            ((_, index, (*sealed, last)),) = await sealed_segments(act.metadata)
         assert (cost.reads, cost.writes) == (1, 0)
         assert index == 0
         assert [timestamp for _, timestamp in sealed] == [5000, 5001]
         assert all(size > 100 for size, _ in sealed)
+        assert last[0] == 0
+        assert 0 <= act.clock.wall_ms() - last[1] < 1000
 
     play(body)
 
@@ -203,6 +275,112 @@ def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypa
         assert (await act.append(partition, "x", producer_id=5, base_sequence=20)).base_offset == 20
 
     play(body, reopened, _nothing_lost)
+
+
+@pytest.mark.parametrize("dropped", [Partition.enforce_retention, lambda partition: partition.delete_before(Offset(3))])
+def test_no_segment_goes_before_what_replaces_it_is_durable(
+    play: Play, monkeypatch: pytest.MonkeyPatch, dropped: Callable[[Partition], Awaitable[object]]
+) -> None:
+    """The producers' snapshot at the head of a new segment is on its way to another disk than the deletion is."""
+    durable = []
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=500, retention_bytes=0)
+        for number in range(3):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        assert len(partition.segments) == 1
+        delete = Chain.delete
+
+        async def seen(chain: Chain, segments: Any) -> bool:
+            durable.append(partition.segments[-1].ledger.last_add_confirmed)
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", seen)
+        _store_later(act, monkeypatch)
+        pending = act.send(partition, "x" * 60, producer_id=5, base_sequence=3)  # rolls
+        while len(partition.segments) == 1:
+            await act.clock.sleep(0.001)
+        await dropped(partition)
+        assert len(partition.segments) == 1
+        assert (await pending.wait()).base_offset == 3
+
+    play(body)
+    assert durable != []
+    assert min(durable) >= 0
+
+
+def _store_later(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the bookie takes half a second for an entry."""
+    bookie = act.stores.bookies.get(BOOKIE_NAME)
+    add = bookie.add
+
+    async def later(given: tuple[Any, ...]) -> None:
+        await act.clock.sleep(0.5)
+        add(*given)
+
+    monkeypatch.setattr(bookie, "add", lambda *given: act.nursery.start_soon(later, given))
+
+
+def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(3):
+            await act.append(partition, "x", producer_id=5, base_sequence=number)
+        ledger = partition.segments[-1].ledger
+        _store_later(act, monkeypatch)
+        act.send(partition, "x", producer_id=5, base_sequence=3)  # behind a snapshot
+        cut: list[int] = []
+        shrink = ledger.shrink
+
+        async def seen(end: EntryId, **given: Any) -> None:
+            cut.append(end)
+            assert end <= ledger.last_add_confirmed, "what a restart would begin with is not durable yet"
+            await shrink(end, **given)
+
+        monkeypatch.setattr(ledger, "shrink", seen)
+        await partition.delete_before(Offset(3))
+        assert cut == [3]
+
+    play(body)
+
+
+def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        delete = Chain.delete
+
+        async def overtaken(chain: Chain, segments: Any) -> bool:
+            await act.stores.metadata.txn([], [DeletePrefix(ledger_key("topics/"))])
+            partition.end()
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", overtaken)
+        with pytest.raises(KafkaError) as refused:
+            await partition.delete_before(Offset(2))
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(body)
+
+
+def test_segments_that_somebody_else_deleted_are_not_deleted_again(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        gone = ledger_key(partition.segments[0].ledger.name)
+        await act.stores.metadata.txn([], [Delete(gone)])
+        for count in (1, 2):
+            assert not await partition._chain.delete(partition.segments[:count])
+        assert len((await act.stores.metadata.range(ledger_key("topics/"))).items) == 2
+
+    play(body)
 
 
 async def _nothing_lost(act: Any) -> None:
@@ -291,56 +469,6 @@ def test_a_failed_device_fails_what_is_pending(play: Play) -> None:
     assert answers[0].outcome.error.retriable
 
 
-def test_search_by_time_goes_across_segments(play: Play) -> None:
-    async def body(act: Any) -> None:
-        partition = await act.partition(segment_bytes=150)
-        for number, at in enumerate([1000, 3000, 2000, 5000, 4000]):
-            await act.append(partition, f"{number}" * 40, at=at)
-        assert len(partition.segments) == 5
-        for wanted, found in [(0, 0), (1000, 0), (1001, 1), (2500, 1), (3001, 3), (5000, 3), (5001, None)]:
-            place = partition.offset_for_timestamp(wanted)
-            assert (place[0] if place is not None else None) == found, wanted
-        assert partition.max_timestamp_offset() == (3, 5000, 0)
-
-    play(body)
-
-
-def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
-    async def body(act: Any) -> None:
-        partition = await act.partition()
-        for number, at in enumerate([9000, 1000, 2000]):
-            await act.append(partition, f"{number}", at=at)
-        assert partition.max_timestamp_offset() == (0, 9000, 0)
-        await partition.delete_before(Offset(1))
-        assert partition.max_timestamp_offset() == (2, 2000, 0)
-        assert partition.offset_for_timestamp(1500) == (2, 2000, 0)
-        await partition.delete_before(Offset(3))
-        assert partition.max_timestamp_offset() is None
-        assert partition.offset_for_timestamp(0) is None
-
-    play(body)
-
-
-def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
-    async def act_of(act: Any) -> None:
-        partition = await act.partition(segment_bytes=150)
-        for _ in range(3):
-            await act.append(partition, "x" * 40)
-
-    async def last(act: Any) -> None:
-        partition = await act.partition()
-        await partition.opened()
-        ends = [partition.end_of_epoch(LeaderEpoch(epoch)) for epoch in range(4)]
-        assert ends == [(0, 3), (1, 6), (2, 6), (-1, -1)]
-        await partition.delete_before(Offset(4))
-        assert partition.end_of_epoch(LeaderEpoch(0)) == (0, 4)
-        assert partition.check_epoch(-1) == partition.check_epoch(2) == ErrorCode.NONE
-        assert partition.check_epoch(1) == ErrorCode.FENCED_LEADER_EPOCH
-        assert partition.check_epoch(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-    play(act_of, act_of, last)
-
-
 def test_when_the_topic_is_gone_all_who_wait_are_told(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
@@ -405,5 +533,39 @@ def test_a_partition_that_cannot_be_opened_answers_and_is_tried_again_later(play
         act.machine.disk.conditions.full = False
         await act.clock.sleep(2)
         assert (await act.append(partition, "c")).base_offset == 0
+
+    play(body)
+
+
+def test_a_damaged_last_entry_is_a_storage_error_and_is_logged_once(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        act.damage(partition, 2)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        for _ in range(3):
+            assert (await act.append(partition, "next")).error == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await partition.opened() is None
+            assert partition.failure == ErrorCode.KAFKA_STORAGE_ERROR
+            await act.clock.sleep(1)
+        ((event, fields),) = act.logger.events
+        assert event == "partition_not_opened"
+        assert re.search(r"entry 2 of ledger \d+ is damaged", fields["reason"])
+
+    play(body, reopened)
+
+
+def test_a_leader_that_was_claimed_away_from_says_so_once(play: Play) -> None:
+    async def body(act: Any) -> None:
+        old = await act.partition()
+        await act.append(old, "a")
+        new = await act.partition()
+        await act.append(new, "b")
+        for answer in [act.send(old, "c"), act.send(old, "d")]:
+            assert (await answer.wait()).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [event for event, _ in act.logger.events] == ["partition_not_written"]
 
     play(body)

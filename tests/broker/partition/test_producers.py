@@ -155,7 +155,7 @@ class ProducersAgainstModel(RuleBasedStateMachine):
     @rule()
     def is_restored_from_a_snapshot(self) -> None:
         restored = Producers()
-        restored.restore_snapshot(memoryview(self.producers.encode_snapshot()))
+        assert restored.restore_snapshot(memoryview(self.producers.encode_snapshot(70))) == 70
         self.producers = restored
 
     @invariant()

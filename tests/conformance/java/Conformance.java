@@ -34,6 +34,8 @@ public class Conformance {
     group(admin, "cooperative", CooperativeStickyAssignor.class);
     records(admin);
     transactions();
+    modernGroups();
+    directories(admin);
     produce("resumed", 0, 50);
     resume("resumed", 0, 50);
     admin.createTopics(List.of(new NewTopic("late", 1, (short) 1))).all().get();
@@ -215,6 +217,49 @@ public class Conformance {
     } catch (KafkaException error) {
       say("transactions");
     }
+  }
+
+  static void modernGroups() {
+    var settings = settings();
+    settings.put("group.id", "modern");
+    settings.put("group.protocol", "consumer");
+    try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+      consumer.subscribe(List.of("java"));
+      ends(() -> consumer.poll(Duration.ofMillis(200)), "group.protocol=classic");
+    }
+    settings.remove("group.protocol");
+    try (var consumer = new KafkaShareConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+      consumer.subscribe(List.of("java"));
+      ends(() -> consumer.poll(Duration.ofMillis(200)), "share group protocol");
+    }
+    say("modern groups");
+  }
+
+  static void ends(Runnable poll, String words) {
+    for (long end = System.currentTimeMillis() + SETTLED_MS; ; ) {
+      check(System.currentTimeMillis() < end, "an error and not silence");
+      try {
+        poll.run();
+      } catch (UnsupportedVersionException error) {
+        check(error.getMessage().contains(words), words + " in " + error.getMessage());
+        return;
+      }
+    }
+  }
+
+  static void directories(Admin admin) throws Exception {
+    var all = admin.describeLogDirs(List.of(1)).allDescriptions().get().get(1);
+    check(all.size() == 1, "one log directory");
+    var only = all.values().iterator().next();
+    check(only.totalBytes().getAsLong() >= only.usableBytes().getAsLong(), "usable bytes");
+    check(only.replicaInfos().get(new TopicPartition("java", 0)).size() > 1_047_000, "bytes of a partition");
+    var replica = new TopicPartitionReplica("java", 0, 1);
+    var here = all.keySet().iterator().next();
+    check(admin.describeReplicaLogDirs(List.of(replica)).all().get().get(replica).getCurrentReplicaLogDir().equals(here),
+        "the directory of a replica");
+    admin.alterReplicaLogDirs(Map.of(replica, here)).all().get();
+    expect(LogDirNotFoundException.class, admin.alterReplicaLogDirs(Map.of(replica, "/elsewhere")).all());
+    say("directories");
   }
 
   static void produce(String topic, int from, int to) throws Exception {

@@ -12,7 +12,7 @@ from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.turn import Turn
 from gnomon.broker.kafka.connection import KafkaConnection
 from gnomon.broker.kafka.server import KafkaServer
-from gnomon.broker.offsets_log import PartitionOffsetsLog
+from gnomon.broker.offsets_partition import PartitionOffsetsLog
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
 

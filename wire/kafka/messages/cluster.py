@@ -1,4 +1,4 @@
-"""What a client asks first: ApiVersions, Metadata, DescribeCluster."""
+"""What a client asks first: SaslHandshake, ApiVersions, Metadata, DescribeCluster."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ from gnomon.wire.kafka.schema import (
     string,
     uuid,
 )
+
+
+class SaslHandshakeRequest(Message, key=17, versions=(0, 1)):
+    """Names the mechanism that a client wants to authenticate with."""
+
+    mechanism: str = string()
+
+
+class SaslHandshakeResponse(Message, key=17, versions=(0, 1)):
+    """Which mechanisms there are; they are listed on success too."""
+
+    error_code: int = int16()
+    mechanisms: list[str] = array(string)
 
 
 class ApiVersionsRequest(Message, key=18, versions=(0, 4), flexible=3):

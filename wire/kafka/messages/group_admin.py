@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int16, int32, octets, string
 
+UNKNOWN_GROUP_ERROR_SINCE = 6
+"""DescribeGroups tells a group that nobody knows by an error with a text (KIP-1043); before, by the state Dead."""
+
 
 class DescribeGroupsRequest(Message, key=15, versions=(0, 6), flexible=5):
     """Asks for the state and members of groups."""
@@ -23,7 +26,7 @@ class DescribedGroupMember(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = int16()
-    error_message: str | None = string.nullable(since=6)
+    error_message: str | None = string.nullable(since=UNKNOWN_GROUP_ERROR_SINCE)
     group_id: str = string()
     group_state: str = string()
     protocol_type: str = string()

@@ -1,4 +1,4 @@
-"""The headers in front of requests and responses."""
+"""The header in front of requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,3 @@ class RequestHeader(Message, versions=(1, 2), flexible=2):
     request_api_version: int = int16()
     correlation_id: int = int32()
     client_id: str | None = legacy_string.nullable()
-
-
-class ResponseHeader(Message, versions=(0, 1), flexible=1):
-    """Stands before every response; `api.response_header_version` tells its version."""
-
-    correlation_id: int = int32()

@@ -6,6 +6,9 @@ from uuid import UUID
 
 from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int16, int32, int64, nullable_array, string, uuid
 
+FETCH_GROUPS_SINCE = 8
+"""OffsetFetch asks for several groups at once (KIP-709)."""
+
 
 class OffsetCommitRequestPartition(Struct):
     partition_index: int = int32()

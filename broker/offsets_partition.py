@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -15,6 +16,8 @@ from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.broker.topics import OFFSETS_TOPIC
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.world import WorldError
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 RECORDS_BYTES_MAX = 256 << 20
+RECORDS_PER_TURN = 200
+"""To read and take over one is some 15 µs: a long log leaves the others their turn."""
 
 
 class PartitionOffsetsLog:
@@ -40,6 +45,7 @@ class PartitionOffsetsLog:
         if log is None:
             raise KafkaError(self._partition.failure or ErrorCode.NOT_COORDINATOR, "the partition could not be opened")
         position, end = log.start_offset, log.high_watermark
+        count = 0
         while position < end:
             with LocalViews() as views:
                 chunks, _, code = self._partition.read(position, READ_BYTES, True, views)
@@ -50,6 +56,9 @@ class PartitionOffsetsLog:
                 header = parse_batch(memoryview(batch))
                 for record in iterate_records(memoryview(batch), RECORDS_BYTES_MAX):
                     yield header.base_offset + record.offset_delta, record.key or b"", record.value
+                    count += 1
+                    if count % RECORDS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
                 position = Offset(header.next_offset)
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], done: AppendDone) -> None:
@@ -59,7 +68,7 @@ class PartitionOffsetsLog:
             [Record(offset_delta=index, key=key, value=value) for index, (key, value) in enumerate(records)],
             base_timestamp=clock.wall_ms(),
         )
-        answer = _Answer(done, lambda report: timers.call_at(clock.monotonic(), report))
+        answer = AppendReport(done, lambda report: timers.call_at(clock.monotonic(), report))
         self._partition.append(memoryview(batch), answer, 0)
         answer.within_append = False
 
@@ -75,7 +84,7 @@ class PartitionOffsetsLog:
             self._broker.log.warning("offsets_not_trimmed", reason=error.text)
 
 
-class _Answer:
+class AppendReport:
     """Turns the outcome of an append into `AppendDone`, later where it comes while the append is being asked for."""
 
     def __init__(self, done: AppendDone, later: Callable[[Callable[[], None]], object]) -> None:
@@ -97,6 +106,15 @@ class _Answer:
             self._done(None, KafkaError(outcome.error, outcome.text or outcome.error.name))
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the metadata service or the disk cannot do now is refused to those who ask; it must not end the node."""
+    try:
+        yield
+    except (MetadataError, WorldError) as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
 class BrokerOffsetsLogs:
     """`groups.offsets_log.OffsetsLogs` of one broker."""
 
@@ -106,7 +124,8 @@ class BrokerOffsetsLogs:
 
     async def open(self, partition: int) -> PartitionOffsetsLog:
         """See `OffsetsLogs.open`."""
-        await self._broker.offsets_topic()
+        with _refusals():
+            await self._broker.offsets_topic()
         return PartitionOffsetsLog(self._broker, self._broker.partition_of(OFFSETS_TOPIC, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:
@@ -115,6 +134,7 @@ class BrokerOffsetsLogs:
         if topic is None:
             return []
         prefix = ledgers_prefix(topic.id)
-        found = await self._broker.metadata.range(ledger_key(prefix))
+        with _refusals():
+            found = await self._broker.metadata.range(ledger_key(prefix))
         names = (item.key.removeprefix(LEDGERS).removeprefix(prefix) for item in found.items)
         return sorted({int(name.partition("/")[0]) for name in names})

@@ -1,4 +1,4 @@
-"""Counts what a client operation costs the metadata service: a published number (DESIGN §5)."""
+"""Counts what a client operation costs the metadata service: a promise of ours (docs/decisions/0005)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,150 @@
+"""Which brokers hold and lead partitions: DescribeTopicPartitions, ElectLeaders, partition reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.metadata import TOPIC_OPERATIONS
+from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.topics import Topic, is_topic_name
+from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.placement import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+    PartitionResult,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+PAGE_PARTITIONS_MAX = 2000
+"""Kafka's `max.request.partition.size.limit`."""
+ELECTION_TYPES = (0, 1)
+
+
+class PlacementHandlers:
+    """Answers for one broker that holds and leads everything."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each API key."""
+        return {
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe,
+            ApiKey.ELECT_LEADERS: self.elect,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.reassign,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request: ListPartitionReassignmentsResponse(),
+        }
+
+    def describe(self, request: Request) -> DescribeTopicPartitionsResponse:
+        """One page of topics (KIP-966), from the cursor on."""
+        message: DescribeTopicPartitionsRequest = request.message
+        left = max(1, min(message.response_partition_limit, PAGE_PARTITIONS_MAX))
+        image, begin = self._broker.image, message.cursor or Cursor()
+        names = {item.name for item in message.topics} or {topic.name for topic in image}
+        response = DescribeTopicPartitionsResponse()
+        for name in sorted(name for name in names if name >= begin.topic_name):
+            topic = image.get(name)
+            first = max(0, begin.partition_index) if name == begin.topic_name else 0
+            if not left:
+                response.next_cursor = Cursor(topic_name=name, partition_index=first)
+                break
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+                response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+                continue
+            stop = min(topic.partitions, first + left)
+            response.topics.append(self._described(topic, range(first, stop)))
+            left -= max(0, stop - first)
+            if stop < topic.partitions:
+                response.next_cursor = Cursor(topic_name=name, partition_index=stop)
+                break
+        return response
+
+    def _described(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+        broker = self._broker
+        node = [broker.node_id]
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.internal,
+            partitions=[
+                DescribeTopicPartitionsResponsePartition(
+                    partition_index=index,
+                    leader_id=broker.node_id,
+                    leader_epoch=broker.leader_epoch(topic, index),
+                    replica_nodes=node,
+                    isr_nodes=node,
+                )
+                for index in indexes
+            ],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    def elect(self, request: Request) -> ElectLeadersResponse:
+        """The only broker leads every partition already; asked for all, Kafka names those alone that had to change."""
+        message: ElectLeadersRequest = request.message
+        if message.election_type not in ELECTION_TYPES:
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        results = []
+        for item in message.topic_partitions or []:
+            elections = []
+            for index in item.partitions:
+                try:
+                    self._check(item.topic, index)
+                    code = ErrorCode.ELECTION_NOT_NEEDED
+                    text = f"Broker {self._broker.node_id} leads the partition."
+                except KafkaError as error:
+                    code, text = error.code, error.text
+                elections.append(PartitionResult(partition_id=index, error_code=code, error_message=text))
+            results.append(ReplicaElectionResult(topic=item.topic, partition_result=elections))
+        return ElectLeadersResponse(replica_election_results=results)
+
+    def reassign(self, request: Request) -> AlterPartitionReassignmentsResponse:
+        """A partition stays where it is, or the request says why not."""
+        message: AlterPartitionReassignmentsRequest = request.message
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=message.allow_replication_factor_change,
+            responses=[
+                ReassignableTopicResponse(name=item.name, partitions=list(self._moves(item.name, item.partitions)))
+                for item in message.topics
+            ],
+        )
+
+    def _moves(self, topic: str, wanted: list[ReassignablePartition]) -> Iterator[ReassignablePartitionResponse]:
+        for item in wanted:
+            moved = ReassignablePartitionResponse(partition_index=item.partition_index)
+            try:
+                self._check(topic, item.partition_index)
+                if item.replicas is None:
+                    raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not being reassigned.")
+                if item.replicas != [self._broker.node_id]:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                        f"Replicas {item.replicas}: the only broker is {self._broker.node_id}, once per partition.",
+                    )
+            except KafkaError as error:
+                moved.error_code, moved.error_message = error.code, error.text
+            yield moved
+
+    def _check(self, name: str, index: int) -> None:
+        topic = self._broker.image.get(name)
+        if topic is None or not 0 <= index < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")

@@ -1,0 +1,204 @@
+"""What can be read of one partition: batches by offset, and where times, offsets and leader epochs lie.
+
+1. Nothing at or above the high watermark is shown (`log` invariant 3).
+2. Reading never waits: the ledgers' memory is looked at within the call, or for as long as the caller's views live.
+   A search by time does, for others to have their turn: what is appended meanwhile it may see or not.
+3. A search names no offset below the start of the log, though the batch around it may begin there.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import LocalView, LocalViews
+from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.broker.partition.log import PartitionLog
+from gnomon.broker.partition.segment import Segment
+from gnomon.runtime.logs import Logger
+from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import find_by_timestamp
+
+RECORDS_BYTES_MAX = 16 << 20
+"""Most bytes that a search by time decompresses of one batch; and the most records it looks at: 0.1 s together."""
+RECORDS_MAX = 100_000
+ENTRIES_PER_TURN = 1000
+"""A search leaves others their turn after so many headers, at some 3 us each, and after every batch it looked into."""
+
+
+class LogReader:
+    """The log of one partition and its segments, as far as they are known; whoever opens the chain sets both."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.log: PartitionLog | None = None
+        """What can be read; None until opened."""
+        self.segments: list[Segment] = []
+        self._logger = logger
+        self._unreadable = ""
+
+    def size_bytes(self) -> int | None:
+        """The bytes of all its batches, None until opened."""
+        log = self.log
+        return None if log is None else log.segment_bytes + sum(segment.size_bytes for segment in self.segments[:-1])
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
+        log = self.log
+        if epoch < 0 or log is None or epoch == log.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def segment_of(self, offset: Offset) -> int:
+        """The place in `segments` of the one that `offset` lies in."""
+        low, high = 0, len(self.segments) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def read(
+        self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
+    ) -> tuple[list[memoryview], int, ErrorCode]:
+        """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`.
+
+        Those before a damaged one are given without an error; who asks for that one gets it, and the log says so once.
+        """
+        log = self.log
+        assert log is not None
+        segment = self.segments[self.segment_of(offset)]
+        view = segment.view_among(views)
+        try:
+            chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
+        except LedgerError as error:
+            if str(error) != self._unreadable:
+                self._unreadable = str(error)
+                self._logger.error(
+                    "records_not_readable",
+                    ledger=segment.ledger.name,
+                    offset=offset,
+                    reason=str(error),
+                    next="restore the data directory from a copy, or let consumers seek behind the damage",
+                )
+            return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
+        return chunks, size, ErrorCode.NONE
+
+    def earliest(self) -> tuple[Offset, LeaderEpoch]:
+        """Where the log starts, and the leader epoch of the record there.
+
+        Without records it is the current one, and -1, which Kafka's clients take for unknown, where that record is
+        damaged.
+        """
+        log = self.log
+        assert log is not None
+        if log.start_offset == log.high_watermark:
+            return log.start_offset, log.epoch
+        segment = self.segments[self.segment_of(log.start_offset)]
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.next_offset > log.start_offset)
+            try:
+                return log.start_offset, segment.header(view, entry).leader_epoch
+            except LedgerError:
+                return log.start_offset, LeaderEpoch(-1)
+
+    async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+        for segment in list(self.segments):
+            if segment.next_offset is not None and segment.max_timestamp < timestamp:
+                continue
+            found = await self._find_timestamp(segment, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    async def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The record with the largest timestamp (KIP-734)."""
+        log = self.log
+        assert log is not None
+        best = -1
+        for segment in list(self.segments):
+            best = max(best, await self._largest_timestamp(segment, log.start_offset))
+        return None if best < 0 else await self.offset_for_timestamp(best)
+
+    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
+        """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
+        last = segment.ledger.last_add_confirmed
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
+            if entry <= last and start_offset <= segment.base_offset:
+                return segment.header(view, last).max_timestamp
+        best = -1
+        while entry <= last:
+            stop = EntryId(min(entry + ENTRIES_PER_TURN, last + 1))
+            with segment.view() as view:
+                best = max(best, segment.largest_timestamp(view, entry, stop))
+            entry = stop
+            await trio.lowlevel.checkpoint()
+        return best
+
+    async def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        log = self.log
+        if log is None:
+            return None
+        with segment.view() as view:
+            entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+        while entry <= segment.ledger.last_add_confirmed:
+            with segment.view() as view:
+                entry, found = _search(segment, view, entry, timestamp, log)
+            await trio.lowlevel.checkpoint()
+            if found is not None:
+                return found
+        return None
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
+
+        An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
+        """
+        log = self.log
+        assert log is not None
+        if not 0 <= epoch <= log.epoch:
+            return LeaderEpoch(-1), NO_OFFSET
+        if epoch == log.epoch:
+            return epoch, log.high_watermark
+        for segment in reversed(self.segments):
+            with segment.view() as view:
+                found = segment.end_of_epoch(view, epoch)
+            if found is not None:
+                return found[0], Offset(min(found[1], log.high_watermark))
+        return epoch, log.start_offset
+
+
+def _search(
+    segment: Segment, view: LocalView, entry: EntryId, timestamp: int, log: PartitionLog
+) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+    """Looks at the next headers, and into one batch at most: where to go on, and what was found."""
+    last = segment.ledger.last_add_confirmed
+    for number in range(entry, min(entry + ENTRIES_PER_TURN, last + 1)):
+        payload = view.payload(EntryId(number))
+        header, batch = unpack_header(payload), payload[HEADER_BYTES:]
+        if header.kind != EntryKind.BATCH or header.next_offset <= log.start_offset:
+            continue
+        if parse_batch(batch).max_timestamp >= timestamp:
+            found = _find_in_batch(batch, timestamp, log.start_offset)
+            if found is None or found[0] >= log.high_watermark:
+                return EntryId(number + 1), None
+            return EntryId(number + 1), (Offset(found[0]), found[1], header.leader_epoch)
+    return EntryId(entry + ENTRIES_PER_TURN), None
+
+
+def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record that is as young; its first offset where it cannot be read.
+
+    What a producer compressed is stored unread, so it may not decompress, or to too much: then its consumers decide.
+    """
+    try:
+        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
+    except (MalformedBatch, TooLarge, CorruptData):
+        header = parse_batch(batch)
+        return max(header.base_offset, start_offset), header.max_timestamp

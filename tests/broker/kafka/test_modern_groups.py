@@ -1,0 +1,59 @@
+"""Consumer groups of KIP-848 and share groups: every question about them is answered with a refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.api import APIS, ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fields import Message
+from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.messages.modern_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+
+CASES = [
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["t"])),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest(group_ids=["g", "h"])),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["t"])),
+    (ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest(group_ids=["g", "h"])),
+]
+
+
+@pytest.mark.parametrize(("key", "request_message"), CASES, ids=[key.name.lower() for key, _ in CASES])
+def test_they_are_advertised_and_refused_as_an_unsupported_version(key: ApiKey, request_message: Message) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        told = await client.ask(ApiVersionsRequest(), 4)
+        assert key in {item.api_key for item in told.api_keys}
+        assert (told.supported_features, told.finalized_features) == ([], [])
+        api = APIS[key]
+        for version in range(api.min_version, api.max_version + 1):
+            response = await client.ask(request_message, version)
+            if key.name.endswith("DESCRIBE"):
+                assert [group.group_id for group in response.groups] == ["g", "h"]
+            for answer in response.groups if key.name.endswith("DESCRIBE") else [response]:
+                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+                assert "group.protocol=classic" in answer.error_message
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("kind", [ConsumerGroupDescribeRequest, ShareGroupDescribeRequest])
+def test_a_request_about_too_many_of_them_ends_its_connection(
+    kind: type[ConsumerGroupDescribeRequest | ShareGroupDescribeRequest],
+) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        assert len((await client.ask(kind(group_ids=["g"] * 10_000), 1)).groups) == 10_000
+        client.connection.send(kind(group_ids=["g"] * 10_001), 1)
+        await broker.simulation.sleep(1)
+        event, fields = broker.events[-1]
+        assert event == "connection_refused"
+        assert "10001 groups" in str(fields["reason"])
+
+    simulate_broker(scenario)

@@ -1,0 +1,209 @@
+"""Reading a partition on real stores (numbers: invariants of `log_reader`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from crc32c import crc32c
+
+from gnomon.bookie.ledger import LocalViews
+from gnomon.broker.partition import log_reader
+from gnomon.broker.partition.entry import LeaderEpoch, Offset
+from gnomon.wire.kafka.batch import HEADER, parse_batch
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, build_batch
+
+Play = Callable[..., None]
+
+
+def test_search_by_time_goes_across_segments(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number, at in enumerate([1000, 3000, 2000, 5000, 4000]):
+            await act.append(partition, f"{number}" * 40, at=at)
+        assert len(partition.segments) == 5
+        for wanted, found in [(0, 0), (1000, 0), (1001, 1), (2500, 1), (3001, 3), (5000, 3), (5001, None)]:
+            place = await partition.offset_for_timestamp(wanted)
+            assert (place[0] if place is not None else None) == found, wanted
+        assert await partition.max_timestamp_offset() == (3, 5000, 0)
+
+    play(body)
+
+
+def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number, at in enumerate([9000, 1000, 2000]):
+            await act.append(partition, f"{number}", at=at)
+        assert await partition.max_timestamp_offset() == (0, 9000, 0)
+        await partition.delete_before(Offset(1))
+        assert await partition.max_timestamp_offset() == (2, 2000, 0)
+        assert await partition.offset_for_timestamp(1500) == (2, 2000, 0)
+        await partition.delete_before(Offset(3))
+        assert await partition.max_timestamp_offset() is None
+        assert await partition.offset_for_timestamp(0) is None
+
+    play(body)
+
+
+def test_search_by_time_begins_in_the_middle_of_a_batch_that_was_cut(play: Play) -> None:  # invariant 3
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        records = [Record(number, delta, value=b"v") for number, delta in enumerate([0, 500, 100, 300])]
+        await act.append_batch(partition, build_batch(records, base_timestamp=1000))
+        await partition.delete_before(Offset(2))
+        assert await partition.offset_for_timestamp(1000) == (2, 1100, 0)
+        assert await partition.offset_for_timestamp(1200) == (3, 1300, 0)
+        assert await partition.offset_for_timestamp(1400) is None
+
+    play(body)
+
+
+def test_a_search_leaves_others_their_turn_after_each_batch_that_it_looked_into(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for _ in range(20):
+            header = parse_batch(batch := memoryview(act.batch("v", at=1000)))
+            changed = HEADER.pack(*header._replace(max_timestamp=9000)) + bytes(batch[HEADER.size :])
+            await act.append_batch(partition, changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:])
+        assert await _turns(partition.offset_for_timestamp, 5000) >= 20
+
+    play(body)
+
+
+def test_a_search_leaves_others_their_turn_after_many_headers(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "ENTRIES_PER_TURN", 10)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for _ in range(100):
+            await act.append(partition, "v", "w", at=1000)
+        await partition.delete_before(Offset(1))
+        assert await _turns(partition.max_timestamp_offset) >= 10
+        assert await partition.max_timestamp_offset() == (1, 1000, 0)
+
+    play(body)
+
+
+async def _turns(search: Callable[..., Any], *wanted: int) -> int:
+    """How often others ran while it searched."""
+    turns, over = 0, False
+
+    async def count() -> None:
+        nonlocal turns
+        while not over:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        await search(*wanted)
+        over = True
+    return turns
+
+
+def test_what_holds_too_many_records_is_found_at_its_first_offset(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "RECORDS_MAX", 3)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "v", at=1000)
+        records = [Record(number, number, value=b"v") for number in range(5)]
+        await act.append_batch(partition, build_batch(records, base_timestamp=2000))
+        assert await partition.offset_for_timestamp(2002) == (3, 2002, 0)
+        assert await partition.offset_for_timestamp(2003) == (1, 2004, 0)
+
+    play(body)
+
+
+def test_the_earliest_record_is_told_with_its_own_leader_epoch(play: Play) -> None:
+    async def old(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        assert partition.earliest() == (0, 0)
+        await act.append(partition, "a", "b")
+        assert partition.earliest() == (0, 0)
+
+    async def new(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        await act.append(partition, "c")
+        assert partition.earliest() == (0, 0)
+        await partition.delete_before(Offset(1))
+        assert partition.earliest() == (1, 0)
+        await partition.delete_before(Offset(2))
+        assert partition.earliest() == (2, 1)
+        await partition.delete_before(Offset(3))
+        assert partition.earliest() == (3, 1)
+
+    play(old, new)
+
+
+def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
+    async def act_of(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for _ in range(3):
+            await act.append(partition, "x" * 40)
+
+    async def last(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        ends = [partition.end_of_epoch(LeaderEpoch(epoch)) for epoch in range(4)]
+        assert ends == [(0, 3), (1, 6), (2, 6), (-1, -1)]
+        await partition.delete_before(Offset(4))
+        assert partition.end_of_epoch(LeaderEpoch(0)) == (0, 4)
+        assert partition.check_epoch(-1) == partition.check_epoch(2) == ErrorCode.NONE
+        assert partition.check_epoch(1) == ErrorCode.FENCED_LEADER_EPOCH
+        assert partition.check_epoch(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    play(act_of, act_of, last)
+
+
+def test_a_damaged_batch_hides_no_other_and_is_logged_once(play: Play) -> None:  # segment, invariant 3
+    def fetch(partition: Any, offset: int, bytes_max: int = 1 << 20) -> tuple[list[int], ErrorCode]:
+        with LocalViews() as views:
+            chunks, _, code = partition.read(Offset(offset), bytes_max, True, views)
+            return [parse_batch(chunk).base_offset for chunk in chunks], code
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(9):
+            await act.append(partition, f"{number}")
+        for entry in (4, 6, 7):
+            act.damage(partition, entry)
+        await partition.opened()
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        found = {offset: fetch(partition, offset) for offset in range(9)}
+        for offset in range(4):
+            assert found[offset] == (list(range(offset, 4)), ErrorCode.NONE)
+        assert found[5] == ([5], ErrorCode.NONE)
+        assert found[8] == ([8], ErrorCode.NONE)
+        for offset in (4, 6, 7):
+            assert found[offset] == ([], ErrorCode.KAFKA_STORAGE_ERROR)
+        for _ in range(3):
+            assert fetch(partition, 7) == ([], ErrorCode.KAFKA_STORAGE_ERROR)
+        assert [(event, fields["offset"]) for event, fields in act.logger.events] == [
+            ("records_not_readable", 4),
+            ("records_not_readable", 6),
+        ]
+
+    play(body, reopened)
+
+
+def test_records_before_a_damaged_batch_are_deleted_and_so_is_that(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(6):
+            await act.append(partition, f"{number}")
+        act.damage(partition, 2)
+        assert await partition.delete_before(Offset(3)) == 3
+        assert await act.read(partition) == [(3, "3"), (4, "4"), (5, "5")]
+
+    play(body)

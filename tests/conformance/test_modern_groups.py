@@ -1,0 +1,56 @@
+"""librdkafka with what is not built yet: the new consumer group protocol and share groups end with a clear error."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from families.confluent import QUIET
+
+if TYPE_CHECKING:
+    from gnomon.testing import KafkaBroker
+
+ENDS_SECONDS = 20
+
+
+def _fatal_error(consumer: Any) -> KafkaError:
+    """What polling ends with."""
+    end = time.monotonic() + ENDS_SECONDS
+    while time.monotonic() < end:
+        try:
+            came = consumer.poll(timeout=0.2)
+        except KafkaException as error:
+            return error.args[0]  # type: ignore[no-any-return]
+        for message in came if isinstance(came, list) else [came]:
+            if message is not None and message.error() is not None:
+                return message.error()
+    pytest.fail(f"nothing was told in {ENDS_SECONDS} s")
+
+
+def test_a_consumer_of_the_new_protocol_ends_with_a_fatal_error(broker: KafkaBroker, topic: str) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "group.protocol": "consumer"}
+    consumer = Consumer(settings, logger=QUIET)
+    consumer.subscribe([topic])
+    error = _fatal_error(consumer)
+    consumer.close()
+    assert error.code() == KafkaError._FATAL
+    assert "ConsumerGroupHeartbeat" in error.str()
+    assert "version not supported" in error.str()
+
+
+@pytest.mark.skipif(
+    not hasattr(confluent_kafka, "ShareConsumer"), reason="confluent-kafka has share consumers since 2.16"
+)
+def test_a_share_consumer_ends_with_a_fatal_error(broker: KafkaBroker, topic: str) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic}
+    consumer = confluent_kafka.ShareConsumer(settings, logger=QUIET)
+    consumer.subscribe([topic])
+    error = _fatal_error(consumer)
+    consumer.close()
+    assert error.fatal()
+    assert error.code() == KafkaError.UNSUPPORTED_VERSION
+    assert "ShareGroupHeartbeat" in error.str()

@@ -1,0 +1,215 @@
+"""The paths through the code that docs/ARCHITECTURE.md tells, against the calls of a broker that goes them.
+
+Every function that a step names has to be called while a node does what the table is about. Nothing here checks that
+the steps are complete, or their order.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import trio
+
+from gnomon.broker.standalone import Serving, run_standalone
+from gnomon.runtime.logs import SilentLogger
+from gnomon.runtime.settings import BookieSettings, BrokerSettings, Settings
+from gnomon.runtime.trio_world import open_trio_world
+from gnomon.runtime.world import Durability
+from gnomon.wire.kafka.api import ApiKey, request_header_version
+from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.kafka.schema import Message, encode
+
+ROOT = Path(__file__).parents[2]
+SECONDS_MAX = 60
+LARGE_BYTES = 1_000_000
+LARGE_BATCHES = 16
+"""More than the two sockets of a connection hold, so that some has to be kept for later."""
+
+Called = set[tuple[str, str]]
+
+
+def steps(title: str) -> Called:
+    """(file, function) of the table in the section of this title."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|[^|]*\| `([a-z_/.]+)` \| ([^|]*) \|", section, re.M)
+    return {(path, name) for path, names in rows for name in re.findall(r"`([A-Za-z_.]+)`", names)}
+
+
+@cache
+def _file(name: str) -> str:
+    path = Path(name).resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else ""
+
+
+class Recorder:
+    """Every function that is called while a block lasts, and who calls it, in all threads that were begun since."""
+
+    def __init__(self) -> None:
+        self._called: Called | None = None
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        if self._called is not None and event == "call":
+            for code in (frame.f_code, frame.f_back.f_code if frame.f_back is not None else frame.f_code):
+                self._called.add((code.co_filename, code.co_qualname))
+
+    @contextmanager
+    def recording(self, called: Called) -> Iterator[None]:
+        """Adds to `called` while the block lasts."""
+        found: Called = set()
+        self._called = found
+        try:
+            yield
+        finally:
+            self._called = None
+            called |= {(_file(name), function) for name, function in found}
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    before = sys.getprofile()
+    recorder = Recorder()
+    threading.setprofile(recorder)
+    sys.setprofile(recorder)
+    yield recorder
+    threading.setprofile(None)  # type: ignore[arg-type]
+    sys.setprofile(before)
+
+
+class Client:
+    """Sends requests and skips answers, with nothing of the broker's own code but the encoder of messages."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    @classmethod
+    async def connect(cls, port: int) -> Client:
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        return cls(stream)
+
+    async def send(self, message: Message, version: int) -> None:
+        key = ApiKey(type(message).KEY or 0)
+        head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\1x"
+        tags = b"\0" if request_header_version(key, version) == 2 else b""
+        frame = head + tags + encode(message, version)
+        await self._stream.send_all(len(frame).to_bytes(4, "big") + frame)
+
+    async def answer(self) -> int:
+        """Waits for one answer; its bytes."""
+        size = int.from_bytes(await self._exactly(4), "big")
+        await self._exactly(size)
+        return size
+
+    async def ask(self, message: Message, version: int) -> int:
+        await self.send(message, version)
+        return await self.answer()
+
+    async def produce(self, sequence: int, payload: bytes = b"v") -> int:
+        records = [Record(offset_delta=0, key=None, value=payload)]
+        batch = build_batch(records, base_timestamp=1000, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        data = PartitionProduceData(index=0, records=batch)
+        topic = TopicProduceData(name="t", partition_data=[data])
+        return await self.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9)
+
+    async def send_fetch(self, offset: int, wait_ms: int = 10_000, bytes_max: int = 1 << 20) -> None:
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)
+        topic = FetchTopic(topic="t", partitions=[wanted])
+        message = FetchRequest(min_bytes=1, max_bytes=bytes_max, max_wait_ms=wait_ms, session_epoch=-1, topics=[topic])
+        await self.send(message, 11)
+
+    async def _exactly(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            chunk = await self._stream.receive_some(min(1 << 20, count - len(received)))
+            assert chunk, "the broker has closed the connection"
+            received += chunk
+        return bytes(received)
+
+
+def serve(data_dir: Path, life: Callable[[int], Awaitable[None]]) -> None:
+    """One life of a real node, with `life(port)` beside it."""
+    settings = Settings(
+        data_dir=data_dir,
+        broker=BrokerSettings(kafka_port=0),
+        bookie=BookieSettings(durability=Durability.NONE),
+    )
+
+    async def main() -> None:
+        with trio.fail_after(SECONDS_MAX):
+            async with open_trio_world() as world, trio.open_nursery() as nursery:
+                stop, served = trio.Event(), trio.Event()
+                ports: list[int] = []
+
+                def ready(serving: Serving) -> None:
+                    ports.append(serving.kafka_port)
+                    served.set()
+
+                async def node() -> None:
+                    await run_standalone(world, settings, SilentLogger(), ready=ready, stop=stop)
+
+                nursery.start_soon(node)
+                await served.wait()
+                await life(ports[0])
+                stop.set()
+
+    trio.run(main)
+
+
+def test_the_functions_that_the_paths_name_are_those_that_are_called(tmp_path: Path, recorder: Recorder) -> None:
+    produced: Called = set()
+    fetched: Called = set()
+    recovered: Called = set()
+
+    async def first_life(port: int) -> None:
+        client, other = await Client.connect(port), await Client.connect(port)
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        await client.ask(CreateTopicsRequest(topics=[topic]), 7)
+        await client.produce(0)  # opens the partition
+        with recorder.recording(produced):
+            await other.produce(1)
+            await other.produce(2)
+        for sequence in range(3, 3 + LARGE_BATCHES):
+            await client.produce(sequence, bytes(LARGE_BYTES))
+        with recorder.recording(fetched):
+            for _ in range(2):
+                await client.send_fetch(0)
+                assert await client.answer() > 100
+            await client.send_fetch(3, bytes_max=LARGE_BATCHES * LARGE_BYTES)
+            await trio.sleep(0.1)
+            assert await client.answer() > (LARGE_BATCHES - 1) * LARGE_BYTES
+            await client.send_fetch(3 + LARGE_BATCHES)
+            await other.produce(3 + LARGE_BATCHES)
+            assert await client.answer() > 100
+            await client.send_fetch(4 + LARGE_BATCHES)
+            await client.send(ApiVersionsRequest(), 0)
+            assert await client.answer() < 100
+            await client.answer()
+
+    async def second_life(port: int) -> None:
+        client = await Client.connect(port)
+        with recorder.recording(recovered):
+            await client.produce(4 + LARGE_BATCHES)
+
+    serve(tmp_path, first_life)
+    serve(tmp_path, second_life)
+    for title, called in (
+        ("The path of a produced batch", produced),
+        ("The path of a fetch", fetched),
+        ("Recovery after kill -9", recovered),
+    ):
+        assert len(steps(title)) >= 10
+        assert sorted(steps(title) - called) == [], title

@@ -1,0 +1,363 @@
+"""A bookie's entry store that commits as in production, and what must be left of it after a power failure."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import trio
+from recorded_commits import (
+    MAP_BYTES,
+    BadState,
+    Check,
+    check_content,
+    contents_by_transaction,
+    main,
+    opened_image,
+    read_content,
+)
+
+from gnomon.bookie import removal
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import DATABASES, EntryStore
+from gnomon.bookie.errors import EntryShrunk, Fenced, NoSuchEntry
+from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.runtime.commit import commit_group
+from gnomon.runtime.trio_world import TrioClock, open_trio_world
+from gnomon.runtime.world import CommitCounts, Durability, WorldError
+from gnomon.testing.crash_states import CrashState
+from gnomon.testing.write_log import Event, Mark, Marks
+
+ROUNDS = 60
+LEDGERS = 4
+ENTRIES_KEPT = 40
+SIZES_BYTES = (10, 10, 200, 200, 900, 900, 2500, 6000)
+BIG_BYTES = 40_000
+"""Of a burst that goes beyond the room taken ahead."""
+NEW_LEDGER = LedgerId(1000)
+
+# --- the recorded run ---
+
+
+class Workload:
+    """Adds, fences, copies and removals, each marked in the write log when it is asked for and when it is answered."""
+
+    def __init__(self, store: EntryStore, stream: random.Random) -> None:
+        self._store = store
+        self._random = stream
+        self._marks = Marks()
+        self._asked = 0
+        self._waiting: set[int] = set()
+        self._settled = trio.Event()
+        self._sessions = {LedgerId(number): Session(1) for number in range(LEDGERS)}
+        self._bounds = {ledger: [(EntryId(0), session)] for ledger, session in self._sessions.items()}
+        self._first = dict.fromkeys(self._sessions, 0)
+        self._next = dict.fromkeys(self._sessions, 0)
+        self._mark("opened")
+
+    def _mark(self, *what: object) -> None:
+        self._marks.add(msgpack.packb(what))
+
+    def _ask(self, *what: object) -> Callable[[Any, Any], None]:
+        number = self._asked
+        self._asked += 1
+        self._waiting.add(number)
+        self._mark(what[0], number, *what[1:])
+
+        def done(_result: Any, error: Exception | None) -> None:
+            assert error is None, error
+            self._mark("done", number)
+            self._waiting.discard(number)
+            if not self._waiting:
+                self._settled.set()
+
+        return done
+
+    async def settled(self) -> None:
+        while self._waiting:
+            self._settled = trio.Event()
+            await self._settled.wait()
+
+    def _value(self, ledger: LedgerId, entry: EntryId, size_bytes: int) -> bytes:
+        payload = self._random.randbytes(size_bytes)
+        return encode_entry(ledger, entry, self._sessions[ledger], EntryId(max(entry - 1, 0)), size_bytes, [payload])
+
+    def add(self, ledger: LedgerId, size_bytes: int) -> None:
+        entry = EntryId(self._next[ledger])
+        self._next[ledger] += 1
+        value, session = self._value(ledger, entry, size_bytes), self._sessions[ledger]
+        self._store.add(ledger, entry, session, entry, value, self._ask("add", ledger, entry, session, value))
+
+    def add_some(self) -> None:
+        for _ in range(self._random.choice((1, 2, 5, 15, 30))):
+            self.add(self._random.choice(list(self._sessions)), self._random.choice(SIZES_BYTES))
+
+    def fence(self) -> None:
+        """A new session: promised, its copies of the last entries put, what it excludes removed."""
+        ledger = self._random.choice(list(self._sessions))
+        session = self._sessions[ledger] = Session(self._sessions[ledger] + 1)
+        self._store.fence(ledger, session, self._ask("fence", ledger, session))
+        start = max(self._next[ledger] - self._random.randint(0, 4), self._first[ledger])
+        copies = [(entry, self._value(ledger, entry, 300)) for entry in map(EntryId, range(start, start + 2))]
+        if self._random.random() < 0.5:
+            done = [self._ask("add", ledger, entry, session, value) for entry, value in copies]
+            self._store.put_copies(ledger, session, copies, lambda _, error: [each(_, error) for each in done])
+            start += 2
+        bound = (EntryId(start), session)
+        self._bounds[ledger].append(bound)
+        done_removing = self._ask("remove", ledger, start, ENTRY_MAX, session)
+        self._store.begin_session(ledger, session, self._bounds[ledger], done_removing)
+        self._next[ledger] = start
+
+    async def shrink(self) -> None:
+        """Gives up all but the last entries of the longest ledger."""
+        ledger = max(self._sessions, key=lambda each: self._next[each] - self._first[each])
+        end = self._first[ledger] = max(self._next[ledger] - ENTRIES_KEPT // LEDGERS, self._first[ledger])
+        done = self._ask("remove", ledger, 0, end, SESSION_MAX)
+        await self._store.shrink(ledger, EntryId(end))
+        await self._store.remove(ledger)
+        done(None, None)
+
+    async def delete(self) -> None:
+        ledger = self._random.choice(list(self._sessions))
+        new = LedgerId(max(self._sessions) + 1)
+        for facts, first in ((self._sessions, Session(1)), (self._first, 0), (self._next, 0)):
+            del facts[ledger]  # type: ignore[attr-defined]
+            facts[new] = first  # type: ignore[index]
+        self._bounds[new] = [(EntryId(0), Session(1))]
+        done = self._ask("delete", ledger)
+        await self._store.delete(ledger)
+        await self._store.remove(ledger)
+        done(None, None)
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(ROUNDS):
+                self.add_some()
+                if number % 5 == 1:
+                    self.fence()
+                if number % 4 == 2:
+                    nursery.start_soon(self.shrink)
+                if number % 15 == 8:
+                    nursery.start_soon(self.delete)
+                if number == ROUNDS // 2:
+                    for _ in range(12):
+                        self.add(max(self._sessions), BIG_BYTES)
+                if self._random.random() < 0.7:
+                    await self.settled()
+                else:
+                    await trio.lowlevel.checkpoint()
+        await self.settled()
+
+
+async def _record(folder: Path, seed: int) -> None:
+    async with open_trio_world() as world:
+        environment = world.disk.open_environment(
+            folder, databases=DATABASES, map_bytes=MAP_BYTES, durability=Durability.SYNCED
+        )
+        await Workload(EntryStore(environment, world.clock), random.Random(seed)).run()
+
+
+# --- what must be left of it ---
+
+
+class History:
+    """What had been asked for and answered when the power failed; moves forward only."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self._at = 0
+        self._asked: dict[int, list[Any]] = {}
+        self.opened = False
+        self.values: dict[tuple[int, int], list[bytes]] = {}
+        """Everything that was ever to be stored under a key, in order."""
+        self.live: set[tuple[int, int]] = set()
+        """Keys that may have a value."""
+        self.kept: dict[tuple[int, int], int] = {}
+        """Index of the last value that was acknowledged."""
+        self.going: dict[tuple[int, int], int] = {}
+        """Values below this index may have been removed."""
+        self.gone: dict[tuple[int, int], int] = {}
+        """Values below this index are known to be removed."""
+        self.asked_promises: dict[int, int] = {}
+        self.promises: dict[int, int] = {}
+
+    def advance(self, end: int) -> None:
+        """Takes in the marks among the first `end` events."""
+        for event in self._events[self._at : end]:
+            if isinstance(event, Mark):
+                kind, *rest = msgpack.unpackb(event.text)
+                getattr(self, f"_{kind}")(*rest)
+        self._at = max(self._at, end)
+
+    def _opened(self) -> None:
+        self.opened = True
+
+    def _add(self, number: int, ledger: int, entry: int, session: int, value: bytes) -> None:
+        values = self.values.setdefault((ledger, entry), [])
+        self._asked[number] = ["add", (ledger, entry), len(values), session]
+        values.append(value)
+        self.live.add((ledger, entry))
+        self._promise(self.asked_promises, ledger, session)
+
+    def _fence(self, number: int, ledger: int, session: int) -> None:
+        self._asked[number] = ["fence", ledger, session]
+        self._promise(self.asked_promises, ledger, session)
+
+    def _remove(self, number: int, ledger: int, first: int, end: int, below: int) -> None:
+        bounds = {
+            key: len(values)
+            for key, values in self.values.items()
+            if key[0] == ledger and first <= key[1] < end and (below == SESSION_MAX or removal.session_of(values[-1]) < below)
+        }
+        self.going.update(bounds)
+        self._asked[number] = ["remove", bounds]
+
+    def _delete(self, number: int, ledger: int) -> None:
+        self._remove(number, ledger, 0, ENTRY_MAX, SESSION_MAX)
+        self.promises.pop(ledger, None)
+        self.asked_promises[ledger] = SESSION_MAX
+
+    def _done(self, number: int) -> None:
+        kind, *rest = self._asked.pop(number)
+        if kind == "add":
+            key, index, session = rest
+            self.kept[key] = index
+            self._promise(self.promises, key[0], session)
+        elif kind == "fence":
+            self._promise(self.promises, *rest)
+        else:
+            self.gone.update(rest[0])
+            self.live -= {key for key, end in rest[0].items() if end == len(self.values[key])}
+
+    def _promise(self, promises: dict[int, int], ledger: int, session: int) -> None:
+        if self.asked_promises.get(ledger) != SESSION_MAX:
+            promises[ledger] = max(session, promises.get(ledger, 0))
+
+
+class DirectEnvironment:
+    """An environment whose groups are committed by `flush`, in this thread, by the product's own commit."""
+
+    def __init__(self, environment: Any, databases: dict[str, Any], path: Path) -> None:
+        self.databases = databases
+        self.counts = CommitCounts()
+        self._environment, self._path = environment, path
+        self._submitted: deque[tuple[Callable[[Any], Any], Callable[[Any, WorldError | None], None]]] = deque()
+
+    def read(self) -> AbstractContextManager[Any]:
+        read: AbstractContextManager[Any] = self._environment.begin(buffers=True)
+        return read
+
+    def submit(self, operation: Callable[[Any], Any], done: Callable[[Any, WorldError | None], None]) -> None:
+        self._submitted.append((operation, done))
+
+    def flush(self) -> None:
+        group, self._submitted = self._submitted, deque()
+        results = commit_group(self._environment, self._path, [operation for operation, _ in group])
+        for (_, done), result in zip(group, results, strict=True):
+            done(result, None)
+
+    async def commit(self, operation: Callable[[Any], Any]) -> Any:
+        return commit_group(self._environment, self._path, [operation])[0]
+
+    def file_bytes(self) -> int:
+        return (self._path / "data.mdb").stat().st_size
+
+    def close(self) -> None:
+        pass
+
+
+def check_entries(store: EntryStore, history: History) -> None:
+    """Every entry is what was acknowledged last, or was asked for since, with its digest; and gone if that was said."""
+    with store.view() as view:
+        for key in history.live:
+            values = history.values[key]
+            kept, gone = history.kept.get(key, -1), history.gone.get(key, 0)
+            try:
+                stored = view.entry(LedgerId(key[0]), EntryId(key[1]))
+            except (NoSuchEntry, EntryShrunk):
+                if kept >= history.going.get(key, 0):
+                    raise BadState(f"entry {key} was acknowledged and is lost") from None
+            else:
+                if bytes(stored.value) not in values[max(kept, gone, 0) :]:
+                    raise BadState(f"entry {key} holds another value than was acknowledged last")
+
+
+def check_promises(store: EntryStore, environment: DirectEnvironment, history: History) -> None:
+    """No session below an acknowledged promise is served, and none was promised that nobody asked for."""
+    answers: list[tuple[int, object]] = []
+    for ledger in history.promises:
+        store.fence(LedgerId(ledger), Session(0), lambda _, error, ledger=ledger: answers.append((ledger, error)))
+    environment.flush()
+    assert len(answers) == len(history.promises)
+    for ledger, error in answers:
+        promised = error.promised if isinstance(error, Fenced) else 0
+        if not history.promises[ledger] <= promised <= history.asked_promises[ledger]:
+            raise BadState(f"ledger {ledger} promises {promised} instead of {history.promises[ledger]}")
+
+
+def go_on(store: EntryStore, environment: DirectEnvironment) -> None:
+    """Uses up free pages, frees others and uses them again: a free page that is in use would show."""
+    new: dict[tuple[LedgerId, EntryId], bytes] = {}
+    acknowledged: list[EntryId] = []
+    for step in range(4):
+        ledger = LedgerId(NEW_LEDGER + step)
+        for entry, size_bytes in enumerate((50, 3000, 9000, 900, 900, 900, 900, 20_000)):
+            value = encode_entry(ledger, EntryId(entry), Session(1), EntryId(0), 0, [bytes([step + 1]) * size_bytes])
+            new[ledger, EntryId(entry)] = value
+            store.add(
+                ledger, EntryId(entry), Session(1), EntryId(0), value,
+                lambda entry, error: acknowledged.append(entry) if error is None else None,
+            )  # fmt: skip
+        environment.flush()
+        if step == 1:
+            _at_once(store.shrink(NEW_LEDGER, ENTRY_MAX))
+            _at_once(store.remove(NEW_LEDGER))
+    if len(acknowledged) != len(new):
+        raise BadState("the store takes no more entries")
+    with store.view() as view:
+        for (ledger, entry), value in new.items():
+            if ledger != NEW_LEDGER and bytes(view.entry(ledger, entry).value) != value:
+                raise BadState(f"entry {entry} of ledger {ledger}, added after the crash, holds another value")
+
+
+def _at_once(call: Any) -> None:
+    """Runs an async function that has nothing to wait for here."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the commit was not made at once")
+
+
+def checker(events: list[Event], folder: Path, folders: Iterator[Path]) -> Check:
+    contents = contents_by_transaction(events, folder, DATABASES)
+    history = History(events)
+
+    def check(state: CrashState) -> None:
+        history.advance(state.after)
+        with opened_image(state.image, next(folders), DATABASES) as (opened, handles, path):
+            found = read_content(opened, handles)
+            check_content(contents, found)
+            stray = {removal.ENTRY_KEY.unpack(key) for key, _ in found[1][0]} - history.live
+            if stray:
+                raise BadState(f"entries that nobody added, or that were removed: {sorted(stray)[:3]}")
+            environment = DirectEnvironment(opened, handles, path)
+            store = EntryStore(environment, TrioClock())
+            check_entries(store, history)
+            check_promises(store, environment, history)
+            go_on(store, environment)
+            check_entries(store, history)
+            if read_content(opened, handles)[1][0][: len(found[1][0])] != found[1][0]:
+                raise BadState("later adds changed earlier entries")
+
+    return check
+
+
+if __name__ == "__main__":
+    main(lambda folder, seed: trio.run(_record, folder, seed), checker)
