@@ -15,7 +15,7 @@ import trio
 from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.ids import LedgerId
 from gnomon.bookie.record import LEDGERS, decode_record
-from gnomon.metadata.client import Metadata, MetadataError
+from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Revision
 from gnomon.runtime.world import Clock, DiskFull
 
 
@@ -33,6 +33,8 @@ class GarbageCollector:
         self._store, self._metadata, self._clock = store, metadata, clock
         self._interval_seconds = interval_seconds
         self._collecting = trio.Lock()
+        self._seen: dict[LedgerId, Revision] = {}
+        """The revision of each record at the last collection: most have not changed since, and are not decoded."""
         self.total = Collected(0, 0)
         """Removed since the start."""
         self.problem: str | None = None
@@ -65,9 +67,15 @@ class GarbageCollector:
                 await self._store.delete(ledger)
             for ledger in stored:
                 if ledger in owned:
-                    await self._store.shrink(ledger, decode_record(owned[ledger].value).start_entry)
+                    await self._shrink(ledger, owned[ledger])
+            self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}
             entries = 0
             for ledger in self._store.given_up():
                 entries += await self._store.remove(ledger)
             self.total = Collected(self.total.ledgers + len(dropped), self.total.entries + entries)
             return Collected(len(dropped), entries)
+
+    async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
+        if self._seen.get(ledger) != item.mod_revision:
+            await self._store.shrink(ledger, decode_record(item.value).start_entry)
+            self._seen[ledger] = item.mod_revision
