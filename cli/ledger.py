@@ -13,6 +13,7 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import Ledger, OpenMode, list_ledgers, open_ledger
 from gnomon.bookie.record import ledger_key
+from gnomon.broker.partition.chain import PARTITIONS
 from gnomon.broker.stores import Stores
 from gnomon.cli.data_directory import in_stores, open_to_the_end
 from gnomon.cli.exit import Exit, Failure
@@ -21,7 +22,6 @@ from gnomon.cli.options import pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.runtime.settings import Settings
 
-PARTITIONS = "topics/"
 READ_ENTRIES = 256
 PENDING_ENTRIES_MAX = 1000
 

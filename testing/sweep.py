@@ -55,11 +55,17 @@ def sweep(
     return result
 
 
-def seeds_to_find(scenario: Callable[[Simulation], Awaitable[object]], seeds: Iterable[int]) -> int | None:
-    """How many seeds it takes until the scenario fails, None when all pass: the power of a harness on a planted bug."""
+def seeds_to_find(
+    scenario: Callable[[Simulation], Awaitable[object]], seeds: Iterable[int]
+) -> tuple[int, Exception] | None:
+    """How many seeds it takes until the scenario fails, and how: the power of a harness on a planted bug.
+
+    Returns:
+        None when all pass.
+    """
     for count, seed in enumerate(seeds, 1):
         try:
             simulate(seed, scenario)
-        except Exception:
-            return count
+        except Exception as error:
+            return count, error
     return None

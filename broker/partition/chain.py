@@ -38,6 +38,7 @@ YOUNGEST_MS = "youngest_ms"
 BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
+"""Where the names of all partitions' ledgers begin."""
 OFFSET_DIGITS = 20
 PARTITIONS_PER_TURN = 100
 """Looking at the sizes of all leaves others their turn after so many."""

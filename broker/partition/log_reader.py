@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
+
 import trio
 
 from gnomon.bookie.errors import LedgerError
@@ -27,6 +30,8 @@ RECORDS_BYTES_MAX = 16 << 20
 RECORDS_MAX = 100_000
 ENTRIES_PER_TURN = 1000
 """A search leaves others their turn after so many headers, at some 3 us each, and after every batch it looked into."""
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 class LogReader:
@@ -53,14 +58,7 @@ class LogReader:
 
     def segment_of(self, offset: Offset) -> int:
         """The place in `segments` of the one that `offset` lies in."""
-        low, high = 0, len(self.segments) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.segments[middle].base_offset <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_right(self.segments, offset, 1, key=_BASE_OFFSET) - 1  # from 1 on: nothing lies before the first
 
     def read(
         self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews

@@ -11,7 +11,7 @@ import time
 import pytest
 from broker_scenario import SCENARIO, scenario_with
 
-from gnomon.testing.simulation import simulate
+from gnomon.testing.sweep import seeds_to_find
 
 from planted import BUGS, PlantedBug
 
@@ -21,16 +21,11 @@ QUICK_SEEDS_MAX = 40
 """They take below ten today; where the product changes, its seeds tell other stories."""
 
 
-def seeds_to_find(bug: PlantedBug, seeds: int) -> tuple[int, str] | None:
-    """How many seeds it takes until one fails, and how it failed; None where none does."""
+def found_within(bug: PlantedBug, seeds: int) -> tuple[int, Exception] | None:
+    """See `seeds_to_find`."""
     scenario = SCENARIO if bug.faults is None else scenario_with(bug.faults)
     with bug.planted():
-        for seed in range(seeds):
-            try:
-                simulate(seed, scenario)
-            except Exception as error:
-                return seed + 1, report(error)
-    return None
+        return seeds_to_find(scenario, range(seeds))
 
 
 def report(error: BaseException) -> str:
@@ -45,7 +40,7 @@ def report(error: BaseException) -> str:
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.quick], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
-    assert seeds_to_find(bug, QUICK_SEEDS_MAX) is not None
+    assert found_within(bug, QUICK_SEEDS_MAX) is not None
 
 
 def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,8 +51,8 @@ def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pyte
         print(f"\n{'seeds':>5}  {'seconds':>7}  bug, the invariant that it breaks, and what was reported")
         for bug in BUGS:
             started = time.perf_counter()
-            found = seeds_to_find(bug, UNSEEN_SEEDS_MAX if bug.unseen else SEEDS_MAX)
-            seeds, said = found or ("none", bug.unseen or "nothing")
+            found = found_within(bug, UNSEEN_SEEDS_MAX if bug.unseen else SEEDS_MAX)
+            seeds, said = (found[0], report(found[1])) if found else ("none", bug.unseen or "nothing")
             took = time.perf_counter() - started
             print(f"{seeds:>5}  {took:7.1f}  {bug.name} ({bug.breaks})\n{'':16}{said}", flush=True)
             if found is None and not bug.unseen:

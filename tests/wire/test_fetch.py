@@ -25,7 +25,10 @@ from gnomon.wire.kafka.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
-from gnomon.wire.kafka.frame import MalformedFrame, encode_unsigned_varint
+from gnomon.wire.kafka.fields import NO_UUID
+from gnomon.wire.kafka.frame import ITEMS_MAX, MalformedFrame, encode_unsigned_varint
+from gnomon.wire.kafka.messages import fetch as declared
+from gnomon.wire.kafka.schema import encode
 
 VERSIONS = range(VERSION_MIN, VERSION_MAX + 1)
 
@@ -201,6 +204,35 @@ def test_declared_counts_allocate_nothing() -> None:
         assert tracemalloc.get_traced_memory()[1] < 200_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [11, 18])
+def test_no_request_names_more_partitions_than_a_broker_takes(version: int) -> None:
+    wanted = FetchPartition(0, -1, 0, -1, -1, 100)
+    topic: Any = "t" if version < 13 else bytes(16)
+    allowed = [(topic, [wanted] * (ITEMS_MAX // 2))] * 2
+    assert len(parse_fetch(memoryview(_frame(version, allowed)), 0, version).topics) == 2
+    for topics in ([*allowed, (topic, [])], [(topic, [wanted] * (ITEMS_MAX + 1))], [(topic, [])] * (ITEMS_MAX + 1)):
+        with pytest.raises(MalformedFrame, match=str(ITEMS_MAX)):
+            parse_fetch(memoryview(_frame(version, topics)), 0, version)
+
+
+def _frame(version: int, topics: Any) -> bytes:
+    """A request without a session, by the codec of the declared message."""
+    return encode(
+        declared.FetchRequest(
+            session_epoch=-1,
+            topics=[
+                declared.FetchTopic(
+                    topic=topic if version < 13 else "",
+                    topic_id=NO_UUID,
+                    partitions=[declared.FetchPartition(partition_max_bytes=100) for _ in partitions],
+                )
+                for topic, partitions in topics
+            ],
+        ),
+        version,
+    )
 
 
 def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:

@@ -26,12 +26,17 @@ from gnomon.wire.kafka.fetch_response import (
     encode_fetch_response,
 )
 from gnomon.wire.kafka.frame import (
+    ITEMS_MAX,
     MalformedFrame,
+    check_count,
+    compact_count,
+    compact_length,
     encode_unsigned_varint,
+    partitions_left,
     read_unsigned_varint,
     skip_tagged_fields,
+    text_at,
 )
-from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 from gnomon.wire.kafka.produce import Topic
 
 __all__ = [
@@ -117,10 +122,12 @@ def _parse_plain(frame: memoryview, position: int, version: int) -> FetchRequest
         position += _HEAD.size
     count, position = _plain_count(frame, position, "topics")
     topics: list[tuple[Topic, list[FetchPartition]]] = []
+    left = ITEMS_MAX
     for _ in range(count):
         name, position = _plain_text(frame, position, "topic")
         partitions, position = _plain_partitions(frame, position, version)
         topics.append((name, partitions))
+        left = partitions_left(left, len(partitions))
     forgotten: list[tuple[Topic, list[int]]] = []
     if version >= SESSION_FROM:
         count, position = _plain_count(frame, position, "forgotten topics")
@@ -166,24 +173,13 @@ def _plain_partitions(frame: memoryview, position: int, version: int) -> tuple[l
 
 def _plain_count(frame: memoryview, position: int, what: str) -> tuple[int, int]:
     (count,) = _INT32.unpack_from(frame, position)
-    if count < 0:
-        raise MalformedFrame(f"{what} at byte {position} declare a count of {count}")
+    check_count(count, what)
     return count, position + 4
 
 
 def _plain_text(frame: memoryview, position: int, what: str) -> tuple[str, int]:
     (size,) = _INT16.unpack_from(frame, position)
-    return _text(frame, position + 2, size, what)
-
-
-def _text(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
-    stop = position + size
-    if not 0 <= size <= STRING_BYTES_MAX or stop > len(frame):
-        raise MalformedFrame(
-            f"{what} at byte {position}: declares {size} bytes, {len(frame) - position} are left "
-            f"and {STRING_BYTES_MAX} allowed"
-        )
-    return str(frame[position:stop], "utf-8"), stop
+    return text_at(frame, position + 2, size, what)
 
 
 def _int32s(frame: memoryview, position: int, count: int) -> tuple[list[int], int]:
@@ -200,25 +196,27 @@ def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchRequ
         position += 4
     head = _HEAD_NO_REPLICA.unpack_from(frame, position)
     max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = head
-    count, position = _compact_count(frame, position + _HEAD_NO_REPLICA.size, "topics")
+    count, position = compact_count(frame, position + _HEAD_NO_REPLICA.size, "topics")
     topics: list[tuple[Topic, list[FetchPartition]]] = []
+    left = ITEMS_MAX
     for _ in range(count):
         name, position = _flexible_topic(frame, position, version)
         partitions, position = _flexible_partitions(frame, position)
         topics.append((name, partitions))
+        left = partitions_left(left, len(partitions))
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
-    count, position = _compact_count(frame, position, "forgotten topics")
+    count, position = compact_count(frame, position, "forgotten topics")
     forgotten: list[tuple[Topic, list[int]]] = []
     for _ in range(count):
         name, position = _flexible_topic(frame, position, version)
-        indexes_count, position = _compact_count(frame, position, "forgotten partitions")
+        indexes_count, position = compact_count(frame, position, "forgotten partitions")
         indexes, position = _int32s(frame, position, indexes_count)
         forgotten.append((name, indexes))
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
-    size, position = _compact_count(frame, position, "rack id")
+    size, position = compact_length(frame, position, "rack id")
     rack_id = ""
     if size:
-        rack_id, position = _text(frame, position, size, "rack id")
+        rack_id, position = text_at(frame, position, size, "rack id")
     if frame[position]:
         replica_id = _tagged_replica_id(frame, position, replica_id)
     return FetchRequest(
@@ -241,29 +239,18 @@ def _flexible_topic(frame: memoryview, position: int, version: int) -> tuple[Top
         if stop > len(frame):
             raise MalformedFrame(f"topic id at byte {position}: takes 16 bytes, {len(frame) - position} are left")
         return bytes(frame[position:stop]), stop
-    size, position = _compact_count(frame, position, "topic")
-    return _text(frame, position, size, "topic")
+    size, position = compact_length(frame, position, "topic")
+    return text_at(frame, position, size, "topic")
 
 
 def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[FetchPartition], int]:
-    count, position = _compact_count(frame, position, "partitions")
+    count, position = compact_count(frame, position, "partitions")
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition._make(_PARTITION_FULL.unpack_from(frame, position)))
         position += 32
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     return partitions, position
-
-
-def _compact_count(frame: memoryview, position: int, what: str) -> tuple[int, int]:
-    """The length of a compact array or text; one-byte varints are read in line because that halves the time."""
-    count = frame[position]
-    position += 1
-    if count > 0x7F:
-        count, position = read_unsigned_varint(frame, position - 1)
-    if not count:
-        raise MalformedFrame(f"{what} before byte {position} is null")
-    return count - 1, position
 
 
 def _tagged_replica_id(frame: memoryview, position: int, replica_id: int) -> int:

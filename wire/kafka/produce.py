@@ -16,13 +16,18 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from gnomon.wire.kafka.frame import (
+    ITEMS_MAX,
     MalformedFrame,
+    bad_length,
+    check_count,
+    compact_count,
     encode_unsigned_varint,
+    partitions_left,
     read_unsigned_varint,
     response_prefix,
     skip_tagged_fields,
+    text_at,
 )
-from gnomon.wire.kafka.primitives import STRING_BYTES_MAX
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
@@ -52,9 +57,6 @@ _PRODUCED_COMPACT: Final = Struct(">ihqqqB")
 _PRODUCED_COMPACT_PLAIN: Final = Struct(">ihqqqBBB")
 _THROTTLE_TAGS: Final = Struct(">iB")
 _CURRENT_LEADER: Final = Struct(">BBBiiB")
-
-PARTITIONS_MAX: Final = 100_000
-"""Partitions of one request: what stands for one without records is some ten times larger than its bytes."""
 
 Topic: TypeAlias = str | bytes
 """A topic's name, or from version 13 on its id as 16 bytes."""
@@ -110,18 +112,18 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
     position += 2
     transactional_id = None
     if size != -1:
-        transactional_id, position = _plain_text(frame, position, size, "transactional id")
+        transactional_id, position = text_at(frame, position, size, "transactional id")
     acks, timeout_ms, topics_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
     position += 10
-    _check_count(topics_count, "topics")
+    check_count(topics_count, "topics")
     topics: list[tuple[Topic, list[tuple[int, ProducedRecords]]]] = []
-    left = PARTITIONS_MAX
+    left = ITEMS_MAX
     for _ in range(topics_count):
         (size,) = _INT16.unpack_from(frame, position)
-        name, position = _plain_text(frame, position + 2, size, "topic")
+        name, position = text_at(frame, position + 2, size, "topic")
         (partitions_count,) = _INT32.unpack_from(frame, position)
         position += 4
-        _check_count(partitions_count, "partitions")
+        check_count(partitions_count, "partitions")
         partitions: list[tuple[int, ProducedRecords]] = []
         for _ in range(partitions_count):
             index, size = _TWO_INT32.unpack_from(frame, position)
@@ -131,19 +133,12 @@ def _parse_plain(frame: memoryview, position: int) -> ProduceRequest:
                 continue
             stop = position + size
             if size < 0 or stop > len(frame):
-                raise _bad_length("records", size, position, frame)
+                raise bad_length("records", size, position, frame)
             partitions.append((index, frame[position:stop]))
             position = stop
         topics.append((name, partitions))
-        left = _partitions_left(left, partitions)
+        left = partitions_left(left, len(partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def _plain_text(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
-    stop = position + size
-    if not 0 <= size <= STRING_BYTES_MAX or stop > len(frame):
-        raise _bad_length(what, size, position, frame)
-    return str(frame[position:stop], "utf-8"), stop
 
 
 def _parse_flexible(frame: memoryview, position: int, by_id: bool) -> ProduceRequest:
@@ -154,34 +149,34 @@ def _parse_flexible(frame: memoryview, position: int, by_id: bool) -> ProduceReq
         size, position = read_unsigned_varint(frame, position - 1)
     transactional_id = None
     if size:
-        transactional_id, position = _plain_text(frame, position, size - 1, "transactional id")
+        transactional_id, position = text_at(frame, position, size - 1, "transactional id")
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topics_count, position = _compact_count(frame, position + 6, "topics")
+    topics_count, position = compact_count(frame, position + 6, "topics")
     topics: list[tuple[Topic, list[tuple[int, ProducedRecords]]]] = []
-    left = PARTITIONS_MAX
+    left = ITEMS_MAX
     for _ in range(topics_count):
         name: Topic
         if by_id:
             stop = position + 16
             if stop > len(frame):
-                raise _bad_length("topic id", 16, position, frame)
+                raise bad_length("topic id", 16, position, frame)
             name, position = bytes(frame[position:stop]), stop
         else:
             size = frame[position]
             position += 1
             if size > 0x7F:
                 size, position = read_unsigned_varint(frame, position - 1)
-            name, position = _plain_text(frame, position, size - 1, "topic")
+            name, position = text_at(frame, position, size - 1, "topic")
         partitions, position = _flexible_partitions(frame, position)
         topics.append((name, partitions))
-        left = _partitions_left(left, partitions)
+        left = partitions_left(left, len(partitions))
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     skip_tagged_fields(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[tuple[int, ProducedRecords]], int]:
-    count, position = _compact_count(frame, position, "partitions")
+    count, position = compact_count(frame, position, "partitions")
     partitions: list[tuple[int, ProducedRecords]] = []
     for _ in range(count):
         (index,) = _INT32.unpack_from(frame, position)
@@ -193,43 +188,13 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[tuple[i
         if size:
             stop = position + size - 1
             if stop > len(frame):
-                raise _bad_length("records", size - 1, position, frame)
+                raise bad_length("records", size - 1, position, frame)
             partitions.append((index, frame[position:stop]))
             position = stop
         else:
             partitions.append((index, None))
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     return partitions, position
-
-
-def _compact_count(frame: memoryview, position: int, what: str) -> tuple[int, int]:
-    count = frame[position]
-    position += 1
-    if count > 0x7F:
-        count, position = read_unsigned_varint(frame, position - 1)
-    if not count:
-        raise MalformedFrame(f"{what} are null")
-    _check_count(count - 1, what)
-    return count - 1, position
-
-
-def _check_count(count: int, what: str) -> None:
-    if not 0 <= count <= PARTITIONS_MAX:
-        raise MalformedFrame(f"{what} declare a count of {count}: 0 to {PARTITIONS_MAX} are allowed")
-
-
-def _partitions_left(left: int, partitions: list[tuple[int, ProducedRecords]]) -> int:
-    left -= len(partitions) or 1
-    if left < 0:
-        raise MalformedFrame(f"a Produce request of more than {PARTITIONS_MAX} partitions")
-    return left
-
-
-def _bad_length(what: str, size: int, position: int, frame: memoryview) -> MalformedFrame:
-    left = len(frame) - position
-    if size > left:
-        return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {left} are left")
-    return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, Kafka allows 0 to {STRING_BYTES_MAX}")
 
 
 def encode_produce_response(
