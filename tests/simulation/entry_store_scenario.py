@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from recorded_commits import (
     Check,
     check_content,
     contents_by_transaction,
+    image_folder,
     main,
-    opened_image,
+    opened,
     read_content,
 )
 
@@ -126,9 +127,8 @@ class Workload:
     async def delete(self) -> None:
         ledger = self._random.choice(list(self._sessions))
         new = LedgerId(max(self._sessions) + 1)
-        for facts, first in ((self._sessions, Session(1)), (self._first, 0), (self._next, 0)):
-            del facts[ledger]  # type: ignore[attr-defined]
-            facts[new] = first  # type: ignore[index]
+        del self._sessions[ledger], self._first[ledger], self._next[ledger]
+        self._sessions[new], self._first[new], self._next[new] = Session(1), 0, 0
         self._bounds[new] = [(EntryId(0), Session(1))]
         done = self._ask("delete", ledger)
         await self._store.delete(ledger)
@@ -213,7 +213,9 @@ class History:
         bounds = {
             key: len(values)
             for key, values in self.values.items()
-            if key[0] == ledger and first <= key[1] < end and (below == SESSION_MAX or removal.session_of(values[-1]) < below)
+            if key[0] == ledger
+            and first <= key[1] < end
+            and (below == SESSION_MAX or removal.session_of(values[-1]) < below)
         }
         self.going.update(bounds)
         self._asked[number] = ["remove", bounds]
@@ -335,25 +337,26 @@ def _at_once(call: Any) -> None:
     raise AssertionError("the commit was not made at once")
 
 
-def checker(events: list[Event], folder: Path, folders: Iterator[Path]) -> Check:
+def checker(events: list[Event], folder: Path) -> Check:
+    """The check of a recorded run."""
     contents = contents_by_transaction(events, folder, DATABASES)
     history = History(events)
 
     def check(state: CrashState) -> None:
         history.advance(state.after)
-        with opened_image(state.image, next(folders), DATABASES) as (opened, handles, path):
-            found = read_content(opened, handles)
+        with image_folder(state.image, folder) as path, opened(path, DATABASES) as (lmdb, handles):
+            found = read_content(lmdb, handles)
             check_content(contents, found)
             stray = {removal.ENTRY_KEY.unpack(key) for key, _ in found[1][0]} - history.live
             if stray:
                 raise BadState(f"entries that nobody added, or that were removed: {sorted(stray)[:3]}")
-            environment = DirectEnvironment(opened, handles, path)
+            environment = DirectEnvironment(lmdb, handles, path)
             store = EntryStore(environment, TrioClock())
             check_entries(store, history)
             check_promises(store, environment, history)
             go_on(store, environment)
             check_entries(store, history)
-            if read_content(opened, handles)[1][0][: len(found[1][0])] != found[1][0]:
+            if read_content(lmdb, handles)[1][0][: len(found[1][0])] != found[1][0]:
                 raise BadState("later adds changed earlier entries")
 
     return check

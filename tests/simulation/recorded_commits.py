@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import lmdb
 
+from gnomon.bookie import removal
 from gnomon.runtime import commit, room
 from gnomon.runtime.commit import open_lmdb
 from gnomon.runtime.world import Durability
 from gnomon.testing.crash_states import CrashState, crash_states, judge, print_verdicts
-from gnomon.testing.write_log import Event, Grow, Write, apply, read_log
+from gnomon.testing.write_log import Event, Grow, Replace, Write, apply, read_log
 
 MAP_BYTES = 64 << 20
 META_PAGES_BYTES = 2 * 4096
 
 SYNCED, SYNCED_AFTERWARDS, WITHOUT_METASYNC = "synced", "synced-afterwards", "without-metasync"
-"""As the product commits; and the two ways to commit faster which DESIGN §7 rules out."""
+"""As the product commits; synced after a commit that was not; acknowledged before the meta page is synced."""
+WITHOUT_PROMISES = "without-promises"
+"""Fences are kept in memory only."""
 
 Content: TypeAlias = tuple[tuple[tuple[bytes, bytes], ...], ...]
 """The keys and values of every named database."""
@@ -50,25 +54,30 @@ def commit_as(mode: str) -> None:
             return results
 
         commit.commit_group = commit_group
+    elif mode == WITHOUT_PROMISES:
+        removal.save_promise = lambda *_arguments: None
 
 
 @contextmanager
-def opened_image(
-    image: bytes | bytearray, folder: Path, databases: Sequence[str]
-) -> Iterator[tuple[Any, dict[str, Any], Path]]:
-    """Opens a data file as production does, in a folder of its own that is removed afterwards."""
-    folder.mkdir()
+def image_folder(image: bytes | bytearray, parent: Path) -> Iterator[Path]:
+    """A new folder with a data file, unless that is empty; removed afterwards."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
     try:
-        (folder / "data.mdb").write_bytes(image)
-        environment, handles = open_lmdb(
-            folder, databases=databases, map_bytes=MAP_BYTES, durability=Durability.SYNCED
-        )
-        try:
-            yield environment, handles, folder
-        finally:
-            environment.close()
+        if image:
+            (folder / "data.mdb").write_bytes(image)
+        yield folder
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def opened(folder: Path, databases: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Opens a folder's environment as production does."""
+    environment, handles = open_lmdb(folder, databases=databases, map_bytes=MAP_BYTES, durability=Durability.SYNCED)
+    try:
+        yield environment, handles
+    finally:
+        environment.close()
 
 
 def read_content(environment: Any, handles: dict[str, Any]) -> tuple[int, Content]:
@@ -83,8 +92,8 @@ def contents_by_transaction(events: Sequence[Event], folder: Path, databases: Se
     contents: dict[int, Content] = {}
     for event in events:
         apply(image, event)
-        if isinstance(event, Write) and event.offset < META_PAGES_BYTES:
-            with opened_image(image, folder / "replayed", databases) as (environment, handles, _):
+        if isinstance(event, Replace) or (isinstance(event, Write) and event.offset < META_PAGES_BYTES):
+            with image_folder(image, folder) as path, opened(path, databases) as (environment, handles):
                 number, content = read_content(environment, handles)
                 contents[number] = content
     return contents
@@ -116,22 +125,25 @@ def grew(events: Sequence[Event]) -> tuple[int, int]:
     return ahead, beyond
 
 
-def main(record: Callable[[Path, int], None], checker: Callable[[list[Event], Path, Iterator[Path]], Check]) -> None:
-    """`record FOLDER MODE SEED`, or `judge LOG FOLDER SEED PER_MOMENT SHARE SHARES`.
+def main(record: Callable[[Path, int], None], checker: Callable[[list[Event], Path], Check]) -> None:
+    """`record FOLDER MODE SEED`, or `judge LOG SEED PER_MOMENT BEGIN END SHARE SHARES`.
 
     Args:
         record: runs the workload in a folder.
-        checker: makes the check of a recorded run; is given folders to use, one for each state.
+        checker: makes the check of a recorded run, which may put files into a folder.
     """
     if sys.argv[1] == "record":
-        folder, mode, seed = sys.argv[2:]
+        folder, mode, seed_text = sys.argv[2:]
         commit_as(mode)
-        record(Path(folder), int(seed))
-    else:
-        log, folder = map(Path, sys.argv[2:4])
-        seed_number, per_moment, share, shares = map(int, sys.argv[4:])
-        events = read_log(log)
-        folder.mkdir()
-        folders = (folder / str(number) for number in count())
-        check = checker(events, folder, folders)
-        print_verdicts(judge(crash_states(events, seed_number, per_moment, share, shares), check))
+        record(Path(folder), int(seed_text))
+        return
+    events = read_log(Path(sys.argv[2]))
+    seed, per_moment, begin, end, share, shares = map(int, sys.argv[3:])
+    with tempfile.TemporaryDirectory(dir=in_memory()) as folder:
+        check = checker(events, Path(folder))
+        print_verdicts(judge(crash_states(events, seed, per_moment, share, shares, begin, end), check))
+
+
+def in_memory() -> str | None:
+    """Where a sync costs nothing, None where there is no such place."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
