@@ -191,11 +191,11 @@ class RpcClient:
 
         number = self.send(method, args, attachment, done)
 
-        try:
-            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
-        except BaseException:
-            self.cancel(number)
-            raise
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self.cancel(number)  # at once: the answer may come before the cancelled task runs
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
         if failure is not None:
             raise failure
         return answer

@@ -301,6 +301,22 @@ def test_a_caller_that_is_cancelled_cancels_the_call_on_the_other_side() -> None
     run(main)
 
 
+def test_a_caller_may_be_cancelled_in_the_very_turn_in_which_its_answer_comes() -> None:
+    async def main(bench: Bench) -> None:
+        client = bench.client(await bench.listen())
+        await client.call("echo")
+        async with trio.open_nursery() as nursery:
+            client.send("keep", [1], b"", lambda value, view, error: nursery.cancel_scope.cancel())
+            nursery.start_soon(client.call, "keep", 2)
+            await bench.until(lambda: len(bench.kept) == 2)
+            for call in bench.kept:  # both answers leave, and arrive, together
+                call.reply()
+            await trio.sleep_forever()
+        assert await client.call("echo") == []
+
+    run(main)
+
+
 def test_a_call_that_is_not_answered_in_time_ends_as_unknown_and_is_cancelled_there() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen(), call_seconds=4.0)
