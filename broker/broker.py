@@ -3,6 +3,9 @@
 1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use.
 2. A request that changes the metadata is answered once this broker's own image shows the change.
 3. Everything that runs here ends with `run`.
+4. A partition is in use here only while this broker leads it (`leadership`): it is released when that ends, and opened
+   anew should it come back. While the broker's lease may be over it answers as if it led nothing, but for appends:
+   those are decided by the bookies.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import msgpack
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ledger import Bookies
+from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.config_key import ConfigSource
 from gnomon.broker.errors import KafkaError, refused_when_full
-from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
 from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.leadership import NOBODY, Leadership, LiveBroker
 from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments, stored_bytes
 from gnomon.broker.partition.log import LogSettings, segments_to_drop
@@ -41,6 +45,7 @@ CLUSTER_KEY = "cluster"
 CONFIGS_PREFIX = "configs/brokers/"
 ALL_BROKERS = "default"
 OFFSETS_BATCH_BYTES_MAX = 100 << 20
+RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class BrokerLimits:
     request_queue_bytes_max: int
     connection_request_bytes_max: int
     connections_max: int
+    entry_cache_bytes_max: int = 64 << 20
 
 
 class Broker:
@@ -69,14 +75,21 @@ class Broker:
         self.world = world
         self.metadata = metadata
         self.bookies = bookies
+        self.entries = EntryCache(bookies, settings.entry_cache_bytes_max)
         self.configs = configs
         self.settings = settings
         self.metrics = metrics
         self.log = log
         self.collect_garbage = collect_garbage
         self.node_id = configs.number("broker.id")
-        self.advertised = ("", 0)
-        """Host and port that clients are told."""
+        self.leadership = Leadership([LiveBroker(self.node_id, "", 0)])
+        """Who leads what; this broker alone, until somebody tells otherwise."""
+        self.lease_until: Callable[[], float] | None = None
+        """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
+        self.claimant: tuple[Compare, ...] = ()
+        """What must hold in the metadata for this broker to take a partition."""
+        self.quorum: Callable[[], Quorum] = Quorum
+        """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
         self.image = TopicImage()
         self.following = False
@@ -88,6 +101,9 @@ class Broker:
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self.flush_replies: Callable[[], None] = lambda: None
         """Of the front end: sends the replies that were made with `flush=False`."""
+        self.network_ends_turns = False
+        """Whether the outcomes of appends come from bookies elsewhere, not from a store that says when it told all."""
+        self._turn_end_due = False
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
@@ -111,6 +127,7 @@ class Broker:
             self._offsets_partitions,
             self._group_settings,
             self.log,
+            self._coordinates,
         )
         await nursery.start(self.coordinator.run)
         nursery.start_soon(self._follow)
@@ -152,6 +169,49 @@ class Broker:
             self._configure(topic)
         self._moved()
 
+    # --- leadership ---------------------------------------------------------------------------------------------
+
+    def leadership_changed(self, leadership: Leadership) -> None:
+        """A broker came, went, or begins to drain: what is another's from now on is released."""
+        self.leadership = leadership
+        for (topic_id, index), partition in list(self._partitions.items()):
+            if leadership.leader(topic_id, index) != self.node_id:
+                del self._partitions[topic_id, index]
+                partition.release()
+        topic = self.image.get(OFFSETS_TOPIC)
+        self.coordinator.release(lambda index: topic is not None and self._leads(topic.id, index))
+        self._new_routes()
+        assert self._nursery is not None, "the broker was not started"
+        self._nursery.start_soon(self._finish_deletions)
+
+    def lease_lives(self) -> bool:
+        """Whether nobody can have taken this broker for dead yet."""
+        return self.lease_until is None or self.world.clock.monotonic() < self.lease_until()
+
+    def _leads(self, topic_id: uuid.UUID, index: int) -> bool:
+        return self.leadership.leader(topic_id, index) == self.node_id
+
+    def _coordinates(self, partition: int) -> bool:
+        """Whether the groups of a partition of the offsets topic are this broker's now."""
+        if self.lease_until is None:
+            return True
+        topic = self.image.get(OFFSETS_TOPIC)
+        return topic is not None and self._leads(topic.id, partition) and self.lease_lives()
+
+    def coordinator_of(self, group_id: str) -> LiveBroker | None:
+        """The broker that coordinates a group, None while there is none."""
+        topic = self.image.get(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        leader = self.leadership.leader(topic.id, partition_for(group_id, topic.partitions))
+        return self.leadership.brokers.get(leader)
+
+    def _new_routes(self) -> None:
+        self._produced_to.clear()
+        self.routes_revision += 1
+
+    # --- the image ----------------------------------------------------------------------------------------------
+
     async def _follow(self) -> None:
         """Moves the image on, event by event; begins again from a fresh list when the history was compacted."""
         while True:
@@ -169,7 +229,14 @@ class Broker:
                         self._moved()
             except Compacted:
                 self.following = False
-                await self._load_image()
+                await self._load_image_again()
+
+    async def _load_image_again(self) -> None:
+        try:
+            await self._load_image()
+        except MetadataError as error:
+            self.log.warning("topics_not_read", reason=str(error), next=f"again in {RETRY_SECONDS} s")
+            await self.world.clock.sleep(RETRY_SECONDS)
 
     def _moved(self) -> None:
         moved, self._image_moved = self._image_moved, trio.Event()
@@ -199,11 +266,18 @@ class Broker:
         return topic
 
     def partition_of(self, ref: str | bytes, index: int) -> Partition:
-        """A partition that this broker leads; it is opened when it is first used.
+        """A partition that this broker leads, to read it; it is opened when it is first used.
 
         Raises:
-            KafkaError: topic or partition do not exist.
+            KafkaError: topic or partition do not exist, or another broker leads it.
         """
+        if not self.lease_lives():
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know whether it still leads the partition"
+            )
+        return self._led(ref, index)
+
+    def _led(self, ref: str | bytes, index: int) -> Partition:
         topic = self.find_topic(ref)
         if not 0 <= index < topic.partitions:
             raise KafkaError(
@@ -215,7 +289,7 @@ class Broker:
         """A partition for a client to produce to; found without a search when it was found before.
 
         Raises:
-            KafkaError: topic or partition do not exist, or clients must not produce to it.
+            KafkaError: topic or partition do not exist, another broker leads it, or clients must not produce to it.
         """
         partition = self._produced_to.get((ref, index))
         if partition is None:
@@ -225,19 +299,28 @@ class Broker:
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"topic '{topic.name}' holds the broker's own state: only read it",
                 )
-            partition = self._produced_to[ref, index] = self.partition_of(ref, index)
+            partition = self._produced_to[ref, index] = self._led(ref, index)
         return partition
 
     def _partition(self, topic: Topic, index: int) -> Partition:
         partition = self._partitions.get((topic.id, index))
         if partition is None:
+            leader = self.leadership.leader(topic.id, index)
+            if leader != self.node_id:
+                who = "no broker at the moment" if leader == NOBODY else f"broker {leader}"
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} of topic '{topic.name}' is led by {who}"
+                )
             assert self._nursery is not None, "the broker was not started"
             chain = Chain(
                 self.metadata,
                 self.bookies,
+                self.entries,
                 ledgers_prefix(topic.id, index),
                 topic_key(topic.name),
                 topic.create_revision,
+                self.quorum(),
+                self.claimant,
             )
             partition = Partition(
                 chain,
@@ -256,13 +339,20 @@ class Broker:
         return list(self._partitions.values())
 
     def leader_epoch(self, topic: Topic, index: int) -> int:
-        """The leader epoch of a partition, -1 while nobody has used it since the start."""
+        """The leader epoch of a partition as clients are told it, -1 where they are not told.
+
+        A broker alone tells it once the partition was used. In a cluster none does: a broker knows the epochs of its
+        own partitions only, and clients that were told an epoch by one (librdkafka before 2.5) take no other answer for
+        newer that does not say any.
+        """
+        if self.lease_until is not None:
+            return -1
         partition = self._partitions.get((topic.id, index))
         return partition.log.epoch if partition is not None and partition.log is not None else -1
 
     async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
         """The bytes of batches by topic and number, of all partitions that were ever used; one read of the metadata."""
-        sizes = await stored_bytes(self.metadata, self.bookies)
+        sizes = await stored_bytes(self.metadata, self.bookies, self.entries)
         for key, partition in self._partitions.items():
             size = partition.size_bytes()
             if size is not None:
@@ -321,8 +411,8 @@ class Broker:
         self._settings_cache.pop(topic.id, None)
         for key in [key for key in self._partitions if key[0] == topic.id]:
             self._partitions.pop(key).end()
-        self._produced_to.clear()
-        self.routes_revision += 1
+        self.leadership.forget(topic.id)
+        self._new_routes()
         assert self._nursery is not None, "the broker was not started"
         self._nursery.start_soon(self._forget_offsets, topic.name)
 
@@ -377,6 +467,17 @@ class Broker:
 
     def _partition_advanced(self, partition: Partition) -> None:
         self._advanced[partition] = None
+        self.turn_began()
+
+    def turn_began(self) -> None:
+        """Something is ready to leave: where no store of this process ends the turn, the network does."""
+        if self.network_ends_turns and not self._turn_end_due:
+            self._turn_end_due = True
+            self.world.network.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_end_due = False
+        self.turn_ended()
 
     def turn_ended(self) -> None:
         """A group of commits was reported whole, or a partition opened or failed: what that made ready leaves now.
@@ -416,7 +517,7 @@ class Broker:
         due = []
         for topic_id, index, sealed in await sealed_segments(self.metadata):
             topic = self.image.get_by_id(topic_id)
-            if topic is None or (topic_id, index) in self._partitions:
+            if topic is None or (topic_id, index) in self._partitions or not self._leads(topic_id, index):
                 continue
             if segments_to_drop(self.settings_of(topic), sealed, 0, now_ms):
                 due.append(self._partition(topic, index))

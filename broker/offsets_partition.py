@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.ledger import LocalViews, read_from_memory
 from gnomon.bookie.record import LEDGERS, ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.offsets_log import AppendDone
 from gnomon.broker.partition.chain import ledgers_prefix
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.entry import NO_OFFSET, Offset
+from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition, Produced
 from gnomon.broker.topics import OFFSETS_TOPIC
 from gnomon.metadata.client import MetadataError
@@ -38,18 +39,25 @@ class PartitionOffsetsLog:
         self._broker = broker
         self._partition = partition
         self._nursery = nursery
+        self._read: PartitionLog | None = None
+        """The log that was read: what was made of it may be appended to no other."""
 
     async def read_all(self) -> AsyncGenerator[tuple[int, bytes, bytes | None], None]:
         """See `OffsetsLog.read_all`."""
         log = await self._partition.opened()
         if log is None:
             raise KafkaError(self._partition.failure or ErrorCode.NOT_COORDINATOR, "the partition could not be opened")
+        self._read = log
         position, end = log.start_offset, log.high_watermark
         count = 0
-        while position < end:
+
+        def read() -> tuple[list[bytes], ErrorCode]:
             with LocalViews() as views:
                 chunks, _, code = self._partition.read(position, READ_BYTES, True, views)
-                batches = [bytes(chunk) for chunk in chunks]
+                return [bytes(chunk) for chunk in chunks], code
+
+        while position < end:
+            batches, code = await read_from_memory(read)
             if code != ErrorCode.NONE or not batches:
                 raise KafkaError(code, f"the partition could not be read at offset {position}")
             for batch in batches:
@@ -69,7 +77,10 @@ class PartitionOffsetsLog:
             base_timestamp=clock.wall_ms(),
         )
         answer = AppendReport(done, lambda report: timers.call_at(clock.monotonic(), report))
-        self._partition.append(memoryview(batch), answer, 0)
+        if self._read is not None and self._partition.goes_on(self._read):
+            self._partition.append(memoryview(batch), answer, 0)
+        else:
+            answer.appended(0, _NOT_READ)
         answer.within_append = False
 
     def trim(self, before_offset: int) -> None:
@@ -82,6 +93,11 @@ class PartitionOffsetsLog:
                 await self._partition.delete_before(before_offset)
         except KafkaError as error:
             self._broker.log.warning("offsets_not_trimmed", reason=error.text)
+
+
+_NOT_READ = Produced(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET, -1, -1, "the partition is not open, or was opened again: read it anew"
+)
 
 
 class AppendReport:

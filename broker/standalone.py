@@ -18,6 +18,7 @@ from gnomon.bookie.garbage import GarbageCollector
 from gnomon.broker.broker import Broker, BrokerLimits
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.kafka.server import KafkaServer
+from gnomon.broker.leadership import Leadership, LiveBroker
 from gnomon.broker.stores import Stores, bookies_on, open_stores
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -94,6 +95,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
                 settings.broker.request_queue_bytes_max,
                 settings.broker.connection_request_bytes_max,
                 settings.broker.connections_max,
+                settings.broker.entry_cache_bytes_max,
             ),
             metrics,
             log,
@@ -103,7 +105,8 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         server = KafkaServer(broker, nursery)
         store.on_group = broker.turn_ended
         listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
-        broker.advertised = (settings.broker.advertised_host, listener.port)
+        me = LiveBroker(broker.node_id, settings.broker.advertised_host, listener.port)
+        broker.leadership = Leadership([me])
         broker.configs.tell(
             {
                 "advertised.listeners": f"PLAINTEXT://{settings.broker.advertised_host}:{listener.port}",

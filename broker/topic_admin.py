@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgpack
 import trio
 
 from gnomon.bookie.record import ledger_key
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 PARTITIONS_MAX = 100_000
+FORGET_SECONDS_MAX = 10.0
+FORGET_LOOK_SECONDS = 0.1
+"""How often is looked whether the other brokers have forgotten a deleted topic's offsets, and for how long at most."""
 
 
 class TopicAdmin:
@@ -87,7 +91,7 @@ class TopicAdmin:
             if isinstance(rival, KeyValue):
                 await self._broker.image_at(rival.mod_revision)
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-            await self.forget_offsets(topic.name)
+            await self._wait_for_name(topic.name)
         await self._shown(result)
         item = result.results[0]
         assert isinstance(item, KeyValue)
@@ -109,17 +113,41 @@ class TopicAdmin:
         await self._shown(result)
         self._broker.collect_garbage()
 
+    async def _wait_for_name(self, name: str) -> None:
+        """Sees to what is left of a deleted topic here, and gives the other brokers the time to do so."""
+        clock = self._broker.world.clock
+        give_up_at = clock.monotonic() + FORGET_SECONDS_MAX
+        await self.forget_offsets(name)
+        while await self._broker.metadata.get(deleted_key(name)) is not None:
+            if clock.monotonic() >= give_up_at:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"Topic '{name}' is still being deleted by other brokers: try again."
+                )
+            await clock.sleep(FORGET_LOOK_SECONDS)
+            await self.forget_offsets(name)
+
     async def forget_offsets(self, name: str) -> None:
-        """Deletes the committed offsets of a deleted topic, unless that is done.
+        """Deletes the committed offsets of a deleted topic from this broker's groups, unless that is done.
+
+        The key names the partitions of the offsets topic that were seen to; whoever sees to the last one deletes it.
 
         Raises:
             KafkaError: they cannot be deleted now.
         """
-        key = deleted_key(name)
+        key, broker = deleted_key(name), self._broker
         async with self._forgetting:  # nobody deletes offsets of the next life
-            if await self._broker.metadata.get(key) is not None:
-                await self._broker.coordinator.delete_topic_offsets([name])
-                await self._write([], [Delete(key)])
+            found = await broker.metadata.get(key)
+            if found is None:
+                return
+            await broker.image_at(found.create_revision)  # from there on nobody commits such an offset here
+            seen_to, others = await broker.coordinator.delete_topic_offsets([name])
+            while found is not None:
+                done = {*(msgpack.unpackb(found.value) if found.value else ()), *seen_to}
+                left = [partition for partition in others if partition not in done]
+                then: Operation = Put(key, msgpack.packb(sorted(done))) if left else Delete(key)
+                if (await self._write([Compare(key, Field.MOD_REVISION, found.mod_revision)], [then])).succeeded:
+                    return
+                found = await broker.metadata.get(key)
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.

@@ -1,4 +1,7 @@
-"""A key that is there as long as its process is: put under a lease that is kept alive."""
+"""A key that is there as long as its process is: put under a lease that is kept alive.
+
+An exclusive one is put only where nobody else has the key.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,31 @@ from typing import NoReturn
 
 import trio
 
-from gnomon.metadata.client import LeaseId, LeaseNotFound, Metadata, MetadataError, Put
+from gnomon.metadata.client import Compare, Get, KeyValue, LeaseId, LeaseNotFound, Metadata, MetadataError, Put
 from gnomon.runtime.world import Clock
 
 KEEP_ALIVES_PER_LEASE = 3
 
 
+class KeyTaken(MetadataError):
+    """Another process that lives has put the key."""
+
+
 class Presence:
     """One key under a lease; `run` keeps both alive, whatever the metadata service goes through meanwhile."""
 
-    def __init__(self, metadata: Metadata, clock: Clock, key: str, value: bytes, ttl_seconds: float) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        clock: Clock,
+        key: str,
+        value: bytes,
+        ttl_seconds: float,
+        *,
+        exclusive: bool = False,
+    ) -> None:
         self.key = key
+        self._exclusive = exclusive
         self.alive_until = float("-inf")
         """Monotonic second up to which the lease lives for certain; the past while nothing is known."""
         self._metadata = metadata
@@ -45,7 +62,11 @@ class Presence:
         await self._put.wait()
 
     async def run(self) -> NoReturn:
-        """Keeps the key there until cancelled; leaves it to `withdraw`, or to the end of its lease, to take it away."""
+        """Keeps the key there until cancelled; leaves it to `withdraw`, or to the end of its lease, to take it away.
+
+        Raises:
+            KeyTaken: it is to be exclusive, and another process has put it.
+        """
         while True:
             try:
                 if self._lease is None:
@@ -54,6 +75,8 @@ class Presence:
             except LeaseNotFound:
                 self._lease = None
                 self.alive_until = float("-inf")
+            except KeyTaken:
+                raise
             except MetadataError:
                 await self._clock.sleep(self._ttl_seconds / KEEP_ALIVES_PER_LEASE / 4)
 
@@ -69,7 +92,7 @@ class Presence:
             self._changed = trio.Event()
             value, put = self._value, self._put
             try:
-                await self._metadata.txn((), (Put(self.key, value, lease),))
+                await self._say(Put(self.key, value, lease))
             except BaseException:
                 self._changed.set()  # whether it stands there is unknown: it is put again
                 raise
@@ -79,6 +102,19 @@ class Presence:
         asked = self._clock.monotonic()
         await self._metadata.keep_alive(lease)
         self.alive_until = asked + self._ttl_seconds
+
+    async def _say(self, put: Put) -> None:
+        if not self._exclusive:
+            await self._metadata.txn((), (put,))
+            return
+        result = await self._metadata.txn((Compare.absent(self.key),), (put,), (Get(self.key),))
+        if result.succeeded:
+            return
+        found = result.results[0]
+        if not isinstance(found, KeyValue) or found.lease != put.lease:
+            raise KeyTaken(f"the key {self.key!r} was put by another process that lives")
+        # It stands there already under this lease, so that nobody else changes it.
+        await self._metadata.txn((), (put,))
 
     async def withdraw(self) -> None:
         """Takes the key away now, where the metadata service answers; call it when `run` has ended."""

@@ -60,6 +60,7 @@ class GroupCoordinator:
         partition_count: gives how many the topic has, or will have once it is there.
         settings: gives the settings as they are now.
         logger: of the node.
+        leads: whether a partition's groups are this broker's now; requests about others are sent elsewhere.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         settings: Callable[[], GroupSettings],
         logger: Logger,
+        leads: Callable[[int], bool] = lambda partition: True,
     ) -> None:
         self._clock = world.clock
         self._random = world.random("groups")
@@ -78,6 +80,7 @@ class GroupCoordinator:
         self._partition_count = partition_count
         self._settings = settings
         self._logger = logger
+        self._leads = leads
         self._shards: dict[int, HostedShard] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -122,8 +125,16 @@ class GroupCoordinator:
         for shard in list(self._shards.values()):
             shard.drain()
 
-    async def delete_topic_offsets(self, topics: Sequence[str]) -> None:
-        """Deletes every group's offsets of topics that were deleted.
+    def release(self, leads: Callable[[int], bool]) -> None:
+        """Lets go of the groups that are another broker's from now on: whoever waits is told to look for it."""
+        for partition in [partition for partition in self._shards if not leads(partition)]:
+            self._shards.pop(partition).release()
+
+    async def delete_topic_offsets(self, topics: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Deletes the offsets of topics that were deleted from all groups that are this broker's.
+
+        Returns:
+            The partitions that were seen to, and those in use that others see to.
 
         Raises:
             KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
@@ -136,12 +147,15 @@ class GroupCoordinator:
             finished.set()
 
         request = DeleteTopicOffsetsRequest(topics=list(topics))
-        self._gather([(partition, request) for partition in await self._used()], _internal_call(request), answered)
+        used = await self._used()
+        mine = [partition for partition in used if self._leads(partition)]
+        self._gather([(partition, request) for partition in mine], _internal_call(request), answered)
         await finished.wait()
         for answer in answers:
             if answer.error_code:
                 code = ErrorCode(answer.error_code)
                 raise KafkaError(code, f"offsets of deleted topics could not be deleted: {code.text}; try again")
+        return mine, [partition for partition in used if partition not in mine]
 
     # Asking shards
 
@@ -164,7 +178,13 @@ class GroupCoordinator:
         def run(shard: GroupShard, now: float, wall_ms: int) -> Effects:
             return shard.handle(call, now, wall_ms)
 
-        self._shard(partition).submit(run, lambda error: call.token(refusal(call, error)))
+        def refuse(error: ErrorCode) -> None:
+            call.token(refusal(call, error))
+
+        if self._leads(partition):
+            self._shard(partition).submit(run, refuse)
+        else:
+            refuse(ErrorCode.NOT_COORDINATOR)
 
     def _ask_each(
         self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
@@ -213,7 +233,7 @@ class GroupCoordinator:
 
     async def _list(self, call: Call) -> None:
         try:
-            partitions = await self._used()
+            partitions = [partition for partition in await self._used() if self._leads(partition)]
         except KafkaError as error:
             call.token(refusal(call, wire_error(error)))
             return

@@ -5,7 +5,8 @@
    so that what is read then is all there will ever be of it.
 3. Everything submitted is run or refused, once.
 4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
-5. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
+5. Once released it runs nothing any more: what waited is refused, and what is on its way is answered as refused.
+6. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class HostedShard:
         self._log: OffsetsLog | None = None
         self._loading = False
         self._draining = False
+        self._released = False
         self._waiting: deque[tuple[Run, Refuse]] = deque()
         self._under_way = 0
         self._timer: Timer | None = None
@@ -82,7 +84,9 @@ class HostedShard:
 
     def submit(self, run: Run, refuse: Refuse) -> None:
         """Runs an event on the shard, now or when it has been loaded; or refuses it with the error why not."""
-        if self._shard is not None and not self._waiting:
+        if self._released:
+            refuse(ErrorCode.NOT_COORDINATOR)
+        elif self._shard is not None and not self._waiting:
             self._run(self._shard, run)
         elif len(self._waiting) >= WAITING_MAX:
             refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -99,6 +103,18 @@ class HostedShard:
         self._draining = True
         if self._shard is not None:
             self._run(self._shard, lambda shard, now, wall_ms: Effects())
+
+    def release(self) -> None:
+        """The partition is another broker's now: whoever waits is told to look for it."""
+        self._released = True
+        waiting, self._waiting = self._waiting, deque()
+        for _, refuse in waiting:
+            refuse(ErrorCode.NOT_COORDINATOR)
+        if self._shard is not None:
+            shard, self._shard, self._log = self._shard, None, None
+            self._disarm()
+            for reply in shard.failed(ErrorCode.NOT_COORDINATOR):
+                reply.call.token(reply.response)
 
     # Loading
 
@@ -123,6 +139,8 @@ class HostedShard:
                 refuse(wire_error(error))
             return
         self._loading = False
+        if self._released:
+            return
         self._shard, self._log = shard, log
         self._grown_bytes, self._snapshot_bytes, self._snapshotting = grown_bytes, 0, False
         self._run(shard, GroupShard.loaded)

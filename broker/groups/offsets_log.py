@@ -43,7 +43,7 @@ class OffsetsLogs(Protocol):
         """
 
     async def used(self) -> Sequence[int]:
-        """The partitions led by this broker that were ever written to, in any order.
+        """The partitions that were ever written to, whoever leads them, in any order.
 
         Raises:
             KafkaError: that cannot be found out now.

@@ -70,21 +70,22 @@ class ClusterHandlers:
                 error_message="there are no controller endpoints: ask for the brokers (endpoint type 1)",
                 endpoint_type=message.endpoint_type,
             )
-        host, port = broker.advertised
         response = DescribeClusterResponse(
             cluster_id=broker.cluster_id,
-            controller_id=broker.node_id,
-            brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+            controller_id=broker.leadership.controller,
+            brokers=[
+                DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
+                for one in broker.leadership.told()
+            ],
         )
         if message.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
     async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
-        """This broker coordinates every group; nobody coordinates transactions yet."""
+        """Who leads a group's partition of the offsets topic coordinates it; nobody coordinates transactions yet."""
         message: FindCoordinatorRequest = request.message
         keys = message.coordinator_keys if request.version >= 4 else [message.key]
-        host, port = self._broker.advertised
         if message.key_type == GROUP_KEY_TYPE:
             try:
                 await self._broker.offsets_topic()
@@ -92,7 +93,7 @@ class ClusterHandlers:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
             else:
-                found = [Coordinator(key=key, node_id=self._broker.node_id, host=host, port=port) for key in keys]
+                found = [self._coordinator(key) for key in keys]
         else:
             text = "transactions and share groups are not built yet: only groups (key type 0) have a coordinator"
             # Clients give up on the first; librdkafka would ask again until its time-out after any other.
@@ -109,6 +110,13 @@ class ClusterHandlers:
             host=only.host,
             port=only.port,
         )
+
+    def _coordinator(self, group_id: str) -> Coordinator:
+        one = self._broker.coordinator_of(group_id)
+        if one is None:
+            code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker leads the group's partition at the moment"
+            return Coordinator(key=group_id, node_id=-1, port=-1, error_code=code, error_message=text)
+        return Coordinator(key=group_id, node_id=one.id, host=one.host, port=one.port)
 
     async def init_producer_id(self, request: Request) -> InitProducerIdResponse:
         """A new producer id for an idempotent producer; epochs begin at 0."""

@@ -87,6 +87,7 @@ class FetchRoute:
             and request[self._offset_end :] == self._after
             and request[:CORRELATION_ID_AT] == self._head
             and self._routes_revision == self._broker.routes_revision
+            and self._broker.lease_lives()
         )
 
     def handle(self, exchange: Exchange, frame: memoryview) -> None:

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 
+UNKNOWN_BYTES = -1
+
+
 class LogDirHandlers:
-    """Answers for one broker; its data directory is the log directory."""
+    """Answers for one broker: the partitions that it leads, in its data directory.
+
+    A broker of a cluster has none: its log directory is a name, and the size of what is behind it unknown.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -44,11 +50,14 @@ class LogDirHandlers:
         """Sizes of the partitions asked for, as far as they exist, and of the file system (KIP-827)."""
         message: DescribeLogDirsRequest = request.message
         broker, directory = self._broker, self._directory()
-        try:
-            space = broker.world.disk.space(directory)
-        except WorldError:
-            failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
-            return DescribeLogDirsResponse(results=[failed])
+        total_bytes = usable_bytes = UNKNOWN_BYTES
+        if broker.lease_until is None:
+            try:
+                space = broker.world.disk.space(directory)
+            except WorldError:
+                failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
+                return DescribeLogDirsResponse(results=[failed])
+            total_bytes, usable_bytes = space.total_bytes, space.usable_bytes
         asked: dict[str, set[int]] = {}
         for item in message.topics or []:
             asked.setdefault(item.topic, set()).update(item.partitions)
@@ -58,13 +67,13 @@ class LogDirHandlers:
             wanted = range(topic.partitions) if message.topics is None else asked.get(topic.name, ())
             described = [
                 DescribeLogDirsPartition(partition_index=index, partition_size=sizes.get((topic.id, index), 0))
-                for index in range(topic.partitions)
-                if index in wanted
+                for index, leader in enumerate(broker.leadership.leaders(topic.id, topic.partitions))
+                if index in wanted and leader == broker.node_id
             ]
             if described:
                 topics.append(DescribeLogDirsTopic(name=topic.name, partitions=described))
         only = DescribeLogDirsResult(
-            log_dir=str(directory), topics=topics, total_bytes=space.total_bytes, usable_bytes=space.usable_bytes
+            log_dir=str(directory), topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
         )
         return DescribeLogDirsResponse(results=[only])
 

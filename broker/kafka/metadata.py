@@ -9,6 +9,7 @@ import trio
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.leadership import NOBODY
 from gnomon.broker.topics import Topic, is_topic_name
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -56,11 +57,13 @@ class MetadataHandler:
                 topics.append(await self._find(item, message.allow_auto_topic_creation, request))
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
-        host, port = broker.advertised
         response = MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+            brokers=[
+                MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
+                for one in broker.leadership.told()
+            ],
             cluster_id=broker.cluster_id,
-            controller_id=broker.node_id,
+            controller_id=broker.leadership.controller,
             topics=topics,
         )
         if message.include_cluster_authorized_operations:
@@ -90,7 +93,7 @@ class MetadataHandler:
 
     def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
         broker = self._broker
-        node = [broker.node_id]
+        nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in broker.leadership.leading}}
         described = MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -98,13 +101,14 @@ class MetadataHandler:
             is_internal=topic.internal,
             partitions=[
                 MetadataResponsePartition(
+                    error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
-                    leader_id=broker.node_id,
+                    leader_id=leader,
                     leader_epoch=broker.leader_epoch(topic, index),
-                    replica_nodes=node,
-                    isr_nodes=node,
+                    replica_nodes=nodes[leader],
+                    isr_nodes=nodes[leader],
                 )
-                for index in range(topic.partitions)
+                for index, leader in enumerate(broker.leadership.leaders(topic.id, topic.partitions))
             ],
         )
         if request.message.include_topic_authorized_operations:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.metadata import TOPIC_OPERATIONS
 from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.leadership import NOBODY
 from gnomon.broker.topics import Topic, is_topic_name
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -38,7 +39,7 @@ ELECTION_TYPES = (0, 1)
 
 
 class PlacementHandlers:
-    """Answers for one broker that holds and leads everything."""
+    """Answers for one broker; who leads a partition counts as the one that holds it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -80,18 +81,19 @@ class PlacementHandlers:
 
     def _described(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
         broker = self._broker
-        node = [broker.node_id]
+        leaders = broker.leadership.leaders(topic.id, indexes.stop)
         return DescribeTopicPartitionsResponseTopic(
             name=topic.name,
             topic_id=topic.id,
             is_internal=topic.internal,
             partitions=[
                 DescribeTopicPartitionsResponsePartition(
+                    error_code=ErrorCode.NONE if leaders[index] != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
-                    leader_id=broker.node_id,
+                    leader_id=leaders[index],
                     leader_epoch=broker.leader_epoch(topic, index),
-                    replica_nodes=node,
-                    isr_nodes=node,
+                    replica_nodes=_holders(leaders[index]),
+                    isr_nodes=_holders(leaders[index]),
                 )
                 for index in indexes
             ],
@@ -99,7 +101,7 @@ class PlacementHandlers:
         )
 
     def elect(self, request: Request) -> ElectLeadersResponse:
-        """The only broker leads every partition already; asked for all, Kafka names those alone that had to change."""
+        """The computed leader leads already; asked for all, Kafka names those alone that had to change."""
         message: ElectLeadersRequest = request.message
         if message.election_type not in ELECTION_TYPES:
             return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -108,9 +110,9 @@ class PlacementHandlers:
             elections = []
             for index in item.partitions:
                 try:
-                    self._check(item.topic, index)
+                    leader = self._leader(item.topic, index)
                     code = ErrorCode.ELECTION_NOT_NEEDED
-                    text = f"Broker {self._broker.node_id} leads the partition."
+                    text = f"Broker {leader} leads the partition."
                 except KafkaError as error:
                     code, text = error.code, error.text
                 elections.append(PartitionResult(partition_id=index, error_code=code, error_message=text))
@@ -132,19 +134,24 @@ class PlacementHandlers:
         for item in wanted:
             moved = ReassignablePartitionResponse(partition_index=item.partition_index)
             try:
-                self._check(topic, item.partition_index)
+                leader = self._leader(topic, item.partition_index)
                 if item.replicas is None:
                     raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not being reassigned.")
-                if item.replicas != [self._broker.node_id]:
+                if item.replicas != [leader]:
                     raise KafkaError(
                         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                        f"Replicas {item.replicas}: the only broker is {self._broker.node_id}, once per partition.",
+                        f"Replicas {item.replicas}: broker {leader} leads the partition, alone.",
                     )
             except KafkaError as error:
                 moved.error_code, moved.error_message = error.code, error.text
             yield moved
 
-    def _check(self, name: str, index: int) -> None:
+    def _leader(self, name: str, index: int) -> int:
         topic = self._broker.image.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return self._broker.leadership.leader(topic.id, index)
+
+
+def _holders(leader: int) -> list[int]:
+    return [] if leader == NOBODY else [leader]

@@ -133,6 +133,7 @@ class KafkaServer:
     def flush_later(self, connection: KafkaConnection) -> None:
         """The connection has replies to send at the end of this turn (`Broker.turn_ended`)."""
         self._unflushed[connection] = None
+        self._broker.turn_began()
 
     def flush(self) -> None:
         """The end of a turn: everything that was answered in it leaves now."""

@@ -91,20 +91,27 @@ class TopicHandlers:
             for assignment in item.assignments:
                 self._check_assignment(assignment.broker_ids)
             return len(indexes)
-        if item.replication_factor not in (BROKER_DEFAULT, 1):
+        brokers = len(self._broker.leadership.brokers)
+        if item.replication_factor != BROKER_DEFAULT and not 1 <= item.replication_factor <= brokers:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor {item.replication_factor} is larger than the 1 available broker.",
+                f"Replication factor {item.replication_factor} is larger than the {brokers} available "
+                f"broker{'s' if brokers > 1 else ''}."
+                if item.replication_factor > 0
+                else f"Replication factor {item.replication_factor}: it is 1 or more, or -1 for the default.",
             )
         if item.num_partitions == BROKER_DEFAULT:
             return self._broker.configs.number("num.partitions")
         return item.num_partitions
 
     def _check_assignment(self, broker_ids: list[int]) -> None:
-        if broker_ids != [self._broker.node_id]:
+        brokers = list(self._broker.leadership.brokers)
+        if len(brokers) != 1 or broker_ids != brokers:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Assignment {broker_ids}: the only broker is {self._broker.node_id}, once per partition.",
+                f"Assignment {broker_ids}: the only broker is {brokers[0]}, once per partition."
+                if len(brokers) == 1
+                else f"Assignment {broker_ids}: the brokers place partitions themselves; create the topic without it.",
             )
 
     def _configs_of(self, topic: Topic) -> list[CreatableTopicConfigs]:

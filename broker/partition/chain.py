@@ -10,18 +10,25 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from itertools import groupby
 
 import trio
 
+from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import (
     Bookies,
+    EntryCache,
     EntryId,
     Ledger,
+    NotInMemory,
+    Quorum,
     adopt_ledger,
     claim_ledger,
     create_ledger,
     delete_ledgers,
+    is_local,
+    read_from_memory,
 )
 from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
@@ -40,6 +47,7 @@ BATCHES_BYTES = "batches_bytes"
 PARTITIONS = "topics/"
 """Where the names of all partitions' ledgers begin."""
 OFFSET_DIGITS = 20
+SINGLE = Quorum()
 PARTITIONS_PER_TURN = 100
 """Looking at the sizes of all leaves others their turn after so many."""
 
@@ -53,11 +61,28 @@ class Chain:
     """The chain of ledgers of one partition; `topic_key` and `topic_revision` tell the life of its topic."""
 
     def __init__(
-        self, metadata: Metadata, bookies: Bookies, prefix: str, topic_key: str, topic_revision: Revision
+        self,
+        metadata: Metadata,
+        bookies: Bookies,
+        entries: EntryCache,
+        prefix: str,
+        topic_key: str,
+        topic_revision: Revision,
+        quorum: Quorum = SINGLE,
+        claimant: Sequence[Compare] = (),
     ) -> None:
+        """The chain whose ledgers have names that begin with `prefix`.
+
+        Args:
+            quorum: of one that begins anew.
+            claimant: what must hold for this broker to open it, judged together with the opening.
+        """
         self._metadata = metadata
         self._bookies = bookies
+        self._entries = entries
         self._prefix = prefix
+        self._quorum = quorum
+        self._claimant = tuple(claimant)
         self._topic_lives = Compare(topic_key, Field.CREATE_REVISION, topic_revision)
 
     def _name(self, base_offset: Offset) -> str:
@@ -79,7 +104,7 @@ class Chain:
         first = segments[0]
         start = Offset(max(first.base_offset, first.ledger.properties.get(START_OFFSET, 0)))
         log = PartitionLog(LeaderEpoch(last.ledger.properties[EPOCH]), start, last.base_offset, settings)
-        self._restore(log, segments, now_ms)
+        await self._restore(log, segments, now_ms)
         return log, segments
 
     async def _begin(self, now_ms: int) -> Segment:
@@ -88,13 +113,14 @@ class Chain:
             self._bookies,
             self._name(Offset(0)),
             properties={EPOCH: 0, CREATED_MS: now_ms},
-            compare=(self._topic_lives,),
+            quorum=self._quorum,
+            compare=(self._topic_lives, *self._claimant),
         )
-        return Segment(ledger, Offset(0))
+        return Segment(ledger, Offset(0), self._entries)
 
     def _adopt(self, item: KeyValue) -> Segment:
         ledger = adopt_ledger(self._metadata, self._bookies, item)
-        segment = Segment(ledger, _base_offset(ledger))
+        segment = Segment(ledger, _base_offset(ledger), self._entries)
         size_bytes, youngest_ms = _size_and_youngest(ledger.record)
         properties = ledger.properties
         segment.sealed(Offset(properties[NEXT_OFFSET]), properties[MAX_TIMESTAMP], youngest_ms, size_bytes)
@@ -103,11 +129,11 @@ class Chain:
     async def _claim(self, item: KeyValue) -> Segment:
         before = adopt_ledger(self._metadata, self._bookies, item).properties
         properties = {**before, EPOCH: before[EPOCH] + 1}
-        ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties)
-        return Segment(ledger, _base_offset(ledger))
+        ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties, compare=self._claimant)
+        return Segment(ledger, _base_offset(ledger), self._entries)
 
     @classmethod
-    def _restore(cls, log: PartitionLog, segments: list[Segment], now_ms: int) -> None:
+    async def _restore(cls, log: PartitionLog, segments: list[Segment], now_ms: int) -> None:
         """Takes the log to its end, and replays the producers from their last snapshot on.
 
         A segment that has no entry yet lacks its snapshot too, so that the producers are those of the one before it.
@@ -115,24 +141,41 @@ class Chain:
         last = segments[-1]
         ledger = last.ledger
         if ledger.last_add_confirmed >= ledger.start_entry:
-            header = cls._replay(log, last, now_ms)
+            header = await cls._replay(log, last, now_ms)
             # One with a snapshot alone must not roll: the next ledger would have its name.
             first_ms = ledger.properties[CREATED_MS] if header.next_offset > last.base_offset else None
             log.restore(header, ledger.last_add_confirmed, ledger.length_bytes, first_ms, now_ms)
             return
         log.next_offset = log.high_watermark = max(log.start_offset, last.base_offset)
         if len(segments) > 1:
-            cls._replay(log, segments[-2], now_ms)
+            await cls._replay(log, segments[-2], now_ms)
             log.begin_segment()
 
     @staticmethod
-    def _replay(log: PartitionLog, segment: Segment, now_ms: int) -> EntryHeader:
+    async def _replay(log: PartitionLog, segment: Segment, now_ms: int) -> EntryHeader:
         ledger = segment.ledger
-        with segment.view() as view:
-            header = segment.header(view, ledger.last_add_confirmed)
-            for entry in range(max(header.replay_from, ledger.start_entry), ledger.last_add_confirmed + 1):
-                payload = view.payload(EntryId(entry))
-                log.replay(unpack_header(payload), payload[HEADER_BYTES:], now_ms)
+        last = ledger.last_add_confirmed
+
+        def last_header() -> EntryHeader:
+            with segment.view() as view:
+                return segment.header(view, last)
+
+        def replay() -> EntryId:
+            with segment.view() as view:
+                for number in map(EntryId, range(entry, last + 1)):
+                    try:
+                        payload = view.payload(number)
+                    except NotInMemory:
+                        if number == entry:
+                            raise
+                        return number
+                    log.replay(unpack_header(payload), payload[HEADER_BYTES:], now_ms)
+            return EntryId(last + 1)
+
+        header = await read_from_memory(last_header)
+        entry = EntryId(max(header.replay_from, ledger.start_entry))
+        while entry <= last:
+            entry = await read_from_memory(replay)
         return header
 
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
@@ -150,7 +193,7 @@ class Chain:
             sealed_properties=sealed,
         )
         segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_youngest_ms, log.segment_bytes)
-        return Segment(ledger, log.next_offset)
+        return Segment(ledger, log.next_offset, self._entries)
 
     @staticmethod
     async def replay_start(log: PartitionLog, last: Segment) -> EntryId:
@@ -179,8 +222,12 @@ class Chain:
     async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
         """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""
         segment = segments[0]
-        with segment.view() as view:
-            entry = segment.entry_of(view, offset)
+
+        def entry_of() -> EntryId:
+            with segment.view() as view:
+                return segment.entry_of(view, offset)
+
+        entry = await read_from_memory(entry_of)
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
         await self.shrink(segment, entry, offset)
@@ -209,26 +256,35 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
     return partitions
 
 
-async def stored_bytes(metadata: Metadata, bookies: Bookies) -> dict[tuple[uuid.UUID, int], int]:
+async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache) -> dict[tuple[uuid.UUID, int], int]:
     """The bytes of batches of every partition that has segments, by topic and number; one read, and opens nothing.
 
-    Of the segment being written, what its bookie has counts, snapshots too, until somebody opens it.
+    Of the segment being written, what its bookies have counts, snapshots too, until somebody opens it; nothing where
+    they cannot be asked.
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     sizes = {}
     for count, ((topic, partition), items) in enumerate(groupby(found.items, lambda item: item.key.split("/")[-3:-1])):
         *sealed, last = items
         size = sum(_size_and_youngest(decode_record(item.value))[0] for item in sealed)
-        sizes[uuid.UUID(topic), int(partition)] = size + _written_bytes(adopt_ledger(metadata, bookies, last))
+        sizes[uuid.UUID(topic), int(partition)] = size + await _written_bytes(
+            adopt_ledger(metadata, bookies, last), entries
+        )
         if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
     return sizes
 
 
-def _written_bytes(ledger: Ledger) -> int:
-    with ledger.view() as view:
-        assert view is not None, f"no bookie of ledger {ledger.name!r} is in this process"
-        last, payload_bytes = view.end()
+async def _written_bytes(ledger: Ledger, entries: EntryCache) -> int:
+    if is_local(ledger):
+        with ledger.view() as view:
+            assert view is not None, f"the bookie of ledger {ledger.name!r} has left this process"
+            last, payload_bytes = view.end()
+    else:
+        try:
+            last, payload_bytes = await entries.end(ledger)
+        except LedgerError:
+            return 0
     return max(0, payload_bytes - HEADER_BYTES * (last + 1))
 
 

@@ -5,6 +5,8 @@
 3. When an append fails, all after it fail too, the writing half is given up and opened anew on next use; what is
    durable stays readable meanwhile.
 4. Rolling, trimming and deleting are done one at a time.
+5. Once another broker leads, nothing is taken any more and nothing shown; what was on its way before is still told.
+6. After a fence nothing is shown either before the chain is claimed anew: somebody else may have gone on with it.
 """
 
 from __future__ import annotations
@@ -81,12 +83,19 @@ class State(Enum):
     """It is written."""
     ROLLING = "rolling"
     """It waits."""
+    RELEASED = "released"
+    """It is refused: another broker leads the partition."""
     ENDED = "ended"
     """It is refused: the topic is gone."""
 
 
 _DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
 
+_RELEASED = Produced(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET, -1, -1, "another broker leads the partition from now on"
+)
+_TAKEN_OVER = (Fenced, LedgerFenced)
+"""Somebody else has claimed the chain."""
 _LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedger, LedgerClosed, MetadataError)
 """Somebody else has claimed, continued or deleted the chain, or whether so is not known."""
 
@@ -128,17 +137,17 @@ class Partition(LogReader):
 
     def open_log(self) -> PartitionLog | None:
         """The log if it is open; else begins to open it."""
+        if self._state is State.RELEASED:
+            return None
         if self.log is None:
             self._open_soon()
         return self.log
 
     async def opened(self) -> PartitionLog | None:
         """The log, once it is open; None when it could not be opened (see `failure`)."""
-        if self.log is None:
-            self._open_soon()
-            if self.log is None and self._state is State.OPENING:
-                await self._opened.wait()
-        return self.log
+        if self.open_log() is None and self._state is State.OPENING:
+            await self._opened.wait()
+        return self.open_log()
 
     def _open_soon(self) -> None:
         if self._state is not State.CLOSED or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
@@ -173,7 +182,7 @@ class Partition(LogReader):
             self._state = State.CLOSED
         self._failed_at = self._clock.monotonic()
         code = self._code_of(error)
-        if self.log is None:
+        if self.log is None and self._state is State.CLOSED:
             self.failure = code
         self._opened.set()
         stalled, self._stalled = self._stalled, deque()
@@ -184,7 +193,7 @@ class Partition(LogReader):
 
     def _tell(self, event: str, error: Exception) -> None:
         """Logs a problem, once until the partition opens again or the reason is another."""
-        if self._state is State.ENDED or self._told == str(error):
+        if self._state in (State.ENDED, State.RELEASED) or self._told == str(error):
             return
         self._told = str(error)
         advice = "it is opened again when it is used; `gnomon ledger read` shows what is there, a copy replaces damage"
@@ -200,6 +209,10 @@ class Partition(LogReader):
             now_ms = self._clock.wall_ms()
             self._awaited.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
 
+    def goes_on(self, log: PartitionLog) -> bool:
+        """Whether what is appended now comes right behind `log` as it was opened: nobody else wrote in between."""
+        return self.log is log and self._state in (State.OPEN, State.ROLLING)
+
     def configure(self, settings: LogSettings) -> None:
         """The topic's configs have changed."""
         self._settings = settings
@@ -212,10 +225,25 @@ class Partition(LogReader):
         self.log = None
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._fail_pending(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self._refuse_stalled(_DELETED)
+        self._changed()
+
+    def release(self) -> None:
+        """Another broker leads the partition from now on; it is not opened here any more.
+
+        What is on its way is told when it is durable, or not: the new leader may cut it off.
+        """
+        if self._state in (State.ENDED, State.RELEASED):
+            return
+        self._state = State.RELEASED
+        self.failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._refuse_stalled(_RELEASED)
+        self._changed()
+
+    def _refuse_stalled(self, outcome: Produced) -> None:
         stalled, self._stalled = self._stalled, deque()
         for _, appender, slot in stalled:
-            appender.appended(slot, _DELETED)
-        self._changed()
+            appender.appended(slot, outcome)
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -248,8 +276,8 @@ class Partition(LogReader):
         self._write((base_offset, log.next_offset, append_time_ms, appender, slot), payload)
 
     def _stall(self, records: memoryview, appender: Appender, slot: Any) -> None:
-        if self._state is State.ENDED:
-            appender.appended(slot, _DELETED)
+        if self._state in (State.ENDED, State.RELEASED):
+            appender.appended(slot, _DELETED if self._state is State.ENDED else _RELEASED)
             return
         if self._state is State.CLOSED:
             self._open_soon()
@@ -310,13 +338,18 @@ class Partition(LogReader):
 
     def _writing_failed(self, error: Exception) -> None:
         self._tell("partition_not_written", error)
-        if self._state is not State.ENDED:
+        code = self._code_of(error)
+        if self._state not in (State.ENDED, State.RELEASED):
             self._state = State.CLOSED
         if self.log is not None:
             self.log.producers.lost(self.log.high_watermark, self._clock.wall_ms())
-        self._fail_pending(self._code_of(error), str(error))
+        self._fail_pending(code, str(error))
         if self.log is not None:
             self.log.next_offset = self.log.high_watermark
+        if isinstance(error, _TAKEN_OVER) and self._state is State.CLOSED:
+            self.log, self.failure = None, code
+            self._failed_at = self._clock.monotonic()
+            self._refuse_stalled(Produced(code, NO_OFFSET, -1, -1, str(error)))
 
     def _fail_pending(self, code: ErrorCode, text: str) -> None:
         lost = [*self._pending, *self._duplicates]
@@ -351,7 +384,7 @@ class Partition(LogReader):
                 self.segments.append(await self._chain.roll(log, self.segments[-1], self._clock.wall_ms()))
                 log.begin_segment()
                 log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
-                if log.snapshot_due():
+                if log.snapshot_due() and self._state is State.ROLLING:
                     self._append_snapshot(log)
         except (LedgerError, MetadataError, WorldError) as error:
             self._writing_failed(error)

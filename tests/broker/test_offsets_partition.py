@@ -106,6 +106,7 @@ def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
 def test_reading_a_long_log_leaves_the_others_their_turn() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         log = await broker.serving.broker.coordinator._logs.open(0)
+        assert [key async for _, key, _ in log.read_all()] == []  # what was not read cannot be gone on with
         written = trio.Event()
         log.append([(b"k%d" % index, b"v") for index in range(1000)], lambda base_offset, error: written.set())
         await written.wait()

@@ -40,6 +40,10 @@ def frame_of(version: int, offset: int, *, correlation_id: int = 1, partitions: 
 
 class RecordingBroker:
     routes_revision = 0
+    alive = True
+
+    def lease_lives(self) -> bool:
+        return self.alive
 
     def partition_of(self, topic: str | bytes, index: int) -> Any:
         if topic not in ("orders", UUID(int=7).bytes):

@@ -1,0 +1,184 @@
+"""A broker as a process of its own: one of several over one metadata service and one set of bookies.
+
+1. It serves when it is registered and its own image shows it; nothing is opened before a client asks for it.
+2. Two live brokers with one id cannot be: the second does not start, and one that finds its id taken stops.
+3. When `stop` is set it first gives its partitions away and goes on telling clients where they are; then it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+import trio
+
+from gnomon.bookie.ledger import Bookies, Quorum
+from gnomon.broker.broker import Broker, BrokerLimits
+from gnomon.broker.broker_configs import BrokerConfigs
+from gnomon.broker.brokers import Brokers, broker_key, id_taken, wait_for_id
+from gnomon.broker.kafka.server import KafkaServer
+from gnomon.broker.leadership import Leadership, LiveBroker
+from gnomon.metadata.client import Compare, Field, Metadata
+from gnomon.metadata.presence import KeyTaken, Presence
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.world import World
+
+DRAIN_SECONDS: Final = 5.0
+REDIRECT_SECONDS: Final = 1.5
+"""How long a broker that ends goes on saying where its partitions are: clients look again after 0.1 to 1 s."""
+LOG_DIRECTORY: Final = "/ledgers"
+"""What clients are told of a broker that keeps nothing itself."""
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNodeSettings:
+    """What one broker is told."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = "127.0.0.1"
+    rack: str = ""
+    lease_seconds: float = 6.0
+    """How long after its death other brokers may take its partitions."""
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    """Of new ledgers; as many bookies as there are, where there are fewer."""
+    limits: BrokerLimits = field(default_factory=lambda: BrokerLimits(256 * MIB, 32 * MIB, 10_000))
+    kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
+
+    def quorum(self, bookies: int) -> Quorum:
+        """The quorum of a new ledger where there are so many bookies."""
+        size = max(1, min(self.ensemble_size, bookies))
+        write = min(self.write_quorum, size)
+        return Quorum(size, write, min(self.ack_quorum, write))
+
+
+@dataclass(frozen=True, slots=True)
+class ServingBroker:
+    """A broker that serves."""
+
+    kafka_host: str
+    kafka_port: int
+    broker: Broker
+    server: KafkaServer
+    brokers: Brokers
+    presence: Presence
+    metrics: Metrics
+
+    def image_problem(self) -> str | None:
+        """Why the broker does not follow the metadata, None while it does."""
+        return None if self.broker.following else "the topics are not followed at the moment"
+
+    def lease_problem(self) -> str | None:
+        """Why the broker leads nothing, None while it may."""
+        return None if self.broker.lease_lives() else "its registration could not be renewed in time"
+
+
+async def run_broker(
+    world: World,
+    metadata: Metadata,
+    bookies: Bookies,
+    settings: BrokerNodeSettings,
+    log: Logger,
+    *,
+    ready: Callable[[ServingBroker], None],
+    stop: trio.Event,
+) -> None:
+    """Serves until `stop` is set.
+
+    Args:
+        metadata, bookies: must outlive this; `bookies` know who there is.
+        settings: a port of 0 picks a free one.
+
+    Raises:
+        BrokerIdTaken: another live broker has the id.
+        AddressTaken: it could not listen.
+        MetadataUnavailable: the metadata could not be read at the start.
+        ValueError: the quorum makes no sense.
+    """
+    Quorum(settings.ensemble_size, settings.write_quorum, settings.ack_quorum).check()
+    metrics = Metrics()
+    broker = Broker(world, metadata, bookies, BrokerConfigs(settings.kafka), settings.limits, metrics, log, _nothing)
+    broker.quorum = lambda: settings.quorum(len(bookies.known()))
+    await wait_for_id(metadata, world.clock, broker.node_id)
+    async with trio.open_nursery() as nursery:
+        try:
+            broker.network_ends_turns = True
+            broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
+            await broker.start(nursery)
+            await _serve(world, metadata, settings, broker, nursery, ready, stop)
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(
+    world: World,
+    metadata: Metadata,
+    settings: BrokerNodeSettings,
+    broker: Broker,
+    nursery: trio.Nursery,
+    ready: Callable[[ServingBroker], None],
+    stop: trio.Event,
+) -> None:
+    server = KafkaServer(broker, nursery)
+    listener = await world.network.listen(settings.host, settings.port, server.accept)
+    broker.configs.tell(
+        {
+            "advertised.listeners": f"PLAINTEXT://{settings.advertised_host}:{listener.port}",
+            "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
+            "log.dirs": LOG_DIRECTORY,
+            "node.id": str(broker.node_id),
+        }
+    )
+    broker.metrics.watch(
+        "request_bytes", "Bytes of requests received and not yet answered", lambda: server.request_bytes
+    )
+    me = LiveBroker(
+        broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
+    )
+    key = broker_key(me.id)
+    presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
+    broker.lease_until = lambda: presence.alive_until
+    broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
+    brokers = Brokers(metadata, world.clock, broker.leadership_changed)
+    registered = trio.CancelScope()
+    nursery.start_soon(_register, presence, me, registered)
+    await presence.announced()
+    await brokers.load()
+    nursery.start_soon(brokers.run)
+    await brokers.shown(me)
+    ready(ServingBroker(listener.host, listener.port, broker, server, brokers, presence, broker.metrics))
+    await stop.wait()
+    await _give_away(world, replace(me, draining=True), presence, brokers, settings.lease_seconds)
+    listener.close()
+    with trio.move_on_after(DRAIN_SECONDS):
+        await server.drain()
+    registered.cancel()
+    await presence.withdraw()
+
+
+async def _register(presence: Presence, me: LiveBroker, scope: trio.CancelScope) -> None:
+    with scope:
+        try:
+            await presence.run()
+        except KeyTaken:
+            raise id_taken(me) from None
+
+
+async def _give_away(world: World, me: LiveBroker, presence: Presence, brokers: Brokers, lease_seconds: float) -> None:
+    """The others take over what this broker led, and its clients are told by it where to go; within bounds."""
+    presence.update(me.encode())
+    with trio.move_on_after(lease_seconds):
+        await brokers.shown(me)
+    if len(brokers.alive) > 1:
+        await world.clock.sleep(REDIRECT_SECONDS)
+
+
+def _nothing() -> None:
+    """Bookies collect what was deleted by themselves."""

@@ -1,0 +1,137 @@
+"""Several brokers on simulated machines, over a `LedgerCluster`.
+
+    cluster = BrokerCluster(simulation, brokers=2)
+    await cluster.start()
+    async def work(client): ...                    # a `KafkaCluster` that knows all brokers
+    await cluster.run_client("client", work)
+
+Brokers are machines `broker-1` …, with the ids 1 …; kill them, cut their links, terminate them, start them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import trio
+
+from gnomon.bookie.registry import RegisteredBookies
+from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
+from gnomon.metadata.client import Metadata
+from gnomon.metadata.remote import RemoteMetadata
+from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerCluster
+from gnomon.testing.machine import Machine, Node
+from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation import Simulation
+from gnomon.testing.wire_client import KafkaCluster
+
+T = TypeVar("T")
+
+KAFKA_PORT = 9092
+
+
+class BrokerCluster:
+    """The machines; `kafka` are settings of all brokers by Kafka's names."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        brokers: int = 2,
+        bookies: int = 3,
+        *,
+        lease_seconds: float = 3.0,
+        kafka: Mapping[str, str] | None = None,
+    ) -> None:
+        self.simulation = simulation
+        self.ledgers = LedgerCluster(simulation, bookies)
+        self.brokers = {number: simulation.machine(f"broker-{number}") for number in range(1, brokers + 1)}
+        self.bootstrap = [(machine.name, KAFKA_PORT) for machine in self.brokers.values()]
+        self.serving: dict[int, ServingBroker] = {}
+        """The inside of each broker, once it serves."""
+        self.counting: dict[int, CountingMetadata] = {}
+        """What each broker asks the metadata service."""
+        self._lease_seconds = lease_seconds
+        self._kafka = dict(kafka or {})
+        self._moved = trio.Event()
+
+    async def start(self) -> None:
+        """Starts all machines and waits until every broker sees every other."""
+        await self.ledgers.start()
+        for number in self.brokers:
+            self.start_broker(number)
+        await self.settled(*self.brokers)
+
+    def start_broker(self, number: int, *, broker_id: int | None = None) -> None:
+        """Starts a broker's machine."""
+        self.serving.pop(number, None)
+        self.brokers[number].start(self._node(number, broker_id or number))
+
+    async def settled(self, *numbers: int) -> None:
+        """Waits until these brokers serve, and know of each other and of nobody else."""
+        while not all(
+            number in self.serving and sorted(self.serving[number].broker.leadership.leading) == sorted(numbers)
+            for number in numbers
+        ):
+            await self.simulation.clock.sleep(0.01)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Who leads a partition by the image of any broker that lives."""
+        broker = next(one for number, one in self.serving.items() if self.brokers[number].running).broker
+        found = broker.image.get(topic)
+        assert found is not None, f"topic {topic!r} is not there yet"
+        return broker.leadership.leader(found.id, partition)
+
+    async def run_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[T]]) -> T:
+        """Runs `work` on a machine of its own until it is done, and gives what it returns."""
+        results: list[T] = []
+
+        async def keep(client: KafkaCluster) -> None:
+            results.append(await work(client))
+
+        process = self.start_client(name, keep).process
+        assert process is not None
+        await process.ended.wait()
+        assert results, f"client {name!r} ended without a result"
+        return results[0]
+
+    def start_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[object]]) -> Machine:
+        """Starts a machine that runs `work`, and gives it."""
+
+        async def node(world: SimulatedWorld) -> None:
+            await work(KafkaCluster(world, self.bootstrap, name))
+
+        machine = self.simulation.machine(name)
+        machine.start(node)
+        return machine
+
+    def _node(self, number: int, broker_id: int) -> Node:
+        async def node(world: SimulatedWorld) -> None:
+            settings = BrokerNodeSettings(
+                host="",
+                port=KAFKA_PORT,
+                advertised_host=f"broker-{number}",
+                lease_seconds=self._lease_seconds,
+                kafka={"broker.id": str(broker_id), **self._kafka},
+            )
+            async with trio.open_nursery() as nursery:
+                remote = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
+                nursery.start_soon(remote.run)
+                metadata: Metadata = CountingMetadata(remote)
+                assert isinstance(metadata, CountingMetadata)
+                self.counting[number] = metadata
+                bookies = RegisteredBookies(world, remote, None, nursery)
+                await bookies.load()
+                nursery.start_soon(bookies.run)
+                await run_broker(
+                    world,
+                    metadata,
+                    bookies,
+                    settings,
+                    world.logger,
+                    ready=lambda serving: self.serving.__setitem__(number, serving),
+                    stop=world.stop_requested,
+                )
+                nursery.cancel_scope.cancel()
+
+        return node

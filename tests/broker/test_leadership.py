@@ -1,0 +1,87 @@
+"""Who leads which partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from gnomon.broker.leadership import NOBODY, Leadership, LiveBroker
+
+TOPIC = UUID(int=7)
+
+
+def brokers(*ids: int) -> list[LiveBroker]:
+    return [LiveBroker(number, f"broker-{number}", 9092) for number in ids]
+
+
+def test_every_broker_computes_the_same_whatever_the_order_it_heard_of_the_others() -> None:
+    one, other = Leadership(brokers(1, 2, 3)), Leadership(brokers(3, 1, 2))
+    assert one.leaders(TOPIC, 1000) == other.leaders(TOPIC, 1000)
+    assert [one.leader(TOPIC, index) for index in range(1000)] == list(other.leaders(TOPIC, 1000))
+
+
+def test_these_are_the_leaders_for_ever() -> None:
+    """Other releases in the same cluster compute them too."""
+    assert Leadership(brokers(1, 2, 3)).leaders(TOPIC, 20) == [
+        1,
+        2,
+        2,
+        3,
+        1,
+        3,
+        2,
+        1,
+        1,
+        1,
+        1,
+        1,
+        2,
+        1,
+        2,
+        1,
+        3,
+        3,
+        3,
+        2,
+    ]
+
+
+def test_partitions_are_spread_evenly() -> None:
+    counts = Counter(Leadership(brokers(1, 2, 3)).leaders(TOPIC, 10_000))
+    assert all(3000 < counts[number] < 3700 for number in (1, 2, 3))
+
+
+def test_a_broker_that_comes_or_goes_moves_only_what_it_gets_or_had() -> None:
+    three, four = (Leadership(brokers(*ids)).leaders(TOPIC, 1000) for ids in ((1, 2, 3), (1, 2, 3, 4)))
+    moved = [(before, after) for before, after in zip(three, four, strict=True) if before != after]
+    assert {after for _, after in moved} == {4}
+    assert 180 < len(moved) < 320
+
+
+def test_a_draining_broker_leads_nothing_and_clients_are_not_sent_to_it() -> None:
+    leadership = Leadership([*brokers(2, 3), LiveBroker(1, "broker-1", 9092, draining=True)])
+    assert set(leadership.leaders(TOPIC, 100)) == {2, 3}
+    assert leadership.leaders(TOPIC, 100) == Leadership(brokers(2, 3)).leaders(TOPIC, 100)
+    assert [broker.id for broker in leadership.told()] == [2, 3]
+    assert leadership.controller == 2
+
+
+def test_the_last_broker_drains_and_nobody_leads() -> None:
+    leadership = Leadership([LiveBroker(1, "broker-1", 9092, draining=True)])
+    assert leadership.leaders(TOPIC, 3) == [NOBODY] * 3
+    assert leadership.leader(TOPIC, 0) == NOBODY
+    assert [broker.id for broker in leadership.told()] == [1]
+    assert Leadership([]).controller == NOBODY
+
+
+def test_a_topic_that_grows_keeps_its_leaders() -> None:
+    leadership = Leadership(brokers(1, 2, 3))
+    few = list(leadership.leaders(TOPIC, 5))
+    assert leadership.leaders(TOPIC, 50)[:5] == few
+    leadership.forget(TOPIC)
+    assert leadership.leader(TOPIC, 4) == few[4]
+
+
+def test_a_registration_reads_as_it_was_written() -> None:
+    broker = LiveBroker(5, "host", 9092, "rack-1", draining=True, lease_seconds=6.0)
+    assert LiveBroker.decode(5, broker.encode()) == broker
