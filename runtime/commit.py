@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import threading
 import time
 from collections import deque
@@ -56,6 +57,8 @@ def open_lmdb(
     try:
         path.mkdir(parents=True, exist_ok=True)
         synced = durability is Durability.SYNCED
+        if synced and not (path / "data.mdb").exists():
+            _make(path, databases)
         environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(databases), sync=synced)
         handles = {name: environment.open_db(name.encode()) for name in databases}
         # LMDB syncs its file, but not the names on the way to it: without this a power cut may take the whole store.
@@ -67,6 +70,19 @@ def open_lmdb(
     except (lmdb.Error, OSError) as error:
         raise DiskFailed(f"cannot open the store at {path}: {error}") from error
     return environment, handles
+
+
+def _make(path: Path, databases: Sequence[str]) -> None:
+    """Makes a data file beside its place: LMDB writes its first pages unsynced, and opens no file with half of them."""
+    making = path / "making"
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir()
+    environment = lmdb.open(str(making), max_dbs=len(databases))
+    for name in databases:
+        environment.open_db(name.encode())  # a commit, and so a sync of all before it
+    environment.close()
+    (making / "data.mdb").rename(path / "data.mdb")
+    shutil.rmtree(making)
 
 
 def sync_directory(path: Path) -> None:

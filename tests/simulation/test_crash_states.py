@@ -74,11 +74,6 @@ def test_no_power_failure_costs_the_metadata_store_what_it_acknowledged(tmp_path
     assert verdicts.states >= 500
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="LMDB makes its first two pages without a sync, and opens no file with half of them",
-)
 def test_a_power_failure_while_a_store_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
     recorded = Recorded(ENTRIES, SYNCED, tmp_path)
     verdicts = recorded.judged(200, begin=0, end=recorded.opened)
