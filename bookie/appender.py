@@ -214,7 +214,7 @@ class Appender:
                     await self._replace(substitutes)
                     continue
                 await self._bookies.clock.sleep(RETRY_SECONDS)
-                if not self._substitutes():
+                if not self._ended and not self._substitutes():
                     # What they missed is reported once more: an auditor may have looked before they were back.
                     missed += self._regain()
                     reported.difference_update(missed)
