@@ -192,10 +192,14 @@ class RpcClient:
         number = self.send(method, args, attachment, done)
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            self.cancel(number)  # at once: the answer may come before the cancelled task runs
+            self._calls.pop(number, None)  # an answer that comes before the task runs again must not wake it twice
             return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        try:
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        except BaseException:
+            self._withdraw(number)
+            raise
         if failure is not None:
             raise failure
         return answer
