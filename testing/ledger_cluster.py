@@ -23,9 +23,10 @@ from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import Ledger, OpenMode, Quorum, open_ledger
 from gnomon.bookie.node import BookieSettings, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
+from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.testing.machine import Machine
+from gnomon.testing.machine import Machine, Node
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 METADATA, METADATA_PORT, BOOKIE_PORT = "metadata", 4001, 4002
 MAP_BYTES = 1 << 26
 DATA = Path("/data")
+START_AGAIN_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -64,7 +66,13 @@ class LedgerCluster:
     """The machines; `domains` gives each bookie its rack or zone."""
 
     def __init__(
-        self, simulation: Simulation, bookies: int = 4, *, lease_seconds: float = 3.0, domains: tuple[str, ...] = ()
+        self,
+        simulation: Simulation,
+        bookies: int = 4,
+        *,
+        lease_seconds: float = 3.0,
+        domains: tuple[str, ...] = (),
+        garbage_interval_seconds: float = 10.0,
     ) -> None:
         self.simulation = simulation
         self.metadata = simulation.machine(METADATA)
@@ -72,6 +80,7 @@ class LedgerCluster:
         self.bookies = {name: simulation.machine(name) for name in self.names}
         self._domains = dict(zip(self.names, domains, strict=False))
         self._lease_seconds = lease_seconds
+        self._garbage_interval_seconds = garbage_interval_seconds
 
     async def start(self) -> None:
         """Starts all machines and waits until every bookie has registered."""
@@ -100,19 +109,44 @@ class LedgerCluster:
                 domain=self._domains.get(name, ""),
                 map_bytes=MAP_BYTES,
                 lease_seconds=self._lease_seconds,
+                garbage_interval_seconds=self._garbage_interval_seconds,
             )
             metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(metadata.run)
-                await run_bookie(
-                    world,
-                    metadata,
-                    settings,
-                    world.logger,
-                    cluster=None,
-                    ready=lambda _: None,
-                    stop=world.stop_requested,
-                )
+                while not world.stop_requested.is_set():
+                    try:
+                        await run_bookie(
+                            world,
+                            metadata,
+                            settings,
+                            world.logger,
+                            cluster=None,
+                            ready=lambda _: None,
+                            stop=world.stop_requested,
+                        )
+                    except MetadataUnavailable:
+                        await world.clock.sleep(START_AGAIN_SECONDS)  # as whoever keeps it running does
+                nursery.cancel_scope.cancel()
+
+        return node
+
+    def client_node(self, work: Callable[[LedgerClient], Awaitable[object]]) -> Node:
+        """A node that does `work`, once the metadata answers."""
+
+        async def node(world: SimulatedWorld) -> None:
+            async with trio.open_nursery() as nursery:
+                metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
+                nursery.start_soon(metadata.run)
+                bookies = RegisteredBookies(world, metadata, None, nursery)
+                while True:
+                    try:
+                        await bookies.load()
+                        break
+                    except MetadataUnavailable:
+                        await world.clock.sleep(START_AGAIN_SECONDS)
+                nursery.start_soon(bookies.run)
+                await work(LedgerClient(world, metadata, bookies))
                 nursery.cancel_scope.cancel()
 
         return node
@@ -132,17 +166,6 @@ class LedgerCluster:
 
     def start_client(self, name: str, work: Callable[[LedgerClient], Awaitable[object]]) -> Machine:
         """Starts a machine that runs `work`, and gives it."""
-
-        async def node(world: SimulatedWorld) -> None:
-            async with trio.open_nursery() as nursery:
-                metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
-                nursery.start_soon(metadata.run)
-                bookies = RegisteredBookies(world, metadata, None, nursery)
-                await bookies.load()
-                nursery.start_soon(bookies.run)
-                await work(LedgerClient(world, metadata, bookies))
-                nursery.cancel_scope.cancel()
-
         machine = self.simulation.machine(name)
-        machine.start(node)
+        machine.start(self.client_node(work))
         return machine

@@ -1,0 +1,286 @@
+"""Counts the branches of the ledger code that a storm has to reach, from outside: the product has no trace of it.
+
+with ledger_probes(simulation.coverage):
+    ...
+coverage.assert_all_counted(PROBES)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gnomon.bookie import claim as claims
+from gnomon.bookie import copies, ledger, removal
+from gnomon.bookie import record as records
+from gnomon.bookie.appender import Appender
+from gnomon.bookie.entry_store import EntryStore, StoreView
+from gnomon.bookie.errors import (
+    DigestMismatch,
+    EntryShrunk,
+    Fenced,
+    LedgerError,
+    LedgerFailed,
+    LedgerFenced,
+    NotEnoughBookies,
+)
+from gnomon.bookie.garbage import GarbageCollector
+from gnomon.bookie.handle import Ledger
+from gnomon.bookie.writer import LedgerWriter
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.testing.coverage import Coverage
+
+PROBES = tuple(
+    f"ledger/{event}"
+    for event in (
+        "claimed by recovery",
+        "claim lost while recovering",
+        "too few bookies to claim",
+        "claimed without all bookies",
+        "claim with substitutes",
+        "claim of unknown outcome",
+        "tail copied",
+        "orphans excluded by a record",
+        "bounds merged",
+        "orphans removed",
+        "copy refused by a store",
+        "fragment changed",
+        "fragment change lost to another writer",
+        "fragment change of unknown outcome",
+        "written without a bookie",
+        "bookie regained",
+        "writer fenced by a bookie",
+        "writer has too few bookies",
+        "failed for certain",
+        "add refused for its session",
+        "disk full at a bookie",
+        "copy asked for after another",
+        "speculative read",
+        "damaged copy found",
+        "shrunk entry asked for",
+        "ledgers dropped by garbage collection",
+        "entries removed by garbage collection",
+    )
+)
+"""What every sweep has to reach."""
+
+
+@contextmanager
+def ledger_probes(coverage: Coverage) -> Iterator[None]:
+    """Counts inside the block."""
+
+    def count(event: str) -> None:
+        assert f"ledger/{event}" in PROBES, event
+        coverage.count(f"ledger/{event}")
+
+    with ExitStack() as stack:
+        patch = _Patches(stack)
+        _probe_claims(patch, count)
+        _probe_writers(patch, count)
+        _probe_bookies(patch, count)
+        _probe_readers(patch, count)
+        yield
+
+
+Count = Callable[[str], None]
+
+
+class _Patches:
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def __call__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, wrap(before))
+        self._stack.callback(setattr, owner, name, before)
+
+
+def _probe_claims(patch: _Patches, count: Count) -> None:
+    def recover(before: Callable[..., Awaitable[claims.Recovered]]) -> Any:
+        async def probed(bookies: Any, ledger_id: Any, name: str, record: Any, session: Any) -> claims.Recovered:
+            try:
+                found = await before(bookies, ledger_id, name, record, session)
+            except LedgerFenced:
+                count("claim lost while recovering")
+                raise
+            except NotEnoughBookies:
+                count("too few bookies to claim")
+                raise
+            count("claimed by recovery")
+            if not found.complete:
+                count("claimed without all bookies")
+            if found.bookies != record.fragments[-1].bookies:
+                count("claim with substitutes")
+            return found
+
+        return probed
+
+    def claim_ledger(before: Callable[..., Awaitable[Ledger]]) -> Any:
+        async def probed(*args: Any, **options: Any) -> Ledger:
+            try:
+                return await before(*args, **options)
+            except MetadataUnavailable:
+                count("claim of unknown outcome")
+                raise
+
+        return probed
+
+    def put_copies(before: Callable[..., Awaitable[None]]) -> Any:
+        async def probed(driver: Any, index: int, bookie: Any, found: Any) -> None:
+            sums = sum(found.values())
+            await before(driver, index, bookie, found)
+            if sum(found.values()) > sums:
+                count("tail copied")
+
+        return probed
+
+    def claim(before: Callable[..., records.LedgerRecord]) -> Any:
+        def probed(record: records.LedgerRecord, *args: Any, **options: Any) -> records.LedgerRecord:
+            claimed = before(record, *args, **options)
+            if options.get("without_orphans") and len(claimed.fragments) < len(record.fragments):
+                count("bounds merged")
+            elif len(claimed.fragments) > 1:
+                count("orphans excluded by a record")
+            return claimed
+
+        return probed
+
+    patch(ledger, "recover", recover)
+    patch(ledger, "claim_ledger", claim_ledger)
+    patch(claims._Driver, "_put_copies", put_copies)
+    patch(records, "claim", claim)
+
+
+def _probe_writers(patch: _Patches, count: Count) -> None:
+    def replace(before: Callable[..., Awaitable[None]]) -> Any:
+        async def probed(appender: Appender, substitutes: Any) -> None:
+            try:
+                await before(appender, substitutes)
+            except LedgerFenced:
+                count("fragment change lost to another writer")
+                raise
+            count("fragment changed")
+
+        return probed
+
+    def change(before: Callable[..., Awaitable[Any]]) -> Any:
+        async def probed(handle: Ledger, *args: Any) -> Any:
+            try:
+                return await before(handle, *args)
+            except MetadataUnavailable:
+                count("fragment change of unknown outcome")
+                raise
+
+        return probed
+
+    def regain(before: Callable[[Appender], None]) -> Any:
+        def probed(appender: Appender) -> None:
+            count("written without a bookie")
+            before(appender)
+
+        return probed
+
+    def regained(before: Callable[..., range]) -> Any:
+        def probed(writer: LedgerWriter, bookie: int) -> range:
+            count("bookie regained")
+            return before(writer, bookie)
+
+        return probed
+
+    def fail(before: Callable[..., None]) -> Any:
+        def probed(appender: Appender, error: LedgerError) -> None:
+            if isinstance(error, LedgerFenced):
+                count("writer fenced by a bookie")
+            elif isinstance(error, LedgerFailed):
+                count("writer has too few bookies")
+                if not error.outcome_unknown:
+                    count("failed for certain")
+            before(appender, error)
+
+        return probed
+
+    patch(Appender, "_replace", replace)
+    patch(Ledger, "_change", change)
+    patch(Appender, "_regain", regain)
+    patch(LedgerWriter, "regained", regained)
+    patch(Appender, "_fail", fail)
+
+
+def _probe_bookies(patch: _Patches, count: Count) -> None:
+    def refusal(before: Callable[..., Any]) -> Any:
+        def probed(store: EntryStore, *args: Any) -> Any:
+            error = before(store, *args)
+            if isinstance(error, Fenced):
+                count("add refused for its session")
+            elif error is not None:
+                count("disk full at a bookie")
+            return error
+
+        return probed
+
+    def put_copies(before: Callable[..., Any]) -> Any:
+        def probed(store: EntryStore, *args: Any) -> Any:
+            problem = before(store, *args)
+            if problem is not None:
+                count("copy refused by a store")
+            return problem
+
+        return probed
+
+    def remove_orphans(before: Callable[..., int]) -> Any:
+        def probed(*args: Any) -> int:
+            removed = before(*args)
+            if removed:
+                count("orphans removed")
+            return removed
+
+        return probed
+
+    def collect(before: Callable[..., Awaitable[Any]]) -> Any:
+        async def probed(collector: GarbageCollector) -> Any:
+            collected = await before(collector)
+            if collected.ledgers:
+                count("ledgers dropped by garbage collection")
+            if collected.entries:
+                count("entries removed by garbage collection")
+            return collected
+
+        return probed
+
+    patch(EntryStore, "_refusal", refusal)
+    patch(EntryStore, "_put_copies", put_copies)
+    patch(removal, "remove_orphans", remove_orphans)
+    patch(GarbageCollector, "collect", collect)
+
+
+def _probe_readers(patch: _Patches, count: Count) -> None:
+    def entry(before: Callable[..., Any]) -> Any:
+        def probed(view: StoreView, *args: Any) -> Any:
+            try:
+                return before(view, *args)
+            except DigestMismatch:
+                count("damaged copy found")
+                raise
+            except EntryShrunk:
+                count("shrunk entry asked for")
+                raise
+
+        return probed
+
+    asked: dict[Any, int] = {}
+
+    def ask(before: Callable[..., Awaitable[None]]) -> Any:
+        async def probed(bookies: Any, fragment: Any, index: int, ledger_id: Any, at: Any, send: Any) -> None:
+            if send in asked:
+                count("speculative read" if asked[send] else "copy asked for after another")
+            asked[send] = asked.get(send, 0) + 1
+            try:
+                await before(bookies, fragment, index, ledger_id, at, send)
+            finally:
+                asked[send] -= 1
+
+        return probed
+
+    patch(StoreView, "entry", entry)
+    patch(copies, "_ask", ask)

@@ -1,0 +1,113 @@
+"""What a storm over ledgers brings beside `faults.Storm`: pauses, power lost by several, clients killed, bits flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gnomon.bookie.entry_store import ENTRIES
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.node import FOLDER
+from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.testing.ledger_cluster import DATA, LedgerCluster
+from gnomon.testing.machine import Machine
+
+PAUSE_SECONDS_MAX = 12.0
+"""Longer than leases, calls and silences last."""
+
+
+class LedgerStorm:
+    """Draws its own mix for each seed, as `faults.Storm` does.
+
+    A pause is told by its outside alone: for a while nothing reaches the machine or leaves it, and its disk stands
+    still. Its own timers go on, so that it finds out what it missed at once and not after it has gone on for a while.
+    """
+
+    KINDS = ("pause", "power loss of several", "kill of a client", "bit flip")
+    COUNTERS = tuple(f"fault/{kind}" for kind in KINDS)
+
+    def __init__(self, cluster: LedgerCluster, clients: Sequence[Machine], *, flips: bool) -> None:
+        """Args:
+        clients: machines that may be killed, and are started again.
+        flips: whether one damaged copy leaves another one of everything acknowledged.
+        """
+        self.flipped: set[tuple[BookieId, LedgerId, EntryId]] = set()
+        self._cluster, self._clients = cluster, list(clients)
+        self._simulation = cluster.simulation
+        self.random = self._simulation.random("ledger storm")
+        self._inject: dict[str, Callable[[], None]] = {
+            "pause": self._pause,
+            "power loss of several": self._power_off_several,
+            "kill of a client": self._kill_client,
+        }
+        if flips:
+            self._inject["bit flip"] = self._flip
+        self._flipping = self.random.choice(cluster.names)
+        rates = {kind: 1 / (0.5 * 40 ** self.random.random()) for kind in self._inject if self.random.random() < 0.5}
+        self._rates = rates
+        self._raging = True
+
+    async def rage(self) -> None:
+        """Injects faults until `calm`."""
+        if not self._rates:
+            return
+        kinds, rates = zip(*self._rates.items(), strict=True)
+        while True:
+            await self._simulation.sleep(self.random.expovariate(sum(rates)))
+            if not self._raging:
+                return
+            kind = self.random.choices(kinds, rates)[0]
+            self._inject[kind]()
+
+    def calm(self) -> None:
+        """No more."""
+        self._raging = False
+
+    def _count(self, kind: str, where: str) -> None:
+        self._simulation.trace.add(f"fault: {kind} at {where}")
+        self._simulation.coverage.count(f"fault/{kind}")
+
+    def _pause(self) -> None:
+        machine = self.random.choice(list(self._simulation.machines.values()))
+        seconds = PAUSE_SECONDS_MAX * self.random.random()
+        self._count("pause", machine.name)
+        for other in self._simulation.machines:
+            if other != machine.name:
+                self._simulation.network.clog(machine.name, other, seconds)
+                self._simulation.network.clog(other, machine.name, seconds)
+        conditions = machine.disk.conditions
+        conditions.slowness = max(1.0, seconds / conditions.sync_seconds_mean)
+
+        def undo() -> None:
+            conditions.slowness = 1.0
+
+        self._simulation.timers.call_at(self._simulation.clock.monotonic() + seconds, undo)
+
+    def _power_off_several(self) -> None:
+        names = self.random.sample(self._cluster.names, self.random.randint(2, len(self._cluster.names)))
+        self._count("power loss of several", ", ".join(names))
+        for name in names:
+            self._cluster.bookies[name].power_off()
+
+    def _kill_client(self) -> None:
+        machine = self.random.choice(self._clients)
+        self._count("kill of a client", machine.name)
+        if self.random.random() < 0.5:
+            machine.kill()
+        else:
+            machine.power_off()
+        self._simulation.start_soon(self._start_again, machine)
+
+    async def _start_again(self, machine: Machine) -> None:
+        await self._simulation.sleep(4 * self.random.random() ** 3)
+        if self._raging and not machine.running:
+            machine.start()
+
+    def _flip(self) -> None:
+        machine = self._cluster.bookies[self._flipping]
+        path = DATA / FOLDER
+        if path in machine.disk.environments:
+            key = machine.disk.flip_bit(path, ENTRIES)
+            if key is not None:
+                ledger, entry = ENTRY_KEY.unpack(key)
+                self.flipped.add((self._flipping, LedgerId(ledger), EntryId(entry)))
+                self._count("bit flip", f"{self._flipping}: entry {entry} of ledger {ledger}")
