@@ -91,6 +91,9 @@ class _Driver:
             await enough.wait()
             await self._bookies.clock.sleep(FENCE_GRACE_SECONDS)
             nursery.cancel_scope.cancel()
+        self._check_fenced()
+
+    def _check_fenced(self) -> None:
         for problem in self._problems:
             if isinstance(problem, Fenced):
                 raise LedgerFenced(f"ledger {self._name!r} was claimed by another meanwhile: {problem}") from problem
@@ -148,6 +151,7 @@ class _Driver:
             async with trio.open_nursery() as nursery:
                 for index, copy in self._copies.items():
                     nursery.start_soon(self._put_copies, index, copy.bookie, copies)
+        self._check_fenced()
         short = [entry for entry, count in copies.items() if count < quorum.ack_quorum]
         if short:
             text = f"entry {short[0]} of ledger {self._name!r} could be brought to too few bookies: bring them back"
@@ -164,8 +168,6 @@ class _Driver:
             return
         try:
             await bookie.put_copies(self._ledger, self._session, mine)
-        except Fenced as error:
-            raise LedgerFenced(f"ledger {self._name!r} was claimed by another meanwhile: {error}") from error
         except (LedgerError, WorldError) as error:
             self._problems.append(error)
             return
