@@ -139,7 +139,7 @@ class Appender:
             pending.popleft()[1](EntryId(entry), None)
         if not pending:
             for place_ in self.places:
-                place_.bookie.confirm(self._id, confirmed)
+                place_.bookie.confirm(self._id, self._session, confirmed)
             if self._idle is not None:
                 self._idle.set()
 

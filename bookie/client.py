@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import trio
 
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.entry_store import Added, EntryStore, FenceResult, StoreError, StoreView
+from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult, StoreError, StoreView
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.runtime.world import Clock
 
@@ -36,7 +36,7 @@ class Bookie(Protocol):
     ) -> None:
         """Stores an encoded entry; `done(entry, error)` is called in the Trio thread, never before this returns."""
 
-    def confirm(self, ledger: LedgerId, last_add_confirmed: EntryId) -> None:
+    def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """Tells the last add confirmed when there is no add for it to ride on."""
 
     async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
@@ -82,10 +82,10 @@ class Bookie(Protocol):
     ) -> list[tuple[EntryId, EntryId]]:
         """Which of the entries `first` to `last`, at most PRESENT_ENTRIES_MAX, are here: runs, both ends inclusive."""
 
-    async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
+    async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed this bookie has heard of."""
 
-    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> EntryId:
+    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """Waits for a last add confirmed of at least `entry`."""
 
     async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
@@ -191,7 +191,7 @@ class LocalBookie:
         with self.store.view() as view:
             return view.present(ledger, first, last, minimum_session)
 
-    async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
+    async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """See `Bookie.last_add_confirmed`."""
         return self.store.last_add_confirmed(ledger)
 

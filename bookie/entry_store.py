@@ -54,15 +54,25 @@ class FenceResult(NamedTuple):
     """The last session whose bounds were applied here (`begin_session`)."""
 
 
+class Confirmed(NamedTuple):
+    """A last add confirmed, and the session of the writer that told it.
+
+    Who reads has to know that session's record or a later one: by an older one it might take an orphan for the entry.
+    """
+
+    entry: EntryId
+    session: Session
+
+
 class _LedgerState:
     """What the store remembers of a ledger between calls."""
 
-    __slots__ = ("confirmed", "confirmed_more", "kept_from", "promised")
+    __slots__ = ("confirmed", "confirmed_in", "confirmed_more", "kept_from", "promised")
 
-    def __init__(self, promised: Session, kept_from: EntryId, confirmed: EntryId) -> None:
+    def __init__(self, promised: Session, kept_from: EntryId, confirmed: Confirmed) -> None:
         self.promised = promised
         self.kept_from = kept_from
-        self.confirmed = confirmed
+        self.confirmed, self.confirmed_in = confirmed
         self.confirmed_more: trio.Event | None = None
 
 
@@ -130,7 +140,7 @@ class EntryStore:
                 self._environment.submit(_nothing, lambda _result, error: done(entry, error or refusal))
                 return
         if last_add_confirmed > state.confirmed:
-            self._confirm(state, last_add_confirmed)
+            self._confirm(state, session, last_add_confirmed)
         self._queue.append(((_pack_key(ledger, entry), value), entry, done))
         if not self._group_submitted:
             self._submit_group()
@@ -346,7 +356,10 @@ class EntryStore:
         with self._environment.read() as transaction:
             promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
             kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
-            confirmed = self._last(transaction, ledger).last_add_confirmed
+            _, sound = _end(transaction, self._entries, ledger)
+            confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
+            if sound is not None:
+                confirmed = Confirmed(sound.last_add_confirmed, sound.session)
         if kept_from == ENTRY_MAX:
             promised = SESSION_MAX  # its deletion was under way when the node stopped
         state = _LedgerState(Session(promised), EntryId(kept_from), confirmed)
@@ -368,30 +381,31 @@ class EntryStore:
             return EntryUnknown(ledger, entry, self._may_have_lost)
         return NoSuchEntry(ledger, entry)
 
-    def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
+    def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed that any add or `confirm` has carried here."""
-        return (self._ledgers.get(ledger) or self._load(ledger)).confirmed
+        state = self._ledgers.get(ledger) or self._load(ledger)
+        return Confirmed(state.confirmed, state.confirmed_in)
 
-    def confirm(self, ledger: LedgerId, last_add_confirmed: EntryId) -> None:
+    def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """An explicit last add confirmed, from a writer with nothing to add; kept in memory only."""
         state = self._ledgers.get(ledger) or self._load(ledger)
         if last_add_confirmed > state.confirmed:
-            self._confirm(state, last_add_confirmed)
+            self._confirm(state, session, last_add_confirmed)
 
-    def _confirm(self, state: _LedgerState, last_add_confirmed: EntryId) -> None:
-        state.confirmed = last_add_confirmed
+    def _confirm(self, state: _LedgerState, session: Session, last_add_confirmed: EntryId) -> None:
+        state.confirmed, state.confirmed_in = last_add_confirmed, session
         if state.confirmed_more is not None:
             state.confirmed_more.set()
             state.confirmed_more = None
 
-    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> EntryId:
+    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """Waits until the last add confirmed here is at least `entry`, and returns it."""
         state = self._ledgers.get(ledger) or self._load(ledger)
         while state.confirmed < entry:
             if state.confirmed_more is None:
                 state.confirmed_more = trio.Event()
             await state.confirmed_more.wait()
-        return state.confirmed
+        return Confirmed(state.confirmed, state.confirmed_in)
 
     # --- removing ---
 

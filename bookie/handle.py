@@ -25,7 +25,7 @@ from gnomon.bookie.client import Bookie, Bookies
 from gnomon.bookie.copies import known_bookie, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
-from gnomon.bookie.entry_store import StoreView
+from gnomon.bookie.entry_store import Confirmed, StoreView
 from gnomon.bookie.errors import (
     EntryNotConfirmed,
     EntryShrunk,
@@ -237,12 +237,23 @@ class Ledger:
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
+        heard: list[Confirmed] = []
         for name in self.record.fragments[-1].bookies:
             with suppress(LedgerError, WorldError):
-                heard = await known_bookie(self._bookies, name).last_add_confirmed(self.id)
-                if self._appender is None and not self.record.sealed:
-                    self.last_add_confirmed = max(self.last_add_confirmed, heard)
+                heard.append(await known_bookie(self._bookies, name).last_add_confirmed(self.id))
+        for confirmed in heard:
+            await self._heard(confirmed)
         return self.last_add_confirmed
+
+    async def _heard(self, confirmed: Confirmed) -> None:
+        """A bookie has told how far a ledger is confirmed that this handle reads."""
+        if self._appender is not None or confirmed.entry <= self.last_add_confirmed or self.record.sealed:
+            return
+        if confirmed.session > self.record.session:
+            # Another writer told it, and this record knows nothing of what its claim excludes.
+            self._refresh(await self._metadata.get(ledger_key(self.name)))
+        if not self.record.sealed:
+            self.last_add_confirmed = max(self.last_add_confirmed, confirmed.entry)
 
     async def wait_for_lac(self, entry: EntryId) -> EntryId:
         """Waits until `entry` is confirmed or the ledger is sealed; returns the last add confirmed.
@@ -267,11 +278,12 @@ class Ledger:
         """Listens to the bookies for the LAC and to the metadata for the record, whichever tells first."""
         while self.last_add_confirmed < entry and not self.record.sealed:
             changed: list[KeyValue | None] = []
+            heard: list[Confirmed] = []
             problems: list[MetadataError] = []
             bookies = [known_bookie(self._bookies, name) for name in self.record.fragments[-1].bookies]
             async with trio.open_nursery() as nursery:
                 for bookie in bookies:
-                    nursery.start_soon(self._listen, bookie, entry, nursery.cancel_scope)
+                    nursery.start_soon(self._listen, bookie, entry, heard, nursery.cancel_scope)
                 try:
                     changed.append(await self._record_changed())
                 except MetadataError as error:
@@ -281,12 +293,15 @@ class Ledger:
                 raise problems[0]
             for stored in changed:
                 self._refresh(stored)
+            for confirmed in heard:
+                await self._heard(confirmed)
         return self.last_add_confirmed
 
-    async def _listen(self, bookie: Bookie, entry: EntryId, waiting: trio.CancelScope) -> None:
+    async def _listen(
+        self, bookie: Bookie, entry: EntryId, heard: list[Confirmed], waiting: trio.CancelScope
+    ) -> None:
         with suppress(LedgerError, WorldError):
-            heard = await bookie.wait_for_lac(self.id, entry)
-            self.last_add_confirmed = max(self.last_add_confirmed, heard)
+            heard.append(await bookie.wait_for_lac(self.id, entry))
             waiting.cancel()
 
     async def _record_changed(self) -> KeyValue | None:
@@ -305,6 +320,8 @@ class Ledger:
     def _refresh(self, stored: KeyValue | None) -> None:
         if stored is None or LedgerId(stored.create_revision) != self.id:
             raise NoSuchLedger(f"ledger {self.name!r} was deleted")
+        if stored.mod_revision <= self._revision:
+            return  # somebody else was quicker
         self.record = decode_record(stored.value)
         self._version, self._revision = stored.version, stored.mod_revision
         if self.record.sealed:

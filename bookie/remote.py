@@ -11,9 +11,9 @@ import trio
 
 from gnomon.bookie.client import Bounds, Copies, RangeRead
 from gnomon.bookie.entry import StoredEntry, decode_entry
-from gnomon.bookie.entry_store import Added, FenceResult, StoreView
+from gnomon.bookie.entry_store import Added, Confirmed, FenceResult, StoreView
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.ids import EntryId, LedgerId, Session
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.rpc_errors import NotSent
 from gnomon.runtime.timers import Timers
@@ -32,7 +32,7 @@ class RemoteBookie:
         self._clock = clock
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
-        self._confirmed: dict[LedgerId, EntryId] = {}
+        self._confirmed: dict[LedgerId, Confirmed] = {}
         """To be told soon."""
 
     def _connected(self) -> RpcClient:
@@ -56,17 +56,18 @@ class RemoteBookie:
 
         client.send("add", (ledger, entry, session, last_add_confirmed), value, answered)
 
-    def confirm(self, ledger: LedgerId, last_add_confirmed: EntryId) -> None:
+    def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """See `Bookie.confirm`; several of one ledger go in one, a little later."""
         if not self._confirmed:
             self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._tell_confirmed)
-        self._confirmed[ledger] = max(last_add_confirmed, self._confirmed.get(ledger, NO_ENTRY))
+        told = Confirmed(last_add_confirmed, session)
+        self._confirmed[ledger] = max(told, self._confirmed.get(ledger, told))
 
     def _tell_confirmed(self) -> None:
         confirmed, self._confirmed = self._confirmed, {}
         if self.client is not None:
-            for ledger, entry in confirmed.items():
-                self.client.tell("confirm", ledger, entry)
+            for ledger, (entry, session) in confirmed.items():
+                self.client.tell("confirm", ledger, session, entry)
 
     async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
         """See `Bookie.put_copies`."""
@@ -111,15 +112,15 @@ class RemoteBookie:
         runs = await self._connected().call("present", ledger, first, last, minimum_session)
         return [(EntryId(start), EntryId(end)) for start, end in runs]
 
-    async def last_add_confirmed(self, ledger: LedgerId) -> EntryId:
+    async def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """See `Bookie.last_add_confirmed`."""
-        return EntryId(await self._connected().call("last_add_confirmed", ledger))
+        return Confirmed(*await self._connected().call("last_add_confirmed", ledger))
 
-    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> EntryId:
+    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """See `Bookie.wait_for_lac`."""
         while True:
-            confirmed = EntryId(await self._connected().call("wait_for_lac", ledger, entry))
-            if confirmed >= entry:
+            confirmed = Confirmed(*await self._connected().call("wait_for_lac", ledger, entry))
+            if confirmed.entry >= entry:
                 return confirmed
             await trio.lowlevel.checkpoint()
 

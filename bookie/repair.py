@@ -133,7 +133,8 @@ class LedgerRepair:
         heard = EntryId(fragment.first_entry - 1)
         for name in fragment.bookies:
             try:
-                heard = max(heard, await known_bookie(self._bookies, name).last_add_confirmed(self.id))
+                told = await known_bookie(self._bookies, name).last_add_confirmed(self.id)
+                heard = max(heard, told.entry) if told.session <= self.record.session else heard
             except (LedgerError, WorldError):
                 continue  # it is not asked for entries either
         return [(fragment, heard)]

@@ -12,7 +12,7 @@ import trio
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX
 from gnomon.bookie.entry import HEADER_BYTES, session_of
-from gnomon.bookie.entry_store import EntryStore, FenceResult, StoreError
+from gnomon.bookie.entry_store import Confirmed, EntryStore, FenceResult, StoreError
 from gnomon.bookie.errors import (
     DigestMismatch,
     EntryShrunk,
@@ -82,8 +82,8 @@ class BookieService:
         self._store.add(LedgerId(ledger), EntryId(entry), Session(session), EntryId(confirmed), value, done)
 
     def _confirm(self, call: Call) -> None:
-        ledger, confirmed = _numbers(call, 2)
-        self._store.confirm(LedgerId(ledger), EntryId(confirmed))
+        ledger, session, confirmed = _numbers(call, 3)
+        self._store.confirm(LedgerId(ledger), Session(session), EntryId(confirmed))
 
     def _put_copies(self, call: Call) -> None:
         if len(call.args) != 3:
@@ -149,7 +149,7 @@ class BookieService:
         (ledger,) = _numbers(call, 1)
         call.reply(self._store.last_add_confirmed(LedgerId(ledger)))
 
-    async def _wait_for_lac(self, call: Call) -> EntryId:
+    async def _wait_for_lac(self, call: Call) -> Confirmed:
         ledger, entry = _numbers(call, 2)
         with trio.move_on_after(WAIT_SECONDS):
             return await self._store.wait_for_lac(LedgerId(ledger), EntryId(entry))

@@ -64,7 +64,7 @@ async def open_to_the_end(stores: Stores, name: str) -> Ledger:
         with stores.store.view() as view:
             while _is_there(view, ledger, end):
                 end = EntryId(end + 1)
-        stores.store.confirm(ledger.id, EntryId(end - 1))
+        stores.store.confirm(ledger.id, ledger.session, EntryId(end - 1))
         await ledger.refresh_lac()
     return ledger
 

@@ -174,10 +174,10 @@ def _probe_writers(patch: _Patches, count: Count) -> None:
 
         return probed
 
-    def regain(before: Callable[[Appender], None]) -> Any:
-        def probed(appender: Appender) -> None:
+    def regain(before: Callable[[Appender], Any]) -> Any:
+        def probed(appender: Appender) -> Any:
             count("written without a bookie")
-            before(appender)
+            return before(appender)
 
         return probed
 

@@ -190,7 +190,7 @@ def test_what_is_confirmed_is_said_by_the_newest_entry_that_can_be_read(
     for entry in damaged:
         flip(manual, entry)
     store = EntryStore(manual, clock)
-    assert store.last_add_confirmed(LEDGER) == confirmed
+    assert store.last_add_confirmed(LEDGER).entry == confirmed
     answers = fence(store, 2)
     manual.flush()
     assert answers == [(FenceResult(EntryId(4), EntryId(confirmed)), None)]
@@ -316,7 +316,7 @@ def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_i
     heard: list[int] = []
 
     async def wait(entry: int) -> None:
-        heard.append(await store.wait_for_lac(LEDGER, EntryId(entry)))
+        heard.append((await store.wait_for_lac(LEDGER, EntryId(entry))).entry)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -329,7 +329,7 @@ def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_i
             add(store, 1)
             await trio.testing.wait_all_tasks_blocked()
             assert heard == [0]
-            store.confirm(LEDGER, EntryId(1))
+            store.confirm(LEDGER, Session(1), EntryId(1))
         assert heard == [0, 1]
 
     trio.run(main)
