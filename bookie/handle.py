@@ -57,6 +57,7 @@ from gnomon.runtime.world import WorldError
 MISSING = "missing/"
 """Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
 METADATA_RETRY_SECONDS = 0.5
+LISTEN_AGAIN_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
 NO_SECRET = Secret(b"")
 
@@ -300,9 +301,14 @@ class Ledger:
     async def _listen(
         self, bookie: Bookie, entry: EntryId, heard: list[Confirmed], waiting: trio.CancelScope
     ) -> None:
-        with suppress(LedgerError, WorldError):
-            heard.append(await bookie.wait_for_lac(self.id, entry))
-            waiting.cancel()
+        while True:
+            try:
+                heard.append(await bookie.wait_for_lac(self.id, entry))
+            except (LedgerError, WorldError):
+                await self._bookies.clock.sleep(LISTEN_AGAIN_SECONDS)  # it may come back before the record changes
+            else:
+                waiting.cancel()
+                return
 
     async def _record_changed(self) -> KeyValue | None:
         """Waits for another version of the record than this handle's; None when it was deleted."""
