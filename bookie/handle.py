@@ -222,16 +222,37 @@ class Ledger:
 
         Raises:
             EntryNotConfirmed, EntryShrunk, NoSuchEntry, DigestMismatch, NotEnoughBookies.
+            NoSuchLedger: it was deleted.
         """
         if last > self.last_add_confirmed:
             raise EntryNotConfirmed(self.id, last, self.last_add_confirmed)
         if first < self.record.start_entry:
             raise EntryShrunk(self.id, first, self.record.start_entry)
+        record = self.record
         payloads: list[bytes] = []
         while (entry := EntryId(first + len(payloads))) <= last:
-            run = await read_run(self._bookies, self.id, self.record, entry, last, READ_BYTES_MAX)
+            try:
+                run = await read_run(self._bookies, self.id, record, entry, last, READ_BYTES_MAX)
+            except LedgerError as error:
+                record = await self._newer_record(record, error)
+                continue
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
+
+    async def _newer_record(self, record: LedgerRecord, error: LedgerError) -> LedgerRecord:
+        """The record by which to read again what could not be read by `record`; raises `error` where it is the same."""
+        try:
+            stored = await self._metadata.get(ledger_key(self.name))
+        except MetadataError:
+            raise error from None
+        if stored is None or LedgerId(stored.create_revision) != self.id:
+            raise NoSuchLedger(f"ledger {self.name!r} was deleted")
+        newer = decode_record(stored.value)
+        if newer == record:
+            raise error
+        if self._appender is None:
+            self._refresh(stored)
+        return newer
 
     def _opened(self, entry: EntryId, payload: memoryview) -> bytes:
         return bytes(payload if self.mac is None else self.mac.open(entry, payload))
