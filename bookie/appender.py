@@ -95,6 +95,7 @@ class Appender:
         self._pending: deque[tuple[bytes, Appended]] = deque()
         self._idle: trio.Event | None = None
         self._mending = False
+        self._finished = False
         self._ended = False
 
     @property
@@ -149,6 +150,10 @@ class Appender:
             if self._idle is None or self._idle.is_set():
                 self._idle = trio.Event()
             await self._idle.wait()
+
+    def finish(self) -> None:
+        """Nothing comes any more and nothing is pending: bookies that are lost now are reported, and not replaced."""
+        self._finished = True
 
     def end(self, error: LedgerError) -> None:
         """Takes and answers nothing more; what is pending gets `error`."""
@@ -206,7 +211,13 @@ class Appender:
                             await self._owner.report_missing(name)
                             reported.add(name)
                 missed = [name for name in missed if name not in reported]
-                if not self._writer.lost_bookies:
+                if (
+                    self._finished
+                    and not missed
+                    and all(self.places[at].name in reported for at in self._writer.lost_bookies)
+                ):
+                    return
+                if self._finished or not self._writer.lost_bookies:
                     await self._bookies.clock.sleep(RETRY_SECONDS)
                     continue
                 substitutes = self._substitutes()
@@ -214,7 +225,7 @@ class Appender:
                     await self._replace(substitutes)
                     continue
                 await self._bookies.clock.sleep(RETRY_SECONDS)
-                if not self._ended and not self._substitutes():
+                if not self._ended and not self._finished and not self._substitutes():
                     # What they missed is reported once more: an auditor may have looked before they were back.
                     missed += self._regain()
                     reported.difference_update(missed)

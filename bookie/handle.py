@@ -319,9 +319,7 @@ class Ledger:
                 await self._heard(confirmed)
         return self.last_add_confirmed
 
-    async def _listen(
-        self, bookie: Bookie, entry: EntryId, heard: list[Confirmed], waiting: trio.CancelScope
-    ) -> None:
+    async def _listen(self, bookie: Bookie, entry: EntryId, heard: list[Confirmed], waiting: trio.CancelScope) -> None:
         while True:
             try:
                 heard.append(await bookie.wait_for_lac(self.id, entry))
@@ -434,8 +432,9 @@ class Ledger:
             LedgerFenced: as `update`; the handle stays closed.
             LedgerError: what was pending failed.
         """
-        await self._finish()
+        appender = await self._finish()
         async with self._changing:
+            appender.finish()
             await self._change(lambda record: self._sealed(record, properties), compare, also)
 
     async def roll(
@@ -455,8 +454,9 @@ class Ledger:
             LedgerFenced: as `update`, also where `name` exists; nothing changed, this handle stays closed.
             LedgerError: what was pending failed.
         """
-        await self._finish()
+        appender = await self._finish()
         async with self._changing:
+            appender.finish()
             quorum = self.record.quorum
             ensemble = ensemble_for(name, quorum, self._bookies.available(), self._bookies.known())
             first = records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble or self.record.fragments[-1].bookies)
@@ -477,12 +477,13 @@ class Ledger:
         ledger.write_on(0)
         return ledger
 
-    async def _finish(self) -> None:
+    async def _finish(self) -> Appender:
         """Takes no more appends and waits for those pending, which may need to change the record."""
         if self._appender is None or self._failure is not None:
             raise self._failure or LedgerClosed(f"ledger {self.name!r} is not open for appending")
         self._failure = LedgerSealed(f"ledger {self.name!r} is sealed: append to its successor")
         await self.drained()
+        return self._appender
 
     def _sealed(self, record: LedgerRecord, properties: dict[str, Any] | None) -> LedgerRecord:
         sealed = records.seal(record, self.last_add_confirmed, self.length_bytes)
@@ -492,6 +493,8 @@ class Ledger:
         """See `appender.Owner`; asks until it is known whether the change was recorded."""
         async with self._changing:
             while True:
+                if self.record.sealed:
+                    raise LedgerSealed(f"ledger {self.name!r} is sealed: its bookies are the auditor's to replace")
                 try:
                     await self._change(lambda record: records.change_ensemble(record, first_entry, bookies), (), ())
                 except MetadataUnavailable:
@@ -553,6 +556,8 @@ class Ledger:
             self._failure = LedgerClosed(f"ledger {self.name!r} was closed by its user")
         with suppress(LedgerFenced, LedgerFailed):
             await self.drained()
+        if self._appender is not None:
+            self._appender.finish()
         self._wake_waiters()
 
 
