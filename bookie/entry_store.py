@@ -296,8 +296,9 @@ class EntryStore:
             if session < bound and entry >= bound_from:
                 return Fenced(ledger, session, bound)
             here = transaction.get(_pack_key(ledger, entry), db=self._entries)
-            if here is not None and session_of(here) > session:
-                return Fenced(ledger, session, session_of(here))
+            written = None if here is None else _session_written(ledger, entry, here)
+            if written is not None and written > session:
+                return Fenced(ledger, session, written)
         for entry, value in copies:
             transaction.put(_pack_key(ledger, entry), value, db=self._entries)
         return None
@@ -571,6 +572,14 @@ def _end(transaction: Any, entries: Any, ledger: LedgerId) -> tuple[EntryId, Sto
             except LedgerError:
                 at = cursor.prev()  # damaged, it confirms nothing; what the one before it says holds as well
         return last, None
+
+
+def _session_written(ledger: LedgerId, entry: EntryId, value: memoryview) -> Session | None:
+    """Which session wrote a stored value; None for a damaged one, which stands in nobody's way."""
+    try:
+        return decode_entry(ledger, entry, memoryview(value)).session
+    except LedgerError:
+        return None
 
 
 def _nothing(_transaction: Any) -> None:

@@ -148,12 +148,15 @@ class StormHistory:
         """Everything that is wrong.
 
         Args:
-            records: by name, all that the metadata ever held for the ledger, None for a deletion.
+            records: by name, all that the metadata ever held for the ledger, None for a deletion; nothing at all where
+                that could not be read.
         """
         versions = _versions(records)
         wrong = list(self._wrong)
         for ledger, life in self.lives.items():
-            found = [*life.wrong, *_check_life(life), *_check_versions(life, versions.get(ledger, []))]
+            found = [*life.wrong, *_check_life(life)]
+            if records:
+                found += _check_versions(life, versions.get(ledger, []))
             wrong += [f"{life.name} ({ledger}): {text}" for text in found[:FINDINGS_MAX]]
         return wrong
 
