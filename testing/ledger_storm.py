@@ -1,4 +1,4 @@
-"""What a storm over ledgers brings beside `faults.Storm`: pauses, power lost by several, clients killed, bits flipped."""
+"""What storms over ledgers have beside `faults.Storm`: pauses, power lost by several, killed clients, flipped bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicated ledgers, writers and readers, and a storm of faults: nothing acknowledged is lost or shown in two versions.
+"""Replicated ledgers, their clients, and a storm of faults: nothing acknowledged is lost or shown in two versions.
 
 `SEEDS=1000 FIRST_SEED=200` in the environment widens the sweep; `simulate(seed, LedgerScenario())` replays one of them.
 """
