@@ -200,6 +200,10 @@ def watch_event_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "next_batch", losing)
 
 
-@planted("a transaction is applied although a comparison failed", breaks="metadata.state 2")
+@planted(
+    "a transaction is applied although a comparison failed",
+    breaks="metadata.state 2",
+    unseen="one broker competes with nobody: who comes second waits; tests/metadata/test_state.py finds it",
+)
 def compare_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "_holds", lambda draft, compare: True)
