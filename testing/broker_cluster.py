@@ -11,15 +11,15 @@ Brokers are machines `broker-1` …, with the ids 1 …; kill them, cut their li
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from typing import TypeVar
 
 import trio
 
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
-from gnomon.metadata.client import Metadata
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.testing.counting_metadata import Cost, CountingMetadata
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerCluster
 from gnomon.testing.machine import Machine, Node
 from gnomon.testing.simulated_world import SimulatedWorld
@@ -51,9 +51,10 @@ class BrokerCluster:
         """The inside of each broker, once it serves."""
         self.counting: dict[int, CountingMetadata] = {}
         """What each broker asks the metadata service."""
+        self.start_costs: dict[int, Cost] = {}
+        """The same, from the start of each broker until it serves."""
         self._lease_seconds = lease_seconds
         self._kafka = dict(kafka or {})
-        self._moved = trio.Event()
 
     async def start(self) -> None:
         """Starts all machines and waits until every broker sees every other."""
@@ -117,21 +118,20 @@ class BrokerCluster:
             async with trio.open_nursery() as nursery:
                 remote = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
                 nursery.start_soon(remote.run)
-                metadata: Metadata = CountingMetadata(remote)
-                assert isinstance(metadata, CountingMetadata)
-                self.counting[number] = metadata
-                bookies = RegisteredBookies(world, remote, None, nursery)
-                await bookies.load()
-                nursery.start_soon(bookies.run)
-                await run_broker(
-                    world,
-                    metadata,
-                    bookies,
-                    settings,
-                    world.logger,
-                    ready=lambda serving: self.serving.__setitem__(number, serving),
-                    stop=world.stop_requested,
-                )
+                metadata = self.counting[number] = CountingMetadata(remote)
+                with ExitStack() as starting:
+                    self.start_costs[number] = starting.enter_context(metadata.measure())
+
+                    def ready(serving: ServingBroker) -> None:
+                        starting.close()
+                        self.serving[number] = serving
+
+                    bookies = RegisteredBookies(world, metadata, None, nursery)
+                    await bookies.load()
+                    nursery.start_soon(bookies.run)
+                    await run_broker(
+                        world, metadata, bookies, settings, world.logger, ready=ready, stop=world.stop_requested
+                    )
                 nursery.cancel_scope.cancel()
 
         return node

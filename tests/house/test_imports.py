@@ -119,7 +119,7 @@ def test_the_broker_sees_storage_only_through_its_clients() -> None:
     }
     wrong = []
     for path in sorted((ROOT / "broker").rglob("*.py")):
-        if path.name in ("standalone.py", "stores.py", "node.py"):  # build the bookie and the metadata service of a node
+        if path.name in ("standalone.py", "stores.py", "node.py"):  # build a node, with all that is in it
             continue
         for name, _ in imports(path):
             if name.startswith(("gnomon.metadata", "gnomon.bookie")) and name not in clients:

@@ -15,7 +15,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.chain import Chain, sealed_segments
 from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.partition import REOPEN_SECONDS, Partition
 from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.metadata.client import Delete, DeletePrefix
 from gnomon.wire.kafka.errors import ErrorCode
@@ -437,15 +437,17 @@ def test_after_a_full_disk_pending_appends_fail_and_the_log_goes_on_after_its_du
     play(body, reopened)  # invariant 3
 
 
-def test_a_leader_that_was_claimed_away_from_fails_its_appends_and_can_still_be_read(play: Play) -> None:
+def test_a_leader_that_was_claimed_away_from_shows_nothing_before_it_claims_the_chain_back(play: Play) -> None:
     async def body(act: Any) -> None:
         old, new = await act.partition(), await act.partition()
         await act.append(old, "a")
         await new.opened()
         fenced = await act.append(old, "b")
         assert fenced.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert await act.read(old) == [(0, "a")]
+        assert (old.log, old.failure) == (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert (await act.append(new, "c")).base_offset == 1
+        assert (await act.append(old, "too soon")).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await act.clock.sleep(REOPEN_SECONDS)
         assert (await act.append(old, "d")).base_offset == 2  # it claims the chain back on its next use
         assert [value for _, value in await act.read(old)] == ["a", "c", "d"]
         assert (await act.append(new, "e")).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -556,6 +558,39 @@ def test_a_damaged_last_entry_is_a_storage_error_and_is_logged_once(play: Play) 
         assert re.search(r"entry 2 of ledger \d+ is damaged", fields["reason"])
 
     play(body, reopened)
+
+
+def test_a_partition_that_another_broker_leads_now_takes_nothing_and_tells_what_was_on_its_way(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "a")
+        on_its_way = act.send(partition, "b")
+        partition.release()
+        late = act.send(partition, "c")
+        assert late.outcome is not None
+        assert late.outcome.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (partition.open_log(), partition.failure) == (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (await on_its_way.wait()).base_offset == 1
+        assert await partition.opened() is None
+        with pytest.raises(KafkaError, match="not open for writing"):
+            await partition.delete_before(Offset(1))
+        assert await act.read(await act.partition()) == [(0, "a"), (1, "b")]
+        partition.release()
+
+    play(body)
+
+
+def test_a_partition_that_is_released_while_it_opens_refuses_who_waited(play: Play) -> None:
+    async def body(act: Any) -> None:
+        await act.append(await act.partition(), "a")
+        partition = await act.partition()
+        waiting = act.send(partition, "b")
+        partition.release()
+        assert (await waiting.wait()).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await act.clock.sleep(1)
+        assert partition.open_log() is None
+
+    play(body)
 
 
 def test_a_leader_that_was_claimed_away_from_says_so_once(play: Play) -> None:
