@@ -42,6 +42,7 @@ class Owner(Protocol):
     id: LedgerId
     record: LedgerRecord
     mac: Mac | None
+    keep: Callable[[EntryId, bytes], None] | None
 
     def confirmed_to(self, entry: EntryId) -> None:
         """The last add confirmed moved."""
@@ -136,8 +137,12 @@ class Appender:
     def _acknowledge(self, before: EntryId, confirmed: EntryId) -> None:
         pending, owner = self._pending, self._owner
         owner.confirmed_to(confirmed)
-        for entry in range(before + 1, confirmed + 1):
-            pending.popleft()[1](EntryId(entry), None)
+        keep = owner.keep
+        for entry in map(EntryId, range(before + 1, confirmed + 1)):
+            value, done = pending.popleft()
+            if keep is not None:
+                keep(entry, value)
+            done(entry, None)
         if not pending:
             for place_ in self.places:
                 place_.bookie.confirm(self._id, self._session, confirmed)

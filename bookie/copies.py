@@ -11,9 +11,9 @@ import trio
 from gnomon.bookie.client import Bookie, Bookies, RangeRead
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import LedgerError, NoSuchEntry, NotEnoughBookies
-from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.reader import EntryRead, Verdict
-from gnomon.bookie.record import Fragment, LedgerRecord
+from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.runtime.world import WorldError
 
 SPECULATIVE_SECONDS = 0.2
@@ -94,26 +94,56 @@ async def read_run(
 ) -> list[StoredEntry]:
     """Entries from `first` on without a gap, at least one, up to `last` and about `bytes_max` bytes.
 
-    One bookie is asked for all of them; what it does not have is read entry by entry.
+    As few bookies are asked as have all of them between them, each for what it has; where one does not answer, others
+    are asked instead. What nobody has there is read entry by entry.
 
     Raises:
         LedgerError: as `read_entry`, about `first`.
     """
     fragment = record.fragment_of(first)
-    index = record.quorum.write_set(first)[0]
+    end = min(last, _last_of(record, fragment, last))
+    share_bytes = bytes_max * record.quorum.write_quorum // record.quorum.ensemble_size
+    found: dict[EntryId, StoredEntry] = {}
+    for indexes in _covers(record.quorum, first, fragment, bookies):
+        answered: list[int] = []
+        with trio.move_on_after(SPECULATIVE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for index in indexes:
+                    arguments = (ledger, first, end, fragment.session, share_bytes)
+                    nursery.start_soon(_ask_range, bookies, fragment.bookies[index], arguments, found, answered, index)
+        if len(answered) == len(indexes):
+            break
     run: list[StoredEntry] = []
-    with trio.move_on_after(SPECULATIVE_SECONDS):
-        try:
-            bookie = known_bookie(bookies, fragment.bookies[index])
-            end = min(last, _last_of(record, fragment, last))
-            answer: RangeRead = await bookie.read_range(ledger, first, end, fragment.session, bytes_max)
-            for expected, (entry, stored) in enumerate(answer.entries, first):
-                if entry != expected:
-                    break
-                run.append(stored)
-        except (LedgerError, WorldError):
-            pass  # another bookie may know better
+    while (stored := found.get(EntryId(first + len(run)))) is not None:
+        run.append(stored)
     return run or [await read_entry(bookies, ledger, record, first)]
+
+
+async def _ask_range(
+    bookies: Bookies,
+    name: BookieId,
+    arguments: tuple[LedgerId, EntryId, EntryId, Session, int],
+    found: dict[EntryId, StoredEntry],
+    answered: list[int],
+    index: int,
+) -> None:
+    try:
+        answer: RangeRead = await known_bookie(bookies, name).read_range(*arguments)
+    except (LedgerError, WorldError):
+        return  # another bookie may know better
+    found.update(answer.entries)
+    answered.append(index)
+
+
+def _covers(quorum: Quorum, first: EntryId, fragment: Fragment, bookies: Bookies) -> list[list[int]]:
+    """Sets of indexes that have every entry between them, and `first` each: those that are all there come first.
+
+    The bookie at an index has the entries of `write_quorum` neighbours in the round, its own the last of them.
+    """
+    size, width = quorum.ensemble_size, quorum.write_quorum
+    available = bookies.available()
+    covers = [[(first + shift + step) % size for step in range(0, size, width)] for shift in range(width)]
+    return sorted(covers, key=lambda cover: sum(fragment.bookies[index] not in available for index in cover))
 
 
 def _last_of(record: LedgerRecord, fragment: Fragment, last: EntryId) -> EntryId:

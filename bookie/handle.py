@@ -82,6 +82,8 @@ class Ledger:
         """The last entry that may be read, `start_entry - 1` or lower where there is none."""
         self.mac = Mac(self.id, secret) if self.record.digest_type is DigestType.MAC else None
         """Seals entries where the ledger has a keyed digest."""
+        self.keep: Callable[[EntryId, bytes], None] | None = None
+        """Told each entry appended here, in its stored form, once it is confirmed and before its `done`."""
         self._secret = secret
         self._metadata = metadata
         self._bookies = bookies
@@ -234,14 +236,14 @@ class Ledger:
             try:
                 run = await read_run(self._bookies, self.id, record, entry, last, bytes_max)
             except LedgerError as error:
-                record = await self._newer_record(record, error)
+                record = await self.newer_record(record, error)
                 continue
             # One entry alone says that the rest did not come in time: over a slow link less is asked for at once.
             bytes_max = max(bytes_max // 8, 1) if len(run) == 1 else min(2 * bytes_max, READ_BYTES_MAX)
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
 
-    async def _newer_record(self, record: LedgerRecord, error: LedgerError) -> LedgerRecord:
+    async def newer_record(self, record: LedgerRecord, error: LedgerError) -> LedgerRecord:
         """The record by which to read again what could not be read by `record`; raises `error` where it is the same."""
         try:
             stored = await self._metadata.get(ledger_key(self.name))

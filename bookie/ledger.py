@@ -21,6 +21,7 @@ from gnomon.bookie.claim import Recovered, ensemble_of, recover
 from gnomon.bookie.client import Bookies
 from gnomon.bookie.copies import known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
+from gnomon.bookie.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import (
     LedgerError,
     LedgerExists,
@@ -32,7 +33,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.handle import Ledger, missing_report
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, EntryId, LedgerId, Session
-from gnomon.bookie.local_view import LocalView, LocalViews
+from gnomon.bookie.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import (
     LEDGERS,
@@ -49,14 +50,19 @@ from gnomon.runtime.world import WorldError
 
 __all__ = [
     "Bookies",
+    "CachedView",
     "DigestType",
+    "EntryCache",
     "EntryId",
+    "EntryView",
     "Ledger",
     "LedgerId",
     "LocalView",
     "LocalViews",
+    "NotInMemory",
     "OpenMode",
     "Quorum",
+    "Reading",
     "Session",
     "adopt_ledger",
     "claim_ledger",
@@ -64,8 +70,10 @@ __all__ = [
     "delete_ledger",
     "delete_ledgers",
     "end_fragment",
+    "is_local",
     "list_ledgers",
     "open_ledger",
+    "read_from_memory",
 ]
 
 SINGLE = Quorum()

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from gnomon.bookie.handle import Ledger
 
 
+def is_local(ledger: Ledger) -> bool:
+    """Whether every entry of a ledger is in the store of one bookie of this process."""
+    names = {name for fragment in ledger.record.fragments for name in fragment.bookies}
+    return len(names) == 1 and ledger.store_view(next(iter(names))) is not None
+
+
 class LocalViews:
     """One read transaction for views of many ledgers: LMDB has room for some hundred readers at a time, not more."""
 

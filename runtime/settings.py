@@ -55,6 +55,9 @@ class BrokerSettings:
         32 * MIB, "Bytes of unanswered requests of one connection; beyond, it is not read.", minimum=1
     )
     connections_max: int = _setting(10_000, "Kafka connections at a time; further ones are closed at once.", minimum=1)
+    entry_cache_bytes_max: int = _setting(
+        64 * MIB, "Bytes of entries kept in memory whose bookies are in other processes.", minimum=1
+    )
 
     def __post_init__(self) -> None:
         if not self.advertised_host:

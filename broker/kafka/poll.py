@@ -6,6 +6,8 @@
    and its partitions are open.
 3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
 4. Who asks for the same while the log stands as it did is given the same bytes, but for the correlation id.
+5. Where bookies have to be asked, the poll waits for them, beyond its deadline too: for all before the first partition
+   that has records at hand. The others are left out of the answer, and their entries are there for the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
 from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.fetch_sessions import FetchSession, Followed, TopicRef
 from gnomon.broker.partition.entry import Offset
@@ -68,6 +70,7 @@ class Poll:
         "_bytes_max",
         "_exchange",
         "_hurried",
+        "_reading",
         "_recent",
         "_request",
         "_session",
@@ -96,6 +99,8 @@ class Poll:
         self._timer: Timer | None = None
         self._hurried = False
         """Another request has come behind this one."""
+        self._reading: Reading | None = None
+        """What was asked of bookies."""
 
     def start(self) -> None:
         """Answers, or begins to wait."""
@@ -141,6 +146,8 @@ class Poll:
         """Answers when there is enough or nothing more to wait for."""
         if not final and not self._something():
             return False
+        if self._reading is not None and self._reading.waiting:
+            return False
         self._bytes_max = min(self._bytes_max, self._exchange.connection.answer_room())
         key = self._key()
         answer = self._recent.get(key) if key is not None else None
@@ -149,16 +156,21 @@ class Poll:
             return True
         with LocalViews() as views:
             results: list[tuple[Followed, FetchedPartition]] = []
-            total, failed = 0, False
+            total, failed, held = 0, False, False
             for item, partition, error in self._wanted:
                 first = total == 0 and self._bytes_max >= 0
-                fetched, size = self._read(item, partition, error, views, self._bytes_max - total, first)
+                try:
+                    fetched, size = self._read(item, partition, error, views, self._bytes_max - total, first)
+                except NotInMemory as missing:
+                    self._load(missing)
+                    held |= total == 0
+                    fetched, size = _left_out(item, partition), 0
                 opening = partition is not None and _is_opening(partition)
                 failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
             enough = total >= self._request.min_bytes or any(_goes_on(item, fetched) for item, fetched in results)
-            if not final and not failed and not enough:
+            if held or (not final and not failed and not enough):
                 return False
             answer = self._answer(results, total)
             if key is not None and enough and not failed:
@@ -253,6 +265,21 @@ class Poll:
         metrics.fetch_batches += answer.batches
         prefix = fetch_prefix(answer.body_bytes, exchange.correlation_id, exchange.api_version)
         exchange.reply([prefix, *answer.chunks])
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _load(self, missing: NotInMemory) -> None:
+        if self._reading is None:
+            self._reading = Reading()
+        self._reading.load(missing, self._loaded)
+
+    def _loaded(self) -> None:
+        if self._reading is None or self._reading.waiting:
+            return  # it was answered, or there is more to come
+        final = self._timer is None or (self._hurried and not self._opening())
+        if self._attempt(final=final):
+            self._stop_waiting()
 
     @staticmethod
     def _news(item: Followed, fetched: FetchedPartition) -> bool:
@@ -266,6 +293,14 @@ class Poll:
 
 def _is_opening(partition: Partition) -> bool:
     return partition.log is None and partition.failure is None
+
+
+def _left_out(item: Followed, partition: Partition | None) -> FetchedPartition:
+    """The part of a partition that has records, but not here."""
+    log = partition.log if partition is not None else None
+    assert log is not None, "a partition was read that is not open"
+    watermark = log.high_watermark
+    return FetchedPartition(item.spec.partition, ErrorCode.NONE, watermark, watermark, log.start_offset)
 
 
 def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:

@@ -123,7 +123,7 @@ class PositionHandlers:
             code = partition.check_epoch(item.current_leader_epoch)
             if code != ErrorCode.NONE:
                 raise KafkaError(code, "another leader epoch")
-            epoch, offset = partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
+            epoch, offset = await partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
         except KafkaError as error:
             return EpochEndOffset(error_code=error.code, partition=item.partition)
         except LedgerError:
@@ -172,7 +172,7 @@ async def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tup
     if timestamp == LATEST:
         return -1, log.high_watermark, log.epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, *partition.earliest()
+        return -1, *await partition.earliest()
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     if timestamp == MAX_TIMESTAMP:

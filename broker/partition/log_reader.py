@@ -1,22 +1,32 @@
 """What can be read of one partition: batches by offset, and where times, offsets and leader epochs lie.
 
 1. Nothing at or above the high watermark is shown (`log` invariant 3).
-2. Reading never waits: the ledgers' memory is looked at within the call, or for as long as the caller's views live.
-   A search by time does, for others to have their turn: what is appended meanwhile it may see or not.
+2. Reading batches never waits: the ledgers' memory is looked at for as long as the caller's views live; what would
+   have to be fetched ends with `NotInMemory`. Searches wait for that, and those by time for others to have their
+   turn: what is appended meanwhile they may see or not.
 3. A search names no offset below the start of the log, though the batch around it may begin there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from operator import attrgetter
 
 import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import LocalView, LocalViews
-from gnomon.broker.partition.entry import HEADER_BYTES, NO_OFFSET, EntryKind, LeaderEpoch, Offset, unpack_header
+from gnomon.bookie.ledger import EntryView, LocalViews, NotInMemory, read_from_memory
+from gnomon.broker.partition.entry import (
+    HEADER_BYTES,
+    NO_OFFSET,
+    EntryHeader,
+    EntryKind,
+    LeaderEpoch,
+    Offset,
+    unpack_header,
+)
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.segment import Segment
 from gnomon.runtime.logs import Logger
@@ -66,6 +76,9 @@ class LogReader:
         """Durable batches of one segment from the one that covers `offset` on; views live as long as `views`.
 
         Those before a damaged one are given without an error; who asks for that one gets it, and the log says so once.
+
+        Raises:
+            NotInMemory: load the entry and ask again.
         """
         log = self.log
         assert log is not None
@@ -86,7 +99,7 @@ class LogReader:
             return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
         return chunks, size, ErrorCode.NONE
 
-    def earliest(self) -> tuple[Offset, LeaderEpoch]:
+    async def earliest(self) -> tuple[Offset, LeaderEpoch]:
         """Where the log starts, and the leader epoch of the record there.
 
         Without records it is the current one, and -1, which Kafka's clients take for unknown, where that record is
@@ -96,13 +109,16 @@ class LogReader:
         assert log is not None
         if log.start_offset == log.high_watermark:
             return log.start_offset, log.epoch
-        segment = self.segments[self.segment_of(log.start_offset)]
-        with segment.view() as view:
-            entry = segment.first_entry(view, lambda header: header.next_offset > log.start_offset)
-            try:
-                return log.start_offset, segment.header(view, entry).leader_epoch
-            except LedgerError:
-                return log.start_offset, LeaderEpoch(-1)
+        start_offset, segment = log.start_offset, self.segments[self.segment_of(log.start_offset)]
+
+        def first_header() -> EntryHeader:
+            with segment.view() as view:
+                return segment.header(view, segment.first_entry(view, lambda header: header.next_offset > start_offset))
+
+        try:
+            return start_offset, (await read_from_memory(first_header)).leader_epoch
+        except LedgerError:
+            return start_offset, LeaderEpoch(-1)
 
     async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
@@ -126,16 +142,24 @@ class LogReader:
     async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
         """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
         last = segment.ledger.last_add_confirmed
-        with segment.view() as view:
-            entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
-            if entry <= last and start_offset <= segment.base_offset:
-                return segment.header(view, last).max_timestamp
+
+        def by_header() -> tuple[EntryId, int | None]:
+            with segment.view() as view:
+                entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
+                whole = entry <= last and start_offset <= segment.base_offset
+                return entry, segment.header(view, last).max_timestamp if whole else None
+
+        def by_batches() -> tuple[int, EntryId]:
+            with segment.view() as view:
+                return segment.largest_timestamp(view, entry, EntryId(min(entry + ENTRIES_PER_TURN, last + 1)))
+
+        entry, found = await read_from_memory(by_header)
+        if found is not None:
+            return found
         best = -1
         while entry <= last:
-            stop = EntryId(min(entry + ENTRIES_PER_TURN, last + 1))
-            with segment.view() as view:
-                best = max(best, segment.largest_timestamp(view, entry, stop))
-            entry = stop
+            largest, entry = await read_from_memory(by_batches)
+            best = max(best, largest)
             await trio.lowlevel.checkpoint()
         return best
 
@@ -143,17 +167,24 @@ class LogReader:
         log = self.log
         if log is None:
             return None
-        with segment.view() as view:
-            entry = segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
-        while entry <= segment.ledger.last_add_confirmed:
+
+        def first_entry() -> EntryId:
             with segment.view() as view:
-                entry, found = _search(segment, view, entry, timestamp, log)
+                return segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+
+        def search() -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+            with segment.view() as view:
+                return _search(segment, view, entry, timestamp, log)
+
+        entry = await read_from_memory(first_entry)
+        while entry <= segment.ledger.last_add_confirmed:
+            entry, found = await read_from_memory(search)
             await trio.lowlevel.checkpoint()
             if found is not None:
                 return found
         return None
 
-    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+    async def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
 
         An epoch that is to come has no end yet: (-1, -1). One that is older than all records ended where they begin.
@@ -165,20 +196,29 @@ class LogReader:
         if epoch == log.epoch:
             return epoch, log.high_watermark
         for segment in reversed(self.segments):
-            with segment.view() as view:
-                found = segment.end_of_epoch(view, epoch)
+            found = await read_from_memory(partial(_end_of_epoch, segment, epoch))
             if found is not None:
                 return found[0], Offset(min(found[1], log.high_watermark))
         return epoch, log.start_offset
 
 
+def _end_of_epoch(segment: Segment, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+    with segment.view() as view:
+        return segment.end_of_epoch(view, epoch)
+
+
 def _search(
-    segment: Segment, view: LocalView, entry: EntryId, timestamp: int, log: PartitionLog
+    segment: Segment, view: EntryView, entry: EntryId, timestamp: int, log: PartitionLog
 ) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
     """Looks at the next headers, and into one batch at most: where to go on, and what was found."""
     last = segment.ledger.last_add_confirmed
     for number in range(entry, min(entry + ENTRIES_PER_TURN, last + 1)):
-        payload = view.payload(EntryId(number))
+        try:
+            payload = view.payload(EntryId(number))
+        except NotInMemory:
+            if number == entry:
+                raise
+            return EntryId(number), None
         header, batch = unpack_header(payload), payload[HEADER_BYTES:]
         if header.kind != EntryKind.BATCH or header.next_offset <= log.start_offset:
             continue

@@ -3,6 +3,8 @@
 1. Every search is a bisection over entry headers, which rise together (`entry` invariant 2); there is no index to lose.
 2. Where a reader goes on is remembered, so that a sequential reader does not search.
 3. A damaged entry hides no other: searches go around it, and what lies before it is read.
+4. Where the ledger's bookies are in other processes, what reads may end with `NotInMemory`, having changed nothing: it
+   is called again once the entry is loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnomon.bookie.errors import DigestMismatch, LedgerError
-from gnomon.bookie.ledger import EntryId, Ledger, LocalView, LocalViews
+from gnomon.bookie.ledger import EntryCache, EntryId, EntryView, Ledger, LocalView, LocalViews, NotInMemory, is_local
+from gnomon.bookie.record import LedgerRecord
 from gnomon.broker.partition.entry import (
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -34,7 +37,7 @@ class Segment:
     written the log knows them.
     """
 
-    def __init__(self, ledger: Ledger, base_offset: Offset) -> None:
+    def __init__(self, ledger: Ledger, base_offset: Offset, cache: EntryCache) -> None:
         self.ledger = ledger
         self.base_offset = base_offset
         self.next_offset: Offset | None = None
@@ -42,6 +45,14 @@ class Segment:
         self.youngest_ms = NO_TIMESTAMP
         self.size_bytes = 0
         self._positions: dict[int, EntryId] = {}
+        self._cache = cache
+        self._cached = cache.view(ledger)
+        self._look_where(ledger.record)
+
+    def _look_where(self, record: LedgerRecord) -> None:
+        self._placed_by = record
+        self._local = is_local(self.ledger)
+        self.ledger.keep = None if self._local else self._cache.keeper(self.ledger)
 
     def sealed(self, next_offset: Offset, max_timestamp: int, youngest_ms: int, size_bytes: int) -> None:
         """The segment takes no more entries; `youngest_ms` and `size_bytes` are what retention goes by."""
@@ -50,19 +61,27 @@ class Segment:
         self.youngest_ms = youngest_ms
         self.size_bytes = size_bytes
 
-    def view(self) -> LocalView:
-        """Zero-copy reading for a `with` block that does not await."""
+    def view(self) -> EntryView:
+        """Reading without waiting, for a `with` block that does not await."""
+        if self.ledger.record is not self._placed_by:
+            self._look_where(self.ledger.record)
+        if not self._local:
+            return self._cached
         view = self.ledger.view()
-        assert isinstance(view, LocalView), f"no bookie of ledger {self.ledger.name!r} is in this process"
+        assert isinstance(view, LocalView), f"the bookie of ledger {self.ledger.name!r} has left this process"
         return view
 
-    def view_among(self, views: LocalViews) -> LocalView:
+    def view_among(self, views: LocalViews) -> EntryView:
         """The same, one of many that are valid as long as `views`."""
+        if self.ledger.record is not self._placed_by:
+            self._look_where(self.ledger.record)
+        if not self._local:
+            return self._cached
         view = views.of(self.ledger)
-        assert view is not None, f"no bookie of ledger {self.ledger.name!r} is in this process"
+        assert view is not None, f"the bookie of ledger {self.ledger.name!r} has left this process"
         return view
 
-    def entry_of(self, view: LocalView, offset: Offset) -> EntryId:
+    def entry_of(self, view: EntryView, offset: Offset) -> EntryId:
         """The entry whose batch covers `offset`, which must lie in the segment."""
         entry = self._positions.get(offset)
         if entry is not None:
@@ -71,7 +90,7 @@ class Segment:
         sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))
         return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
-    def first_entry(self, view: LocalView, rule: Callable[[EntryHeader], bool]) -> EntryId:
+    def first_entry(self, view: EntryView, rule: Callable[[EntryHeader], bool]) -> EntryId:
         """The first entry left for which `rule` holds, where it holds for all after it; else one past the last.
 
         Damaged entries right before that one might be it, so then the first of them is given.
@@ -87,7 +106,7 @@ class Segment:
         return low
 
     @staticmethod
-    def _sound(view: LocalView, entry: EntryId, end: EntryId) -> tuple[EntryId, EntryHeader] | None:
+    def _sound(view: EntryView, entry: EntryId, end: EntryId) -> tuple[EntryId, EntryHeader] | None:
         """The first undamaged entry from `entry` on and below `end`, with its header."""
         while entry < end:
             try:
@@ -96,12 +115,12 @@ class Segment:
                 entry = EntryId(entry + 1)
         return None
 
-    def header(self, view: LocalView, entry: EntryId) -> EntryHeader:
+    def header(self, view: EntryView, entry: EntryId) -> EntryHeader:
         """The header of an entry."""
         return unpack_header(view.payload(entry))
 
     def read(
-        self, view: LocalView, offset: Offset, end_offset: Offset, bytes_max: int, *, at_least_one: bool
+        self, view: EntryView, offset: Offset, end_offset: Offset, bytes_max: int, *, at_least_one: bool
     ) -> tuple[list[memoryview], int]:
         """The batches from the one that covers `offset` on, below `end_offset`; views into the ledger's memory.
 
@@ -110,10 +129,10 @@ class Segment:
             at_least_one: give the first batch even when it is larger.
 
         Returns:
-            The batches and their bytes; those before a damaged one where there are any.
+            The batches and their bytes; those before one that is damaged or not in memory where there are any.
 
         Raises:
-            LedgerError: already the first could not be read.
+            LedgerError, NotInMemory: already the first could not be read.
         """
         chunks: list[memoryview] = []
         size = 0
@@ -124,7 +143,7 @@ class Segment:
         while entry <= last:
             try:
                 payload = payload_of(entry)
-            except LedgerError:
+            except (LedgerError, NotInMemory):
                 if not chunks:
                     raise
                 break
@@ -142,7 +161,7 @@ class Segment:
         self._remember(position, entry)
         return chunks, size
 
-    def end_of_epoch(self, view: LocalView, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+    def end_of_epoch(self, view: EntryView, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
         """The largest epoch <= `epoch` here and the offset after its last record; None when all are newer."""
         entry = self.first_entry(view, lambda header: header.leader_epoch > epoch)
         if entry == self.ledger.start_entry:
@@ -150,18 +169,26 @@ class Segment:
         header = self.header(view, EntryId(entry - 1))
         return header.leader_epoch, header.next_offset
 
-    def largest_timestamp(self, view: LocalView, entry: EntryId, stop: EntryId) -> int:
-        """The largest record timestamp of the batches from `entry` up to `stop`, -1 where there are none."""
-        payloads = (view.payload(EntryId(number)) for number in range(entry, stop))
-        batches = (parse_batch(payload[HEADER_BYTES:]) for payload in payloads if _is_batch(payload))
-        return max((batch.max_timestamp for batch in batches), default=-1)
+    def largest_timestamp(self, view: EntryView, entry: EntryId, stop: EntryId) -> tuple[int, EntryId]:
+        """The largest record timestamp of the batches from `entry` up to `stop`, -1 where there are none.
+
+        Returns:
+            The timestamp, and the entry to go on from: before `stop` where that one is not in memory.
+        """
+        best = -1
+        for number in map(EntryId, range(entry, stop)):
+            try:
+                payload = view.payload(number)
+            except NotInMemory:
+                if number == entry:
+                    raise
+                return best, number
+            if unpack_header(payload).kind == EntryKind.BATCH:
+                best = max(best, parse_batch(payload[HEADER_BYTES:]).max_timestamp)
+        return best, stop
 
     def _remember(self, offset: int, entry: EntryId) -> None:
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             del positions[next(iter(positions))]
         positions[offset] = entry
-
-
-def _is_batch(payload: memoryview) -> bool:
-    return unpack_header(payload).kind == EntryKind.BATCH

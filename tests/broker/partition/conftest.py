@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from gnomon.bookie.entry_store import ENTRIES
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.ledger import EntryCache, LocalViews
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.broker.partition.chain import Chain, ledgers_prefix
 from gnomon.broker.partition.entry import Offset
@@ -85,7 +85,9 @@ class Act:
     async def partition(self, **settings: Any) -> Partition:
         """Another driver of the one partition, not yet opened."""
         revision = await self.create_topic()
-        chain = Chain(self.metadata, self.stores.bookies, ledgers_prefix(TOPIC_ID, 0), topic_key("orders"), revision)
+        entries = EntryCache(self.stores.bookies, 1 << 20)
+        names = ledgers_prefix(TOPIC_ID, 0)
+        chain = Chain(self.metadata, self.stores.bookies, entries, names, topic_key("orders"), revision)
         settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
         told = (self._advanced, lambda: None, self.logger)
         return Partition(chain, LogSettings(**settings), self.clock, self.nursery, *told)

@@ -124,21 +124,21 @@ def test_the_earliest_record_is_told_with_its_own_leader_epoch(play: Play) -> No
     async def old(act: Any) -> None:
         partition = await act.partition()
         await partition.opened()
-        assert partition.earliest() == (0, 0)
+        assert await partition.earliest() == (0, 0)
         await act.append(partition, "a", "b")
-        assert partition.earliest() == (0, 0)
+        assert await partition.earliest() == (0, 0)
 
     async def new(act: Any) -> None:
         partition = await act.partition()
         await partition.opened()
         await act.append(partition, "c")
-        assert partition.earliest() == (0, 0)
+        assert await partition.earliest() == (0, 0)
         await partition.delete_before(Offset(1))
-        assert partition.earliest() == (1, 0)
+        assert await partition.earliest() == (1, 0)
         await partition.delete_before(Offset(2))
-        assert partition.earliest() == (2, 1)
+        assert await partition.earliest() == (2, 1)
         await partition.delete_before(Offset(3))
-        assert partition.earliest() == (3, 1)
+        assert await partition.earliest() == (3, 1)
 
     play(old, new)
 
@@ -152,10 +152,10 @@ def test_epochs_end_where_the_next_one_begins(play: Play) -> None:  # KIP-279
     async def last(act: Any) -> None:
         partition = await act.partition()
         await partition.opened()
-        ends = [partition.end_of_epoch(LeaderEpoch(epoch)) for epoch in range(4)]
+        ends = [await partition.end_of_epoch(LeaderEpoch(epoch)) for epoch in range(4)]
         assert ends == [(0, 3), (1, 6), (2, 6), (-1, -1)]
         await partition.delete_before(Offset(4))
-        assert partition.end_of_epoch(LeaderEpoch(0)) == (0, 4)
+        assert await partition.end_of_epoch(LeaderEpoch(0)) == (0, 4)
         assert partition.check_epoch(-1) == partition.check_epoch(2) == ErrorCode.NONE
         assert partition.check_epoch(1) == ErrorCode.FENCED_LEADER_EPOCH
         assert partition.check_epoch(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
