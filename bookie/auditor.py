@@ -5,7 +5,7 @@
    has not replaced it by then, is claimed; its owner opens it again.
 3. What writers and claimers report (`missing/`) is looked at entry by entry; a report goes once every bookie of that
    ledger has what it should, and nobody has reported again meanwhile.
-4. A drained bookie that no record names any more loses its cookie: it is no member.
+4. A drained bookie that no record names any more loses its cookie and its registration: it is no member.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnomon.bookie.handle import MISSING
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import end_fragment
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
-from gnomon.bookie.registry import DRAINING, RegisteredBookies
+from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies
 from gnomon.bookie.repair import LedgerRepair, Throttle
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put
 from gnomon.runtime.logs import Logger
@@ -163,7 +163,8 @@ class Auditor:
         named = {name for record in records for fragment in record.fragments for name in fragment.bookies}
         for name in sorted(draining):
             if name not in named:
-                await self._metadata.txn((), (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}")))
+                gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))
+                await self._metadata.txn((), gone)
                 self.totals.bookies_drained += 1
                 self._log.info("bookie_drained", bookie=name)
 

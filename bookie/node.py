@@ -3,6 +3,7 @@
 1. It serves nobody before its disk was found to be its own (`cookie`).
 2. It is registered while it serves, and says there when it takes no entries.
 3. A device that failed a write ends it: nothing is acknowledged after that.
+4. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Final
 
 import trio
 
-from gnomon.bookie.cookie import check_cookie
+from gnomon.bookie.cookie import COOKIES, check_cookie
 from gnomon.bookie.entry_store import DATABASES, EntryStore
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.registry import BOOKIES, Registration
+from gnomon.bookie.registry import BOOKIES, RETRY_SECONDS, Registration
 from gnomon.bookie.service import ERRORS, SERVICE, BookieService
-from gnomon.metadata.client import Metadata
+from gnomon.metadata.client import Metadata, MetadataError, Revision
 from gnomon.metadata.presence import Presence
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_server import RpcServer
@@ -58,6 +59,7 @@ class ServingBookie:
     store: EntryStore
     garbage: GarbageCollector
     environment: Environment
+    presence: Presence
 
 
 async def run_bookie(
@@ -70,7 +72,7 @@ async def run_bookie(
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
-    """Serves until `stop` is set.
+    """Serves until `stop` is set, or until it is no member any more.
 
     Args:
         metadata: must outlive this.
@@ -127,9 +129,11 @@ async def _serve(
             nursery.start_soon(_tell_state, world, store, presence, registration)
             nursery.start_soon(server.run)
             await presence.announced()
-            ready(ServingBookie(listener.host, listener.port, store, garbage, environment))
+            nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, log, stop)
+            ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
-            await presence.withdraw()
+            with trio.move_on_after(settings.lease_seconds):  # by then it is gone anyway
+                await presence.withdraw()
             server.close()
         finally:
             nursery.cancel_scope.cancel()
@@ -143,6 +147,27 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
         await world.clock.sleep(STATE_SECONDS)
         store.probe()
         presence.update(replace(registration, read_only=store.read_only is not None).encode())
+
+
+async def _stop_when_dismissed(world: World, metadata: Metadata, name: BookieId, log: Logger, stop: trio.Event) -> None:
+    """Sets `stop` when the cookie of this bookie is gone: the auditor has drained it."""
+    key = f"{COOKIES}{name}"
+    while True:
+        try:
+            found = await metadata.range(key)
+            gone = all(item.key != key for item in found.items)
+            async with metadata.watch(key, Revision(found.revision + 1)) as batches:
+                while not gone:
+                    batch = await anext(batches)
+                    gone = any(event.key == key and event.current is None for event in batch.events)
+        except MetadataError:
+            await world.clock.sleep(RETRY_SECONDS)
+        else:
+            log.warning(
+                "bookie_dismissed", meaning="the metadata knows it no more; once decommissioned, its disk can go"
+            )
+            stop.set()
+            return
 
 
 class _Failure:

@@ -67,6 +67,7 @@ class BookieService:
             "wait_for_lac": in_task(self._nursery, self._wait_for_lac),
             "shrink": in_task(self._nursery, self._shrink),
             "delete": in_task(self._nursery, self._delete),
+            "file_bytes": self._file_bytes,
         }
 
     def _add(self, call: Call) -> None:
@@ -148,6 +149,10 @@ class BookieService:
     def _last_add_confirmed(self, call: Call) -> None:
         (ledger,) = _numbers(call, 1)
         call.reply(self._store.last_add_confirmed(LedgerId(ledger)))
+
+    def _file_bytes(self, call: Call) -> None:
+        _numbers(call, 0)
+        call.reply(self._store.file_bytes())
 
     async def _wait_for_lac(self, call: Call) -> Confirmed:
         ledger, entry = _numbers(call, 2)

@@ -9,9 +9,8 @@ import trio
 
 from gnomon.bookie.entry_store import StoreView
 from gnomon.bookie.errors import DigestMismatch, LedgerError
-from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import Ledger, OpenMode, open_ledger
-from gnomon.bookie.record import Quorum
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.broker.stores import FORMAT_FILE, Stores, open_stores
 from gnomon.cli.exit import Exit, Failure, failure_of
 from gnomon.runtime.settings import Settings
@@ -49,29 +48,26 @@ def in_stores(settings: Settings, work: Callable[[Stores], Awaitable[T]], *, cre
         raise failure from None
 
 
-async def open_to_the_end(stores: Stores, name: str) -> Ledger:
-    """Opens a ledger for reading all that is on disk, and changes nothing.
+async def end_on_disk(stores: Stores, ledger: LedgerId, record: LedgerRecord) -> EntryId:
+    """The last entry of a ledger that is on disk, and changes nothing.
 
     A writer tells how far its entries are confirmed with the next entry, so of the last ones the disk alone does not
     say it. But where one bookie holds the only copy, and no writer is alive, being there is being confirmed.
-
-    Raises:
-        NoSuchLedger: there is no such ledger.
     """
-    ledger = await open_ledger(stores.metadata, stores.bookies, name, mode=OpenMode.O_RDONLY)
-    if ledger.record.quorum == Quorum() and not ledger.record.sealed:
-        end = EntryId(max(ledger.last_add_confirmed, ledger.start_entry - 1) + 1)
+    if record.sealed:
+        return record.last_entry
+    last = EntryId(max(stores.store.last_add_confirmed(ledger).entry, record.start_entry - 1))
+    if record.quorum == Quorum():
         with stores.store.view() as view:
-            while _is_there(view, ledger, end):
-                end = EntryId(end + 1)
-        stores.store.confirm(ledger.id, ledger.session, EntryId(end - 1))
-        await ledger.refresh_lac()
-    return ledger
+            while _is_there(view, ledger, record, EntryId(last + 1)):
+                last = EntryId(last + 1)
+        stores.store.confirm(ledger, record.session, last)
+    return last
 
 
-def _is_there(view: StoreView, ledger: Ledger, entry: EntryId) -> bool:
+def _is_there(view: StoreView, ledger: LedgerId, record: LedgerRecord, entry: EntryId) -> bool:
     try:
-        view.entry(ledger.id, entry, ledger.record.fragment_of(entry).session)
+        view.entry(ledger, entry, record.fragment_of(entry).session)
     except DigestMismatch:
         return True  # whoever reads it is told
     except LedgerError:

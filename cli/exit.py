@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gnomon.bookie import errors as ledgers
-from gnomon.metadata.client import MetadataError
+from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.settings import SettingsError
 from gnomon.runtime.world import DirectoryTaken, Unreachable, WorldError
 from gnomon.wire.kafka.errors import ErrorCode
@@ -49,7 +49,10 @@ ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
     (ledgers.NoSuchEntry, Exit.CONFLICT),
     (ledgers.EntryShrunk, Exit.CONFLICT),
     (ledgers.EntryNotConfirmed, Exit.CONFLICT),
+    (ledgers.NotEnoughBookies, Exit.UNREACHABLE),
     (ledgers.LedgerError, Exit.FAILED),
+    (MetadataFull, Exit.FAILED),
+    (MetadataUnavailable, Exit.UNREACHABLE),
     (MetadataError, Exit.FAILED),
     (PermissionError, Exit.DENIED),
     (OSError, Exit.FAILED),

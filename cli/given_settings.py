@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
-from gnomon.cli.options import BOOTSTRAP_VARIABLE
+from gnomon.cli.options import BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE
 from gnomon.runtime.settings import FILE_VARIABLE, Loaded, load_settings
 
 KAFKA = "kafka."
@@ -47,7 +47,8 @@ def read_settings(config_file: Path | None, **flags: object) -> Loaded:
     given = {
         KAFKA + name if name in BROKER_CONFIGS else name: value for name, value in flags.items() if value is not None
     }
-    environment = {name: value for name, value in os.environ.items() if name != BOOTSTRAP_VARIABLE}
+    no_settings = (BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE)
+    environment = {name: value for name, value in os.environ.items() if name not in no_settings}
     return load_settings(
         config_file, environment, given, kafka_names=list(BROKER_CONFIGS), kafka_check=check_broker_config
     )

@@ -1,47 +1,45 @@
-"""`gnomon ledger`: the ledgers of a data directory that no broker has open."""
+"""`gnomon ledger`: the ledgers of a cluster, or of a data directory that no broker has open."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import click
+import trio
 
-from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import Ledger, OpenMode, list_ledgers, open_ledger
-from gnomon.bookie.record import ledger_key
+from gnomon.bookie.copies import read_entry
+from gnomon.bookie.errors import LedgerError, NoSuchLedger
+from gnomon.bookie.handle import Ledger
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.bookie.ledger import OpenMode
+from gnomon.bookie.ledgers import follow
+from gnomon.bookie.record import LEDGERS, DigestType, LedgerRecord, Quorum, decode_record, ledger_key
 from gnomon.broker.partition.chain import PARTITIONS
-from gnomon.broker.stores import Stores
-from gnomon.cli.data_directory import in_stores, open_to_the_end
 from gnomon.cli.exit import Exit, Failure
-from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.ledger_place import Found, Place, password_option, place_options
 from gnomon.cli.options import pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
-from gnomon.runtime.settings import Settings
+from gnomon.cli.signals import stopping_on_signals
+from gnomon.metadata.client import KeyValue
+from gnomon.runtime.world import WorldError
 
 READ_ENTRIES = 256
+INPUT_BYTES = 1 << 16
 PENDING_ENTRIES_MAX = 1000
+SHOWN_AT_ONCE = 32
+"""Ledgers whose bookies are asked at a time."""
 
 
 @click.group()
 def ledger() -> None:
-    """Look into, create, append to and shrink the ledgers of a data directory.
+    """Create, append to, read, follow, shrink, recover, seal and delete ledgers.
 
-    The directory must not be in use: stop its broker first. Ledgers under `topics/` are the segments of Kafka
-    partitions and can be read, not changed.
+    They are those of a cluster (--metadata), or of a data directory (--data-dir), which must not be in use. Ledgers
+    under `topics/` are the segments of Kafka partitions and can be read, not changed.
     """
-
-
-def stores_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--data-dir` and `--config`."""
-    return data_dir_option(config_option(command))
-
-
-def _settings(data_dir: str | None, config_file: Path | None) -> Settings:
-    return read_settings(config_file, data_dir=data_dir).settings
 
 
 def _of_its_own(name: str) -> None:
@@ -51,62 +49,81 @@ def _of_its_own(name: str) -> None:
         raise click.UsageError("a ledger needs a name")
 
 
+format_option = click.option(
+    "--format",
+    type=click.Choice(["text", "hex", "raw"]),
+    default="text",
+    show_default=True,
+    help="A line of text or hex each, or the bytes alone.",
+)
+
+
 @ledger.command("list")
 @click.argument("prefix", default="")
-@stores_options
+@place_options
 @output_option
-def list_all(prefix: str, data_dir: str | None, config_file: Path | None, output: str) -> None:
+def list_all(prefix: str, place: Place, output: str) -> None:
     """List the ledgers whose name begins with PREFIX."""
 
-    async def work(stores: Stores) -> list[dict[str, Any]]:
-        names = [name for name, _ in await list_ledgers(stores.metadata, prefix)]
-        return [_facts(stores, await open_to_the_end(stores, name)) for name in names]
+    async def work(found: Found) -> list[dict[str, Any]]:
+        stored = (await found.ledgers.metadata.range(ledger_key(prefix))).items
+        rows: list[dict[str, Any]] = [{} for _ in stored]
+        limit = trio.CapacityLimiter(SHOWN_AT_ONCE)
 
-    rows = in_stores(_settings(data_dir, config_file), work)
-    show_list(rows, ("ledger", "id", "state", "session", "start_entry", "last_entry", "bytes"), output)
+        async def fill(row: dict[str, Any], item: KeyValue) -> None:
+            async with limit:
+                row.update(await _facts(found, item))
+
+        async with trio.open_nursery() as nursery:
+            for row, item in zip(rows, stored, strict=True):
+                nursery.start_soon(fill, row, item)
+        return rows
+
+    show_list(place.run(work), ("ledger", "id", "state", "session", "start_entry", "last_entry", "bytes"), output)
 
 
-def _facts(stores: Stores, opened: Ledger) -> dict[str, Any]:
-    last = opened.last_add_confirmed
+async def _facts(found: Found, stored: KeyValue) -> dict[str, Any]:
+    record, ledger_id = decode_record(stored.value), LedgerId(stored.create_revision)
+    last = await found.end_of(ledger_id, record)
     return {
-        "ledger": opened.name,
-        "id": opened.id,
-        "state": opened.record.state.value,
-        "session": opened.session,
-        "start_entry": opened.start_entry,
-        "last_entry": last if last >= opened.start_entry else None,
-        "bytes": _length_bytes(stores, opened),
+        "ledger": stored.key.removeprefix(LEDGERS),
+        "id": ledger_id,
+        "state": record.state.value,
+        "session": record.session,
+        "start_entry": record.start_entry,
+        "last_entry": last if last >= record.start_entry else None,
+        "bytes": await _length_bytes(found, ledger_id, record, last),
     }
 
 
-def _length_bytes(stores: Stores, opened: Ledger) -> int:
+async def _length_bytes(found: Found, ledger_id: LedgerId, record: LedgerRecord, last: EntryId) -> int:
     """Payload bytes of all entries ever appended; the last entry knows, where it can be read."""
-    last = opened.last_add_confirmed
-    if last < opened.start_entry:
-        return opened.length_bytes
-    try:
-        with stores.store.view() as view:
-            return view.entry(opened.id, last).length_bytes
-    except LedgerError:
-        return opened.length_bytes
+    if last >= record.start_entry and not record.sealed:
+        try:
+            return (await read_entry(found.ledgers.bookies, ledger_id, record, last)).length_bytes
+        except (LedgerError, WorldError):
+            pass
+    return record.length_bytes
 
 
 @ledger.command()
 @click.argument("name")
-@stores_options
+@place_options
 @output_option
-def show(name: str, data_dir: str | None, config_file: Path | None, output: str) -> None:
+def show(name: str, place: Place, output: str) -> None:
     """Show the record, the fragments and the ends of the ledger NAME."""
 
-    async def work(stores: Stores) -> dict[str, Any]:
-        opened = await open_to_the_end(stores, name)
-        record, stored = opened.record, await stores.metadata.get(ledger_key(name))
+    async def work(found: Found) -> dict[str, Any]:
+        stored = await found.ledgers.metadata.get(ledger_key(name))
+        if stored is None:
+            raise NoSuchLedger(f"there is no ledger {name!r}: `gnomon ledger list` shows all")
+        record = decode_record(stored.value)
         return {
-            **_facts(stores, opened),
+            **await _facts(found, stored),
             "quorum": record.quorum._asdict(),
             "digest": record.digest_type.value,
             "password": bool(record.password_digest),
-            "record_version": None if stored is None else stored.version,
+            "record_version": stored.version,
             "properties": record.properties,
             "fragments": [
                 {"first_entry": at.first_entry, "session": at.session, "bookies": list(at.bookies)}
@@ -114,28 +131,21 @@ def show(name: str, data_dir: str | None, config_file: Path | None, output: str)
             ],
         }
 
-    show_record(in_stores(_settings(data_dir, config_file), work), output)
+    show_record(place.run(work), output)
 
 
 @ledger.command()
 @click.argument("name")
 @click.option("--from", "first", type=click.IntRange(0), help="First entry; the ledger's first unless given.")
 @click.option("--to", "last", type=click.IntRange(0), help="Last entry, inclusive; the ledger's last unless given.")
-@click.option(
-    "--format",
-    type=click.Choice(["text", "hex", "raw"]),
-    default="text",
-    show_default=True,
-    help="A line of text or hex each, or the bytes alone.",
-)
-@stores_options
-def read(
-    name: str, first: int | None, last: int | None, format: str, data_dir: str | None, config_file: Path | None
-) -> None:
+@format_option
+@password_option
+@place_options
+def read(name: str, first: int | None, last: int | None, format: str, password: bytes, place: Place) -> None:
     """Write entries of the ledger NAME to standard output; their digests are checked."""
 
-    async def work(stores: Stores) -> None:
-        opened = await open_to_the_end(stores, name)
+    async def work(found: Found) -> None:
+        opened = await found.to_read(name, password)
         begin = opened.start_entry if first is None else first
         end = opened.last_add_confirmed if last is None else last
         for at in range(begin, end + 1, READ_ENTRIES):
@@ -143,7 +153,7 @@ def read(
                 sys.stdout.buffer.write(_formatted(payload, format))
         sys.stdout.buffer.flush()
 
-    in_stores(_settings(data_dir, config_file), work)
+    place.run(work)
 
 
 def _formatted(payload: bytes, format: str) -> bytes:
@@ -154,21 +164,84 @@ def _formatted(payload: bytes, format: str) -> bytes:
 
 @ledger.command()
 @click.argument("name")
+@click.option("--from", "first", type=click.IntRange(0), help="First entry; what comes next unless given.")
+@click.option("--count", type=click.IntRange(1), help="End after so many.")
+@format_option
+@password_option
+@place_options
+def tail(name: str, first: int | None, count: int | None, format: str, password: bytes, place: Place) -> None:
+    """Write entries of the ledger NAME to standard output as they are confirmed, until interrupted.
+
+    Disturbs no writer. Ends by itself where the ledger is sealed.
+    """
+    if not place.cluster:
+        raise click.UsageError("nobody can append to a data directory that is read here: give --metadata, or use read")
+
+    async def work(found: Found) -> None:
+        opened = await found.to_read(name, password)
+        at = EntryId(opened.last_add_confirmed + 1) if first is None else EntryId(first)
+        seen = 0
+        async for _, payload in follow(opened, at):
+            sys.stdout.buffer.write(_formatted(payload, format))
+            sys.stdout.buffer.flush()
+            seen += 1
+            if seen == count:
+                return
+
+    place.run(stopping_on_signals(work))
+
+
+@ledger.command()
+@click.argument("name")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="Kept in its record.")
-@stores_options
-def create(name: str, properties: tuple[str, ...], data_dir: str | None, config_file: Path | None) -> None:
+@click.option("--ensemble-size", type=click.IntRange(1), help="Bookies that it lies on; 3 in a cluster unless given.")
+@click.option("--write-quorum", type=click.IntRange(1), help="Copies of each entry; the ensemble size unless given.")
+@click.option("--ack-quorum", type=click.IntRange(1), help="Copies that confirm an entry; most of them unless given.")
+@click.option(
+    "--digest",
+    type=click.Choice([kind.value for kind in DigestType]),
+    default=DigestType.CRC32C.value,
+    show_default=True,
+    help="`mac` is keyed from the password.",
+)
+@password_option
+@place_options
+def create(
+    name: str,
+    properties: tuple[str, ...],
+    ensemble_size: int | None,
+    write_quorum: int | None,
+    ack_quorum: int | None,
+    digest: str,
+    password: bytes,
+    place: Place,
+) -> None:
     """Create the ledger NAME."""
     _of_its_own(name)
     given = pairs(properties, "--property")
+    size = ensemble_size or place.quorum.ensemble_size
+    copies = write_quorum or size
+    quorum = Quorum(size, copies, ack_quorum or copies // 2 + 1)
+    try:
+        quorum.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    digest_type = DigestType(digest)
+    if digest_type is DigestType.MAC and not password:
+        raise click.UsageError("--digest mac is keyed from a password: give --password-file")
 
-    async def work(stores: Stores) -> int:
-        opened = await open_ledger(
-            stores.metadata, stores.bookies, name, mode=OpenMode.O_CREATE, properties=dict(given)
+    async def work(found: Found) -> int:
+        opened = await found.ledgers.open(
+            name,
+            OpenMode.O_CREATE,
+            password=password,
+            quorum=quorum,
+            digest_type=digest_type,
+            properties=dict(given),
         )
         return opened.id
 
-    ledger_id = in_stores(_settings(data_dir, config_file), work, create=True)
-    note(f"created ledger {name!r} with id {ledger_id}")
+    note(f"created ledger {name!r} with id {place.run(work, create=True)}")
 
 
 @ledger.command()
@@ -180,31 +253,54 @@ def create(name: str, properties: tuple[str, ...], data_dir: str | None, config_
     multiple=True,
     help="Append this whole file as one entry, instead of standard input; may be repeated.",
 )
-@stores_options
-def append(name: str, files: tuple[Path, ...], data_dir: str | None, config_file: Path | None) -> None:
-    """Append each line of standard input as an entry to the ledger NAME, under a new session."""
-    _of_its_own(name)
-    entries = (
-        (path.read_bytes() for path in files) if files else (line.removesuffix(b"\n") for line in sys.stdin.buffer)
-    )
+@password_option
+@place_options
+def append(name: str, files: tuple[Path, ...], password: bytes, place: Place) -> None:
+    """Append each line of standard input as an entry to the ledger NAME, under a new session.
 
-    async def work(stores: Stores) -> tuple[int, EntryId]:
-        opened = await open_ledger(stores.metadata, stores.bookies, name, mode=OpenMode.O_APPEND)
-        count = await _append_all(opened, entries)
+    Any other writer is fenced.
+    """
+    _of_its_own(name)
+
+    async def work(found: Found) -> tuple[int, EntryId]:
+        opened = await found.ledgers.open(name, OpenMode.O_APPEND, password=password)
+        try:
+            count = await _append_all(opened, _files(files) if files else _lines())
+        except LedgerError:
+            note(f"the last entry of ledger {name!r} known to be confirmed is {opened.last_add_confirmed}")
+            raise
         await opened.close()
         return count, opened.last_add_confirmed
 
-    count, last = in_stores(_settings(data_dir, config_file), work)
+    count, last = place.run(work)
     note(f"appended {count} entries to ledger {name!r}; its last is {last}")
 
 
-async def _append_all(opened: Ledger, entries: Iterable[bytes]) -> int:
+async def _files(paths: tuple[Path, ...]) -> AsyncIterator[list[bytes]]:
+    for path in paths:
+        yield [path.read_bytes()]
+
+
+async def _lines() -> AsyncIterator[list[bytes]]:
+    """Lines of standard input, as they come; the event loop goes on meanwhile."""
+    stdin: Any = sys.stdin.buffer
+    rest = b""
+    while chunk := await trio.to_thread.run_sync(stdin.read1, INPUT_BYTES, abandon_on_cancel=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield lines
+    if rest:
+        yield [rest]
+
+
+async def _append_all(opened: Ledger, entries: AsyncIterator[list[bytes]]) -> int:
     """Appends in order, so many at a time; returns once all are durable."""
     count = 0
-    for count, payload in enumerate(entries, 1):
-        opened.append((payload,), lambda _entry, _error: None)
-        if count % PENDING_ENTRIES_MAX == 0:
-            await opened.drained()
+    async for payloads in entries:
+        for payload in payloads:
+            opened.append((payload,), lambda _entry, _error: None)
+            count += 1
+            if count % PENDING_ENTRIES_MAX == 0:
+                await opened.drained()
     await opened.drained()
     return count
 
@@ -213,15 +309,75 @@ async def _append_all(opened: Ledger, entries: Iterable[bytes]) -> int:
 @click.argument("name")
 @click.argument("end", type=click.IntRange(0))
 @click.option("--force", is_flag=True, help="Free their bytes now, not at the next collection.")
-@stores_options
-def shrink(name: str, end: int, force: bool, data_dir: str | None, config_file: Path | None) -> None:
+@password_option
+@place_options
+def shrink(name: str, end: int, force: bool, password: bytes, place: Place) -> None:
     """Give up the entries of the ledger NAME below END, for ever."""
     _of_its_own(name)
 
-    async def work(stores: Stores) -> EntryId:
-        opened = await open_to_the_end(stores, name)
+    async def work(found: Found) -> EntryId:
+        opened = await found.to_read(name, password)
         await opened.shrink(EntryId(end), force)
         return opened.start_entry
 
-    start = in_stores(_settings(data_dir, config_file), work)
-    note(f"ledger {name!r} starts at entry {start}")
+    note(f"ledger {name!r} starts at entry {place.run(work)}")
+
+
+@ledger.command()
+@click.argument("name")
+@password_option
+@place_options
+@output_option
+def recover(name: str, password: bytes, place: Place, output: str) -> None:
+    """Claim the ledger NAME: fence its writer, find its end, make the tail durable; and show the end."""
+    _of_its_own(name)
+
+    async def work(found: Found) -> dict[str, Any]:
+        opened = await found.ledgers.open(name, OpenMode.O_APPEND, password=password)
+        await opened.close()
+        return _end(opened)
+
+    show_record(place.run(work), output)
+
+
+def _end(opened: Ledger) -> dict[str, Any]:
+    last = opened.last_add_confirmed
+    return {
+        "ledger": opened.name,
+        "id": opened.id,
+        "session": opened.session,
+        "start_entry": opened.start_entry,
+        "last_entry": last if last >= opened.start_entry else None,
+        "bytes": opened.length_bytes,
+    }
+
+
+@ledger.command()
+@click.argument("name")
+@password_option
+@place_options
+def seal(name: str, password: bytes, place: Place) -> None:
+    """Finish the ledger NAME: its writer is fenced, and it takes no more entries."""
+    _of_its_own(name)
+
+    async def work(found: Found) -> EntryId:
+        opened = await found.ledgers.open(name, OpenMode.O_APPEND, password=password)
+        await opened.seal()
+        return opened.last_add_confirmed
+
+    note(f"sealed ledger {name!r}; its last entry is {place.run(work)}")
+
+
+@ledger.command()
+@click.argument("name")
+@password_option
+@place_options
+def delete(name: str, password: bytes, place: Place) -> None:
+    """Delete the ledger NAME with its entries."""
+    _of_its_own(name)
+
+    async def work(found: Found) -> None:
+        await found.ledgers.delete(name, password=password)
+
+    place.run(work)
+    note(f"deleted ledger {name!r}")

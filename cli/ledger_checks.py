@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import list_ledgers
-from gnomon.broker.stores import BOOKIE_FOLDER, METADATA_FOLDER, Stores
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.bookie.record import LEDGERS, decode_record
+from gnomon.broker.stores import BOOKIE_FOLDER, BOOKIE_NAME, METADATA_FOLDER, Stores
 from gnomon.cli.check import Check, Status
-from gnomon.cli.data_directory import in_stores, open_to_the_end
+from gnomon.cli.data_directory import end_on_disk, in_stores
 from gnomon.cli.exit import Failure
 from gnomon.cli.host_checks import DATA_FILE
+from gnomon.metadata.client import KeyValue
 from gnomon.runtime.settings import Settings
 
 ENTRIES_PER_VIEW = 1000
@@ -20,16 +21,17 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
     """Opens the stores and every ledger, and changes none; with `deep`, reads every entry against its digest."""
 
     async def work(stores: Stores) -> list[Check]:
-        names = [name for name, _ in await list_ledgers(stores.metadata)]
+        found = (await stores.metadata.range(LEDGERS)).items
         entries, checks = 0, []
-        for name in names:
-            count, problems = await _read(stores, name, deep)
+        for stored in found:
+            name = stored.key.removeprefix(LEDGERS)
+            count, problems = await _read(stores, stored, deep)
             entries += count
             if problems:
-                found = f"ledger {name}: {len(problems)} entries cannot be read, first: {problems[0]}"
-                checks.append(Check("ledger", Status.FAIL, found, RESTORE))
+                text = f"ledger {name}: {len(problems)} entries cannot be read, first: {problems[0]}"
+                checks.append(Check("ledger", Status.FAIL, text, RESTORE))
         what = f"{entries} entries read" if deep else "opened; --deep reads their entries"
-        return [Check("ledgers", Status.OK, f"{len(names)} ledgers, {what}"), *checks]
+        return [Check("ledgers", Status.OK, f"{len(found)} ledgers, {what}"), *checks]
 
     # Opening would make anew what is missing.
     stores = [settings.data_dir / folder for folder in (BOOKIE_FOLDER, METADATA_FOLDER)]
@@ -45,19 +47,20 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         return [Check("ledgers", Status.FAIL, str(failure))]
 
 
-async def _read(stores: Stores, name: str, deep: bool) -> tuple[int, list[str]]:
+async def _read(stores: Stores, stored: KeyValue, deep: bool) -> tuple[int, list[str]]:
     """How many entries of a ledger were read, and what was wrong with others."""
-    ledger = await open_to_the_end(stores, name)
+    ledger, record = LedgerId(stored.create_revision), decode_record(stored.value)
     problems: list[str] = []
     count = 0
-    begin, end = ledger.start_entry, ledger.last_add_confirmed + 1
+    begin, end = record.start_entry, await end_on_disk(stores, ledger, record) + 1
     for at in range(begin, end if deep else begin, ENTRIES_PER_VIEW):
-        with ledger.view() as view:
-            if view is None:
-                return count, [f"its bookies {ledger.record.fragments[-1].bookies} are not in this directory"]
-            for entry in range(at, min(end, at + ENTRIES_PER_VIEW)):
+        bookies = record.fragment_of(EntryId(at)).bookies
+        if BOOKIE_NAME not in bookies:
+            return count, [f"its bookies {bookies} are not in this directory"]
+        with stores.store.view() as view:
+            for entry in map(EntryId, range(at, min(end, at + ENTRIES_PER_VIEW))):
                 try:
-                    view.payload(EntryId(entry))
+                    view.entry(ledger, entry, record.fragment_of(entry).session)
                     count += 1
                 except LedgerError as error:
                     problems.append(str(error))

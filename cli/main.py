@@ -23,11 +23,13 @@ class Place(NamedTuple):
 
 COMMANDS = {
     "standalone": Place("standalone", "standalone", "Run metadata service, bookie and broker in one process."),
+    "metadata": Place("metadata", "metadata", "Run the metadata service of a cluster."),
+    "bookie": Place("bookie", "bookie", "Run a bookie of a cluster, or list and decommission bookies."),
     "topic": Place("topic", "topic", "Create, list, describe, alter and delete topics."),
     "group": Place("group", "group", "List, describe, reset and delete consumer groups."),
     "produce": Place("records", "produce", "Write the lines of standard input to a topic."),
     "consume": Place("records", "consume", "Write the records of a topic to standard output."),
-    "ledger": Place("ledger", "ledger", "Look into, create, append to and shrink the ledgers of a data directory."),
+    "ledger": Place("ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."),
     "doctor": Place("doctor", "doctor", "Check this machine, a data directory and a broker."),
     "config": Place("config", "config", "Show every setting, and where its value comes from."),
     "completion": Place("completion", "completion", "Print the completion script of a shell."),

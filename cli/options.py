@@ -9,6 +9,7 @@ import click
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"
+PASSWORD_VARIABLE = "GNOMON_LEDGER_PASSWORD"
 
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,6 +23,31 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default=BOOTSTRAP_DEFAULT,
         show_default=True,
         help="Where the broker is; several are separated by commas.",
+    )(command)
+
+
+def durability_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--durability` of a daemon that stores."""
+    return click.option(
+        "--durability", type=click.Choice(["synced", "none"]), help="`none` may lose records in a power cut."
+    )(command)
+
+
+def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--set` of a daemon."""
+    return click.option(
+        "--set", "given", metavar="NAME=VALUE", multiple=True, help="Any setting by its name; may be repeated."
+    )(command)
+
+
+def metadata_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--metadata` of a process or command of a cluster."""
+    return click.option(
+        "--metadata",
+        "metadata_address",
+        metavar="ADDRESS",
+        help="The cluster's metadata: HOST:PORT[,HOST:PORT...] or etcd://HOST:PORT[,...]; the setting"
+        " `cluster.metadata` unless given.",
     )(command)
 
 

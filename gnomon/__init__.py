@@ -1,3 +1,51 @@
-"""gnomon: a Kafka-compatible log broker on ledgers, in Python on Trio."""
+"""gnomon: a Kafka-compatible log broker on ledgers, in Python on Trio.
+
+The names here are those that programs use; they are imported when they are first used. Brokers for tests are in
+`gnomon.testing`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gnomon.bookie.blocking_ledgers import BlockingLedger as BlockingLedger
+    from gnomon.bookie.blocking_ledgers import BlockingLedgers as BlockingLedgers
+    from gnomon.bookie.blocking_ledgers import connect_ledgers_blocking as connect_ledgers_blocking
+    from gnomon.bookie.errors import LedgerError as LedgerError
+    from gnomon.bookie.handle import Ledger as Ledger
+    from gnomon.bookie.ids import EntryId as EntryId
+    from gnomon.bookie.ledger import OpenMode as OpenMode
+    from gnomon.bookie.ledgers import Ledgers as Ledgers
+    from gnomon.bookie.ledgers import connect_ledgers as connect_ledgers
+    from gnomon.bookie.ledgers import follow as follow
+    from gnomon.bookie.record import DigestType as DigestType
+    from gnomon.bookie.record import Quorum as Quorum
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "BlockingLedger": "bookie.blocking_ledgers",
+    "BlockingLedgers": "bookie.blocking_ledgers",
+    "DigestType": "bookie.record",
+    "EntryId": "bookie.ids",
+    "Ledger": "bookie.handle",
+    "LedgerError": "bookie.errors",
+    "Ledgers": "bookie.ledgers",
+    "OpenMode": "bookie.ledger",
+    "Quorum": "bookie.record",
+    "connect_ledgers": "bookie.ledgers",
+    "connect_ledgers_blocking": "bookie.blocking_ledgers",
+    "follow": "bookie.ledgers",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -37,6 +37,7 @@ class ServingMetadata:
     host: str
     port: int
     metadata: EmbeddedMetadata
+    environment: Environment
 
 
 async def run_metadata(
@@ -79,7 +80,7 @@ async def _serve(
         try:
             nursery.start_soon(metadata.run)
             listener = await serve_metadata(world, metadata, nursery, log, settings.host, settings.port)
-            ready(ServingMetadata(listener.host, listener.port, metadata))
+            ready(ServingMetadata(listener.host, listener.port, metadata, environment))
             await stop.wait()
         finally:
             nursery.cancel_scope.cancel()

@@ -36,6 +36,8 @@ GAUGES = {
     "durability_synced": ("durability_synced", "1 where an acknowledgement means disk, 0 with durability none"),
 }
 
+KAFKA_GAUGES = {"connections"}
+
 
 class Histogram:
     """Counts by upper bound in seconds; observing costs about 0.3 µs."""
@@ -63,7 +65,9 @@ class Histogram:
 class Metrics:
     """One node's numbers: add to the attributes, name further ones with `watch`, export with `render`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, kafka: bool = True) -> None:
+        """`kafka`: whether the node serves Kafka's clients, so that there is something to say about them."""
+        self._kafka = kafka
         self.produce_bytes = 0
         self.produce_batches = 0
         self.fetch_bytes = 0
@@ -107,13 +111,15 @@ class Metrics:
         """For the registry: every number as of now."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for attribute, (name, help) in COUNTERS.items():
+        for attribute, (name, help) in COUNTERS.items() if self._kafka else ():
             yield CounterMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
         for attribute, (name, help) in GAUGES.items():
-            yield GaugeMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
+            if self._kafka or attribute not in KAFKA_GAUGES:
+                yield GaugeMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
         for name, help, read in self._watched:
             yield GaugeMetricFamily(f"gnomon_{name}", help, value=read())
-        yield from self._collect_requests()
+        if self._kafka:
+            yield from self._collect_requests()
         yield from self._collect_commits()
 
     def _collect_requests(self) -> Iterator[Metric]:

@@ -90,6 +90,53 @@ class MetadataSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Which cluster a process belongs to."""
+
+    metadata: str = _setting(
+        "", "The cluster's metadata: `HOST:PORT[,HOST:PORT…]` of `gnomon metadata`, or `etcd://HOST:PORT[,HOST:PORT…]`."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataServiceSettings:
+    """`gnomon metadata`: where the metadata store is served to the other processes of a cluster."""
+
+    host: str = _setting("127.0.0.1", "Address that the cluster's processes connect to; `0.0.0.0` or `::` is all.")
+    port: int = _setting(4001, "Port for the cluster's processes; 0 picks a free one.", maximum=PORT_MAX)
+    admin_host: str = _setting("127.0.0.1", "Address of health and metrics.")
+    admin_port: int = _setting(8081, "Port of health and metrics; 0 picks a free one.", maximum=PORT_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class BookieServiceSettings:
+    """`gnomon bookie`: where a bookie is served, and what it says of itself."""
+
+    name: str = _setting("", "Name of the bookie, unlike any other of the cluster; its disk belongs to it.")
+    host: str = _setting("127.0.0.1", "Address that the cluster's processes connect to; `0.0.0.0` or `::` is all.")
+    port: int = _setting(4002, "Port for the cluster's processes; 0 picks a free one.", maximum=PORT_MAX)
+    advertised_host: str = _setting("", "Host name that the others are told to connect to; empty is `host`.")
+    domain: str = _setting("", "Rack or zone; copies are spread over as many as there are.")
+    lease_seconds: float = _setting(6.0, "How soon the others learn that a bookie died.", minimum=0.5)
+    admin_host: str = _setting("127.0.0.1", "Address of health and metrics.")
+    admin_port: int = _setting(8082, "Port of health and metrics; 0 picks a free one.", maximum=PORT_MAX)
+
+    def __post_init__(self) -> None:
+        if not self.advertised_host:
+            object.__setattr__(self, "advertised_host", self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditorSettings:
+    """The auditor that every bookie process stands for; one of them works at a time."""
+
+    grace_seconds: float = _setting(60.0, "How long a bookie may be away before its entries are copied elsewhere.")
+    interval_seconds: float = _setting(5.0, "Pause between two rounds.", minimum=0.001)
+    lease_seconds: float = _setting(10.0, "How long after the auditor died another one takes over.", minimum=0.5)
+    repair_bytes_per_second: float = _setting(32.0 * MIB, "Most bytes a second that repair copies.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """What is logged to standard error, and how."""
 
@@ -107,6 +154,10 @@ class Settings:
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     bookie: BookieSettings = field(default_factory=BookieSettings)
     metadata: MetadataSettings = field(default_factory=MetadataSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    metadata_service: MetadataServiceSettings = field(default_factory=MetadataServiceSettings)
+    bookie_service: BookieServiceSettings = field(default_factory=BookieServiceSettings)
+    auditor: AuditorSettings = field(default_factory=AuditorSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names."""
@@ -149,7 +200,16 @@ class Loaded:
     origins: dict[str, Origin]
 
 
-SECTIONS = {"broker": BrokerSettings, "bookie": BookieSettings, "metadata": MetadataSettings, "log": LogSettings}
+SECTIONS = {
+    "broker": BrokerSettings,
+    "bookie": BookieSettings,
+    "metadata": MetadataSettings,
+    "cluster": ClusterSettings,
+    "metadata_service": MetadataServiceSettings,
+    "bookie_service": BookieServiceSettings,
+    "auditor": AuditorSettings,
+    "log": LogSettings,
+}
 
 
 def declared_settings() -> dict[str, Setting]:

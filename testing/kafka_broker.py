@@ -95,7 +95,7 @@ class KafkaBroker:
         assert not self.running, "the broker runs already"
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "gnomon.testing.child", "standalone"),
+                *(sys.executable, "-P", "-m", "gnomon.cli.child", "standalone"),
                 *("--data-dir", str(self.data_dir)),
                 *("--kafka-port", str(self.port), "--admin-port", str(self.admin_port)),
             ],

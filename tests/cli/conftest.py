@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
+from click.testing import CliRunner
 
+from gnomon.cli import cluster_metadata
+from gnomon.cli.main import main
 from gnomon.testing import KafkaBroker
 
 GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
@@ -36,6 +39,24 @@ def gnomon() -> Run:
             timeout=SECONDS_MAX,
             env=environment(**variables),
         )
+
+    return run
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`gnomon` in this process, which spares the start of another one; metadata that is away is given up at once."""
+    monkeypatch.setattr(cluster_metadata, "ANSWER_SECONDS", 0.2)
+    for name in os.environ:
+        if name.startswith("GNOMON_"):
+            monkeypatch.delenv(name)
+
+    def run(*arguments: object, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        given = list(map(str, arguments))
+        result = CliRunner().invoke(main, given, input=stdin, env=variables)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return subprocess.CompletedProcess(given, result.exit_code, result.stdout, result.stderr)
 
     return run
 

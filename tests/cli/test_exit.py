@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.bookie.errors import LedgerFailed, NoSuchLedger, UnauthorizedAccess
+from gnomon.bookie.errors import LedgerFailed, NoSuchLedger, NotEnoughBookies, UnauthorizedAccess
 from gnomon.cli.exit import KAFKA_ERRORS, Exit, Failure, failure_of, kafka_failure
-from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.client import MetadataFull, MetadataUnavailable
 from gnomon.runtime.settings import SettingsError
 from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
 
@@ -20,7 +20,9 @@ from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreach
         (UnauthorizedAccess("no"), 4),
         (NoSuchLedger("none"), 5),
         (LedgerFailed("failed", outcome_unknown=True), 1),
-        (MetadataUnavailable("gone"), 1),
+        (MetadataUnavailable("gone"), 3),
+        (MetadataFull("full"), 1),
+        (NotEnoughBookies("two"), 3),
         (PermissionError(13, "Permission denied", "/x"), 4),
         (Failure("so", Exit.CONFLICT), 5),
     ],

@@ -17,6 +17,8 @@ EVERYWHERE = {"--help", "--output", "--bootstrap-server", "--config", "--data-di
 
 def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
+        if command.invoke_without_command:
+            yield name, command
         for inner, found in command.commands.items():
             yield from leaves(found, f"{name} {inner}")
     else:
@@ -24,7 +26,9 @@ def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Comma
 
 
 def options(command: click.Command) -> set[str]:
-    found = [parameter.opts for parameter in command.params if isinstance(parameter, click.Option)]
+    found = [
+        parameter.opts + parameter.secondary_opts for parameter in command.params if isinstance(parameter, click.Option)
+    ]
     return {option for names in found for option in names}
 
 

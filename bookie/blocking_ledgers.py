@@ -1,0 +1,244 @@
+"""`Ledgers` for programs without Trio: the same methods, which block.
+
+    with connect_ledgers_blocking("10.0.0.1:4001") as ledgers:
+        ledger = ledgers.open("audit", OpenMode.O_CREATE)
+        entry = ledger.add([b"one"])
+
+One thread runs Trio for as long as the block lasts; any other thread may call, several at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+import trio
+
+from gnomon.bookie.entry import Buffer
+from gnomon.bookie.errors import LedgerClosed, LedgerError
+from gnomon.bookie.handle import Ledger
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ledger import OpenMode
+from gnomon.bookie.ledgers import REPLICATED, Ledgers, connect_ledgers
+from gnomon.bookie.record import DigestType, LedgerRecord, Quorum
+from gnomon.metadata.remote import RETRY_SECONDS
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class TrioThread:
+    """Calls from any thread into the one that runs Trio."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
+
+    def call(self, work: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
+        """What `work` gives there.
+
+        Raises:
+            LedgerClosed: the block of `connect_ledgers_blocking` has ended.
+        """
+
+        async def run() -> T:
+            return await work(*args, **options)
+
+        try:
+            return trio.from_thread.run(run, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):
+            raise LedgerClosed("the connection to the ledgers was closed: connect again") from None
+
+
+class BlockingLedger:
+    """An open ledger; see `Ledger` for what each method promises and raises."""
+
+    def __init__(self, thread: TrioThread, ledger: Ledger) -> None:
+        self._thread = thread
+        self._ledger = ledger
+
+    @property
+    def name(self) -> str:
+        """The ledger's name."""
+        return self._ledger.name
+
+    @property
+    def id(self) -> LedgerId:
+        """Unique to this life of the name."""
+        return self._ledger.id
+
+    @property
+    def session(self) -> Session:
+        """The session of the last claim known to this handle: its own, where it writes."""
+        return self._ledger.session
+
+    @property
+    def record(self) -> LedgerRecord:
+        """The metadata record as this handle knows it."""
+        return self._ledger.record
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The record's properties; change them with `update`."""
+        return self._ledger.properties
+
+    @property
+    def start_entry(self) -> EntryId:
+        """The first entry that was not shrunk away."""
+        return self._ledger.start_entry
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that may be read, `start_entry - 1` or lower where there is none."""
+        return self._ledger.last_add_confirmed
+
+    @property
+    def length_bytes(self) -> int:
+        """Payload bytes of all entries ever appended, as far as this handle knows."""
+        return self._ledger.length_bytes
+
+    def add(self, payload: Sequence[Buffer]) -> EntryId:
+        """Appends one entry, the concatenation of `payload`, and blocks until it is durable: see `Ledger.add`."""
+        return self._thread.call(self._ledger.add, payload)
+
+    def add_all(self, payloads: Sequence[Buffer]) -> list[EntryId]:
+        """Appends an entry for each payload, all on their way at once, and blocks until every one is durable.
+
+        Raises:
+            LedgerError: some are not; those up to `last_add_confirmed` are, see `outcome_unknown` for the rest.
+        """
+        return self._thread.call(_add_all, self._ledger, payloads)
+
+    def read(self, first: EntryId, last: EntryId) -> list[bytes]:
+        """The payloads from `first` to `last` inclusive: see `Ledger.read`."""
+        return self._thread.call(self._ledger.read, first, last)
+
+    def refresh_lac(self) -> EntryId:
+        """Asks the bookies how far the ledger is confirmed: see `Ledger.refresh_lac`."""
+        return self._thread.call(self._ledger.refresh_lac)
+
+    def wait_for_lac(self, entry: EntryId, *, seconds: float = float("inf")) -> EntryId:
+        """Blocks until `entry` is confirmed, the ledger is sealed, or `seconds` have passed: see `Ledger.wait_for_lac`.
+
+        Returns:
+            the last add confirmed, which is below `entry` where the ledger ended or the time was up.
+        """
+
+        async def wait() -> EntryId:
+            with trio.move_on_after(seconds):
+                return await self._ledger.wait_for_lac(entry)
+            return self._ledger.last_add_confirmed
+
+        return self._thread.call(wait)
+
+    def update(self, properties: Mapping[str, Any]) -> None:
+        """Replaces the properties: see `Ledger.update`."""
+        self._thread.call(self._ledger.update, dict(properties))
+
+    def shrink(self, end_entry: EntryId, force: bool = False) -> None:
+        """Gives up the entries below `end_entry`: see `Ledger.shrink`."""
+        self._thread.call(self._ledger.shrink, end_entry, force)
+
+    def seal(self) -> None:
+        """Finishes the ledger: see `Ledger.seal`."""
+        self._thread.call(self._ledger.seal)
+
+    def close(self) -> None:
+        """Takes no more appends and waits for the pending ones: see `Ledger.close`."""
+        self._thread.call(self._ledger.close)
+
+
+async def _add_all(ledger: Ledger, payloads: Sequence[Buffer]) -> list[EntryId]:
+    failures: list[LedgerError] = []
+
+    def done(_entry: EntryId, error: LedgerError | None) -> None:
+        if error is not None:
+            failures.append(error)
+
+    entries = [ledger.append((payload,), done) for payload in payloads]
+    await ledger.drained()
+    if failures:
+        raise failures[0]
+    return entries
+
+
+class BlockingLedgers:
+    """Ledgers by name; see `Ledgers` for what each method promises and raises."""
+
+    def __init__(self, thread: TrioThread, ledgers: Ledgers) -> None:
+        self._thread = thread
+        self._ledgers = ledgers
+
+    def open(
+        self,
+        name: str,
+        mode: OpenMode = OpenMode.O_RDONLY,
+        *,
+        password: bytes = b"",
+        quorum: Quorum = REPLICATED,
+        digest_type: DigestType = DigestType.CRC32C,
+        properties: Mapping[str, Any] | None = None,
+    ) -> BlockingLedger:
+        """Opens the ledger `name`: see `Ledgers.open`."""
+
+        async def opened() -> Ledger:
+            return await self._ledgers.open(
+                name, mode, password=password, quorum=quorum, digest_type=digest_type, properties=properties
+            )
+
+        return BlockingLedger(self._thread, self._thread.call(opened))
+
+    def delete(self, name: str, *, password: bytes = b"") -> None:
+        """Deletes a ledger with its entries: see `Ledgers.delete`."""
+        self._thread.call(self._ledgers.delete, name, password=password)
+
+    def list(self, prefix: str = "") -> list[tuple[str, LedgerRecord]]:
+        """Names and records of the ledgers whose name begins with `prefix`, in order of name."""
+        return self._thread.call(self._ledgers.list, prefix)
+
+
+@contextmanager
+def connect_ledgers_blocking(metadata: str, *, retry_seconds: float = RETRY_SECONDS) -> Iterator[BlockingLedgers]:
+    """The ledgers of a cluster, for as long as the block lasts; see `connect_ledgers` for arguments and errors."""
+    begun: SimpleQueue[tuple[BlockingLedgers, Callable[[], None]] | BaseException] = SimpleQueue()
+    ended: list[BaseException] = []
+
+    async def serve() -> None:
+        async with connect_ledgers(metadata, retry_seconds=retry_seconds) as ledgers:
+            stop = trio.Event()
+            token = trio.lowlevel.current_trio_token()
+            begun.put((BlockingLedgers(TrioThread(token), ledgers), lambda: token.run_sync_soon(stop.set)))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            trio.run(serve)
+        except BaseException as error:
+            ended.append(error)
+            begun.put(error)
+
+    thread = threading.Thread(target=run, name="ledgers", daemon=True)
+    thread.start()
+    first = begun.get()
+    if isinstance(first, BaseException):
+        raise _only(first)
+    ledgers, stop = first
+    try:
+        yield ledgers
+    finally:
+        try:
+            stop()
+        except trio.RunFinishedError:
+            pass  # a bug ended it, which is raised below
+        thread.join()
+    if ended:
+        raise ended[0]
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one error in groups of one, as Trio makes them."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,191 @@
+"""`gnomon bookie`: a bookie in this process, until SIGTERM or SIGINT; and the bookies of a cluster."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+from click.core import ParameterSource
+
+from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
+from gnomon.bookie.registry import RETRY_SECONDS, RegisteredBookies
+from gnomon.broker.admin.http import Check
+from gnomon.cli.bookie_members import decommission, list_bookies
+from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.exit import Exit, Failure
+from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.options import durability_option, metadata_option, pairs, set_option
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.connect import connect_metadata
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings import Settings
+from gnomon.runtime.world import Clock, Durability
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+EVERY_ADDRESS = ("0.0.0.0", "::")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--name", help="Name of the bookie, unlike any other of the cluster.")
+@metadata_option
+@data_dir_option
+@click.option("--host", help="Address that the cluster's processes connect to.")
+@click.option("--port", type=int, help="Port for the cluster's processes; 0 picks a free one.")
+@click.option("--advertised-host", help="Host name that the others are told to connect to; --host unless given.")
+@click.option("--domain", help="Rack or zone; copies are spread over as many as there are.")
+@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@durability_option
+@config_option
+@set_option
+@click.pass_context
+def bookie(
+    ctx: click.Context,
+    name: str | None,
+    metadata_address: str | None,
+    data_dir: str | None,
+    host: str | None,
+    port: int | None,
+    advertised_host: str | None,
+    domain: str | None,
+    admin_port: int | None,
+    durability: str | None,
+    config_file: Path | None,
+    given: tuple[str, ...],
+) -> None:
+    """Run a bookie of a cluster, or list and decommission bookies.
+
+    Without a command it stores entries, and stands for auditor. It writes one line to standard output once it serves.
+    SIGTERM or SIGINT ends it: what was received is on disk first.
+    """
+    if ctx.invoked_subcommand is not None:
+        typed = [
+            name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ]  # they would be those of a bookie that is not run
+        if typed:
+            raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` behind it")
+        return
+    named = {
+        "data_dir": data_dir,
+        "cluster.metadata": metadata_address,
+        "bookie.durability": durability,
+        "bookie_service.name": name,
+        "bookie_service.host": host,
+        "bookie_service.port": port,
+        "bookie_service.advertised_host": advertised_host,
+        "bookie_service.domain": domain,
+        "bookie_service.admin_port": admin_port,
+    }
+    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+
+
+bookie.add_command(list_bookies)
+bookie.add_command(decommission)
+
+
+def _told(settings: Settings) -> BookieSettings:
+    at = settings.bookie_service
+    if not NAME.fullmatch(at.name):
+        problem = f"bookie name {at.name!r} is refused" if at.name else "the bookie has no name"
+        raise Failure(f"{problem}: give --name with letters, digits, '.', '_' and '-', at most 100", Exit.USAGE)
+    return BookieSettings(
+        BookieId(at.name),
+        settings.data_dir,
+        host=at.host,
+        port=at.port,
+        advertised_host=at.advertised_host,
+        domain=at.domain,
+        map_bytes=settings.bookie.map_bytes,
+        durability=settings.bookie.durability,
+        lease_seconds=at.lease_seconds,
+        garbage_interval_seconds=settings.bookie.garbage_interval_seconds,
+    )
+
+
+async def _serve(settings: Settings) -> None:
+    told = _told(settings)
+    where = metadata_address(settings)
+    at = settings.bookie_service
+    async with (
+        open_daemon(settings, at.admin_host, at.admin_port) as daemon,
+        connect_metadata(daemon.world, where) as metadata,
+        trio.open_nursery() as nursery,
+    ):
+
+        def ready(serving: ServingBookie) -> None:
+            bookies = RegisteredBookies(daemon.world, metadata, None, nursery)
+            auditor = Auditor(metadata, bookies, _audit(settings), told.name, daemon.log)
+            nursery.start_soon(_run_auditor, bookies, auditor)
+            _ready(daemon, settings, serving, auditor)
+
+        try:
+            await run_bookie(daemon.world, metadata, told, daemon.log, cluster=None, ready=ready, stop=daemon.stop)
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def _audit(settings: Settings) -> AuditSettings:
+    given = settings.auditor
+    return AuditSettings(
+        given.grace_seconds, given.interval_seconds, given.lease_seconds, given.repair_bytes_per_second
+    )
+
+
+async def _run_auditor(bookies: RegisteredBookies, auditor: Auditor) -> None:
+    """Stands for auditor once it knows the bookies."""
+    while True:
+        try:
+            await bookies.load()
+        except MetadataUnavailable:
+            await bookies.clock.sleep(RETRY_SECONDS)
+        else:
+            break
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bookies.run)
+        nursery.start_soon(auditor.run)
+
+
+def _ready(daemon: Daemon, settings: Settings, serving: ServingBookie, auditor: Auditor) -> None:
+    at, store, totals = settings.bookie_service, serving.store, auditor.totals
+    metrics = Metrics(kafka=False)
+    metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
+    metrics.commits["bookie"] = serving.environment.counts
+    watch = metrics.watch
+    watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
+    watch("bookie_read_only", "1 while the bookie takes no entries", lambda: store.read_only is not None)
+    watch("entries_collected", "Entries removed from disk since the start", lambda: serving.garbage.total.entries)
+    watch("auditor_elected", "1 where this process is the cluster's auditor", lambda: auditor.elected)
+    watch("auditor_copied_bytes", "Bytes that repair copied since the start", lambda: auditor.copied_bytes)
+    watch("auditor_fragments_moved", "Fragments that repair moved since the start", lambda: totals.fragments_moved)
+    watch("auditor_reports_settled", "Reports of missing entries settled", lambda: totals.reports_settled)
+    where = address(serving.host, serving.port)
+    daemon.ready(
+        metrics,
+        partial(_checks, serving, daemon.world.clock),
+        bookie=where,
+        name=at.name,
+        admin=daemon.admin_address,
+        data=settings.data_dir,
+    )
+    if settings.bookie.durability is Durability.NONE:
+        daemon.log.warning("durability_none", meaning="a power cut may lose acknowledged entries: for tests only")
+    if at.advertised_host in EVERY_ADDRESS:
+        daemon.log.warning(
+            "advertised_host_missing",
+            problem=f"the cluster's processes are told to connect to {at.advertised_host}, which from another machine"
+            " is not this one: set bookie_service.advertised_host to the name or address that they know it by",
+        )
+
+
+def _checks(serving: ServingBookie, clock: Clock) -> list[Check]:
+    """What has to hold for a bookie to be given entries."""
+    kept = serving.presence.alive_until > clock.monotonic()
+    return [
+        Check("bookie", serving.store.read_only),
+        Check("registration", None if kept else "its lease is not kept: the metadata does not answer"),
+    ]

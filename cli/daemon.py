@@ -1,0 +1,67 @@
+"""What every daemon has: logs, the world, an admin port, and a stop that SIGTERM or SIGINT sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from gnomon.broker.admin.http import Check, admin_app
+from gnomon.cli.signals import stop_on_signal
+from gnomon.runtime.http import HttpSocket
+from gnomon.runtime.logs import Logger, configure_logs
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings import Settings
+from gnomon.runtime.trio_world import TrioWorld, open_trio_world
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A process that serves until `stop` is set."""
+
+    world: TrioWorld
+    log: Logger
+    stop: trio.Event
+    admin: HttpSocket
+    nursery: trio.Nursery
+
+    @property
+    def admin_address(self) -> str:
+        """`host:port` of health and metrics."""
+        return address(self.admin.host, self.admin.port)
+
+    def ready(self, metrics: Metrics, checks: Callable[[], list[Check]], **facts: object) -> None:
+        """Serves the admin port from now on, and writes the one line of standard output: `ready` and the facts."""
+        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks), self.stop.wait)
+        print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
+
+
+@asynccontextmanager
+async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> AsyncIterator[Daemon]:
+    """Binds the admin port, which is served once the daemon is `ready`.
+
+    Raises:
+        AddressTaken: the admin port is in use.
+    """
+    log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
+    stop = trio.Event()
+    async with (
+        open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
+        trio.open_nursery() as nursery,
+    ):
+        admin = HttpSocket(admin_host, admin_port)
+        try:
+            await nursery.start(stop_on_signal, stop)
+            yield Daemon(world, log, stop, admin, nursery)
+        finally:
+            admin.close()
+            nursery.cancel_scope.cancel()
+
+
+def address(host: str, port: int) -> str:
+    """`host:port` as it is written."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

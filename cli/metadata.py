@@ -1,0 +1,82 @@
+"""`gnomon metadata`: the metadata store of a cluster in this process, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import trio
+
+from gnomon.broker.admin.http import Check
+from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.options import durability_option, pairs, set_option
+from gnomon.metadata.node import MetadataSettings, ServingMetadata, run_metadata
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings import Settings
+from gnomon.runtime.world import Durability
+
+
+@click.command()
+@data_dir_option
+@click.option("--host", help="Address that the cluster's processes connect to.")
+@click.option("--port", type=int, help="Port for the cluster's processes; 0 picks a free one.")
+@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@durability_option
+@config_option
+@set_option
+def metadata(
+    data_dir: str | None,
+    host: str | None,
+    port: int | None,
+    admin_port: int | None,
+    durability: str | None,
+    config_file: Path | None,
+    given: tuple[str, ...],
+) -> None:
+    """Run the metadata service of a cluster.
+
+    Writes one line to standard output once it serves. SIGTERM or SIGINT ends it.
+    """
+    named = {
+        "data_dir": data_dir,
+        "metadata_service.host": host,
+        "metadata_service.port": port,
+        "metadata_service.admin_port": admin_port,
+        "bookie.durability": durability,
+    }
+    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+
+
+async def _serve(settings: Settings) -> None:
+    at = settings.metadata_service
+    told = MetadataSettings(
+        settings.data_dir,
+        host=at.host,
+        port=at.port,
+        map_bytes=settings.metadata.map_bytes,
+        durability=settings.bookie.durability,
+        history_revisions=settings.metadata.history_revisions,
+    )
+    async with open_daemon(settings, at.admin_host, at.admin_port) as daemon:
+
+        def ready(serving: ServingMetadata) -> None:
+            _ready(daemon, settings, serving)
+
+        await run_metadata(daemon.world, told, daemon.log, ready=ready, stop=daemon.stop)
+
+
+def _ready(daemon: Daemon, settings: Settings, serving: ServingMetadata) -> None:
+    metrics = Metrics(kafka=False)
+    metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
+    metrics.commits["metadata"] = serving.environment.counts
+    metrics.watch("metadata_file_bytes", "Size of the metadata store's file", serving.environment.file_bytes)
+    where = address(serving.host, serving.port)
+    # A store whose device failed ends the process, so that one that answers here serves.
+    daemon.ready(
+        metrics,
+        lambda: [Check("metadata", None)],
+        metadata=where,
+        admin=daemon.admin_address,
+        data=settings.data_dir,
+    )

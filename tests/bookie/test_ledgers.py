@@ -1,0 +1,151 @@
+"""The public client of ledgers, in both forms, against real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import trio
+
+import gnomon
+from gnomon import DigestType, OpenMode, Quorum, connect_ledgers, connect_ledgers_blocking
+from gnomon.bookie.errors import (
+    EntryNotConfirmed,
+    LedgerClosed,
+    LedgerExists,
+    LedgerFenced,
+    LedgerSealed,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from gnomon.bookie.ids import EntryId
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.testing.ledger_processes import LedgerProcesses
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerProcesses]:
+    with LedgerProcesses(tmp_path_factory.mktemp("cluster") / "c") as cluster:
+        yield cluster
+
+
+def test_every_public_name_is_there() -> None:
+    for name in gnomon._MODULES:
+        assert getattr(gnomon, name).__name__ == name
+        assert name in dir(gnomon)
+    with pytest.raises(AttributeError):
+        gnomon.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_ledger_is_written_followed_claimed_and_sealed_on_trio(cluster: LedgerProcesses) -> None:
+    async def main() -> None:
+        async with connect_ledgers(cluster.metadata) as ledgers:
+            writer = await ledgers.open("trio", OpenMode.O_CREATE, properties={"owner": "me"})
+            assert (writer.record.quorum, writer.properties) == (Quorum(3, 3, 2), {"owner": "me"})
+            reader = await ledgers.open("trio")
+            heard: list[tuple[int, bytes]] = []
+            async with trio.open_nursery() as nursery:
+
+                async def listen() -> None:
+                    async for entry, payload in gnomon.follow(reader, EntryId(0)):
+                        heard.append((entry, payload))
+
+                nursery.start_soon(listen)
+                for text in (b"one", b"two"):
+                    await writer.add([text])
+                heir = await ledgers.open("trio", OpenMode.O_APPEND)
+                with pytest.raises(LedgerFenced):
+                    await writer.add([b"late"])
+                assert await heir.add([b"th", b"ree"]) == 2
+                await heir.seal()
+            assert heard == [(0, b"one"), (1, b"two"), (2, b"three")]
+            with pytest.raises(LedgerSealed):
+                await ledgers.open("trio", OpenMode.O_APPEND)
+            assert [name for name, _ in await ledgers.list("tr")] == ["trio"]
+
+    trio.run(main)
+
+
+def test_the_blocking_form_does_the_same(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        writer = ledgers.open("blocking", OpenMode.O_CREATE)
+        assert [writer.add([b"one"]), *writer.add_all([b"two", b"three"])] == [0, 1, 2]
+        reader = ledgers.open("blocking")
+        assert reader.wait_for_lac(EntryId(2)) == 2
+        assert reader.read(EntryId(0), EntryId(2)) == [b"one", b"two", b"three"]
+        with pytest.raises(EntryNotConfirmed):
+            reader.read(EntryId(3), EntryId(3))
+        assert reader.wait_for_lac(EntryId(3), seconds=0.05) == 2
+        writer.update({"a": 1})
+        writer.shrink(EntryId(1), force=True)
+        heir = ledgers.open("blocking", OpenMode.O_APPEND)
+        assert (heir.start_entry, heir.properties, heir.length_bytes) == (1, {"a": 1}, 11)
+        with pytest.raises(LedgerFenced):
+            writer.add([b"late"])
+        heir.seal()
+        assert ledgers.open("blocking").record.sealed
+        ledgers.delete("blocking")
+        with pytest.raises(NoSuchLedger):
+            ledgers.open("blocking")
+        writer.close()
+    with pytest.raises(LedgerClosed, match="connect again"):
+        reader.refresh_lac()
+
+
+def test_threads_share_the_blocking_form(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        ledger = ledgers.open("threads", OpenMode.O_CREATE)
+        threads = [Thread(target=lambda: [ledger.add([b"x"]) for _ in range(20)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ledger.last_add_confirmed == 79
+
+
+def test_a_wrong_password_opens_nothing_and_deletes_nothing(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        writer = ledgers.open("secret", OpenMode.O_CREATE, password=b"right", digest_type=DigestType.MAC)
+        writer.add([b"one"])
+        for mode in (OpenMode.O_RDONLY, OpenMode.O_APPEND):
+            with pytest.raises(UnauthorizedAccess):
+                ledgers.open("secret", mode, password=b"wrong")
+        with pytest.raises(UnauthorizedAccess):
+            ledgers.delete("secret")
+        assert writer.add([b"two"]) == 1
+        assert ledgers.open("secret", OpenMode.O_APPEND, password=b"right").read(EntryId(0), EntryId(1)) == [
+            b"one",
+            b"two",
+        ]
+
+
+def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        ledgers.open("there", OpenMode.O_CREATE)
+        with pytest.raises(LedgerExists):
+            ledgers.open("there", OpenMode.O_CREATE)
+        with pytest.raises(NotEnoughBookies):
+            ledgers.open("wide", OpenMode.O_CREATE, quorum=Quorum(5, 5, 5))
+        with pytest.raises(ValueError, match="quorum"):
+            ledgers.open("odd", OpenMode.O_CREATE, quorum=Quorum(1, 2, 3))
+    with pytest.raises(KeyError), connect_ledgers_blocking(cluster.metadata):
+        raise KeyError
+
+
+def test_metadata_that_is_not_there_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"), connect_ledgers_blocking("nowhere"):
+        pass
+    with pytest.raises(MetadataUnavailable), connect_ledgers_blocking("127.0.0.1:1", retry_seconds=0.1):
+        pass
+
+
+def test_what_was_appended_last_is_read_by_the_next_process(cluster: LedgerProcesses, tmp_path: Path) -> None:
+    for number in range(3):
+        with connect_ledgers_blocking(cluster.metadata) as ledgers:
+            name = f"last-{number}"
+            ledgers.open(name, OpenMode.O_CREATE).add_all([b"one", b"two"])
+        with connect_ledgers_blocking(cluster.metadata) as ledgers:
+            assert ledgers.open(name).last_add_confirmed == 1
