@@ -59,7 +59,8 @@ class EntryCache:
         self._bookies = bookies
         self._bytes_max = bytes_max
         self._entries: OrderedDict[_Key, memoryview | LedgerError] = OrderedDict()
-        self._pins: dict[_Key, int] = {}
+        self.pins: dict[_Key, int] = {}
+        """The entries that operations need, and how many do."""
         self._loads: dict[_Key, list[Callable[[], None]]] = {}
         self._runs: dict[_Key, int] = {}
         """Where runs ended that were read from bookies, and how long they were to be, in bytes."""
@@ -87,7 +88,7 @@ class EntryCache:
     def load(self, missing: NotInMemory, done: Callable[[], None]) -> _Key:
         """Reads an entry, and what follows it, and keeps it until `release`; `done()` is called later, once."""
         key = (missing.ledger.id, missing.entry)
-        self._pins[key] = self._pins.get(key, 0) + 1
+        self.pins[key] = self.pins.get(key, 0) + 1
         waiting = self._loads.get(key)
         if waiting is None:
             self._loads[key] = [done]
@@ -98,9 +99,9 @@ class EntryCache:
 
     def release(self, key: _Key) -> None:
         """Undoes one `load`."""
-        self._pins[key] -= 1
-        if not self._pins[key]:
-            del self._pins[key]
+        self.pins[key] -= 1
+        if not self.pins[key]:
+            del self.pins[key]
             if isinstance(self._entries.get(key), LedgerError):
                 del self._entries[key]
             self._make_room()
@@ -122,7 +123,7 @@ class EntryCache:
         try:
             run = await self._read(ledger, entry, ahead_bytes)
         except LedgerError as error:
-            if key in self._pins:
+            if key in self.pins:
                 self._entries[key] = error
         else:
             if len(run) > 1:
@@ -167,7 +168,7 @@ class EntryCache:
         self.size_bytes += len(payload) + ENTRY_BYTES
 
     def _make_room(self) -> None:
-        entries, pins = self._entries, self._pins
+        entries, pins = self._entries, self.pins
         looked_at = 0
         while self.size_bytes > self._bytes_max and looked_at < len(entries):
             key = next(iter(entries))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnomon.bookie.errors import DigestMismatch, LedgerError
+from gnomon.bookie.ids import NO_ENTRY
 from gnomon.bookie.ledger import EntryCache, EntryId, EntryView, Ledger, LocalView, LocalViews, NotInMemory, is_local
 from gnomon.bookie.record import LedgerRecord
 from gnomon.broker.partition.entry import (
@@ -28,6 +29,7 @@ from gnomon.wire.kafka.batch import parse_batch
 
 POSITIONS_MAX = 4096
 """Reading positions remembered per segment; a search costs some twenty look-ups."""
+NEAR_ENTRIES = 64
 
 
 class Segment:
@@ -86,16 +88,36 @@ class Segment:
         entry = self._positions.get(offset)
         if entry is not None:
             return entry
-        entry = self.first_entry(view, lambda header: header.next_offset > offset)
+        low = self.ledger.start_entry if self._local else self._near_end(view, offset)
+        entry = self.first_entry(view, lambda header: header.next_offset > offset, low)
         sound = self._sound(view, entry, EntryId(self.ledger.last_add_confirmed + 1))
         return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
-    def first_entry(self, view: EntryView, rule: Callable[[EntryHeader], bool]) -> EntryId:
+    def _near_end(self, view: EntryView, offset: Offset) -> EntryId:
+        """An entry that is not behind the one with `offset`: one of the last, if those are in memory, else the first.
+
+        So who begins to read at the end makes nobody ask a bookie.
+        """
+        start, end = self.ledger.start_entry, self.ledger.last_add_confirmed + 1
+        back = 1
+        while end - back > start and back <= NEAR_ENTRIES:
+            try:
+                if unpack_header(view.payload(EntryId(end - back))).base_offset <= offset:
+                    return EntryId(end - back)
+            except (NotInMemory, DigestMismatch):
+                break
+            back *= 2
+        return start
+
+    def first_entry(self, view: EntryView, rule: Callable[[EntryHeader], bool], low: EntryId = NO_ENTRY) -> EntryId:
         """The first entry left for which `rule` holds, where it holds for all after it; else one past the last.
 
         Damaged entries right before that one might be it, so then the first of them is given.
+
+        Args:
+            low: one before which `rule` holds for none.
         """
-        low, high = self.ledger.start_entry, EntryId(self.ledger.last_add_confirmed + 1)
+        low, high = max(low, self.ledger.start_entry), EntryId(self.ledger.last_add_confirmed + 1)
         while low < high:
             middle = EntryId((low + high) // 2)
             sound = self._sound(view, middle, high)
