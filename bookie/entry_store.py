@@ -5,8 +5,10 @@
    that implies it; adds of lower sessions are refused from the moment a promise is made.
 3. A copy whose session is lower than the reader's minimum reads as absent. A copy that is put here as another bookie
    has it (`put_copies`) keeps the session that wrote it, and replaces none of a higher one.
-4. A store that may have lost synced entries never answers `NoSuchEntry`.
-5. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
+4. The promise of a ledger that is gone stays until the metadata has said that it is (`owned`); from then on that alone
+   refuses every session of it, so that no writer who slept through the deletion gets an add acknowledged.
+5. A store that may have lost synced entries never answers `NoSuchEntry`.
+6. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
    failed write nothing is written any more and `on_failed` is told.
 
 The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -27,6 +29,7 @@ from gnomon.bookie import removal
 from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
 from gnomon.bookie.errors import EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.metadata.client import Revision
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
 
 ENTRIES: Final = "entries"
@@ -115,6 +118,8 @@ class EntryStore:
         self._queue: deque[tuple[tuple[bytes, bytes], EntryId, Added]] = deque()
         # Promises that are not known to be durable: every operation writes them all, the loop alone changes the list.
         self._promises: list[tuple[LedgerId, Session]] = []
+        self._owned: Collection[LedgerId] = ()
+        self._owned_as_of = Revision(0)
         self._group_submitted = False
         self._retry_at = 0.0
         self.read_only: str | None = None
@@ -361,8 +366,8 @@ class EntryStore:
             confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
             if sound is not None:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
-        if kept_from == ENTRY_MAX:
-            promised = SESSION_MAX  # its deletion was under way when the node stopped
+        if kept_from == ENTRY_MAX or self._is_gone(ledger):
+            promised = SESSION_MAX  # in the first case its deletion was under way when the node stopped
         state = _LedgerState(Session(promised), EntryId(kept_from), confirmed)
         self._ledgers[ledger] = state
         return state
@@ -410,6 +415,13 @@ class EntryStore:
 
     # --- removing ---
 
+    def owned(self, ledgers: Collection[LedgerId], as_of: Revision) -> None:
+        """At this revision of the metadata there were these ledgers and no others: the rest of that age is gone."""
+        self._owned, self._owned_as_of = ledgers, as_of
+
+    def _is_gone(self, ledger: LedgerId) -> bool:
+        return ledger <= self._owned_as_of and ledger not in self._owned
+
     async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
         """Gives up the entries below `end`: unreadable when it returns, removed by `remove`.
 
@@ -438,10 +450,12 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit; what is left is removed by a later call, also after a restart.
         """
-        databases = (self._entries, self._states, ledger)
+        databases = (self._entries, self._states, ledger, self._is_gone(ledger))
         removed = 0
         while True:
-            count = await self._environment.commit(lambda transaction: removal.remove_chunk(transaction, *databases))
+            count = await self._environment.commit(
+                lambda transaction: removal.remove_chunk(transaction, *databases[:3])
+            )
             removed += count
             if count < removal.CHUNK_ENTRIES and await self._environment.commit(
                 lambda transaction: removal.remove_mark(transaction, *databases)

@@ -26,6 +26,16 @@ class Collected(NamedTuple):
     entries: int
 
 
+async def owned_ledgers(metadata: Metadata) -> tuple[set[LedgerId], Revision]:
+    """Which ledgers there are, and as of when; a store is told before it serves those who missed a deletion.
+
+    Raises:
+        MetadataError: the metadata could not be read.
+    """
+    found = await metadata.range(LEDGERS)
+    return {LedgerId(item.create_revision) for item in found.items}, found.revision
+
+
 class GarbageCollector:
     """Compares one bookie's store with the metadata, periodically and on demand."""
 
@@ -62,6 +72,7 @@ class GarbageCollector:
             stored = self._store.ledgers()
             found = await self._metadata.range(LEDGERS)
             owned = {LedgerId(item.create_revision): item for item in found.items}
+            self._store.owned(owned.keys(), found.revision)
             dropped = [ledger for ledger in stored if ledger not in owned]
             for ledger in dropped:
                 await self._store.delete(ledger)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ import trio
 from gnomon.bookie.cookie import COOKIES, check_cookie
 from gnomon.bookie.entry_store import DATABASES, EntryStore
 from gnomon.bookie.errors import ForeignDisk
-from gnomon.bookie.garbage import GarbageCollector
-from gnomon.bookie.ids import BookieId
+from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
+from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.registry import BOOKIES, RETRY_SECONDS, Registration
 from gnomon.bookie.service import ERRORS, SERVICE, BookieService
 from gnomon.metadata.client import Metadata, MetadataError, Revision
@@ -97,7 +97,8 @@ async def run_bookie(
                 raise ForeignDisk(
                     f"{lost}; if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
                 )
-            await _serve(world, metadata, settings, log, environment, cluster, ready, stop)
+            owned = await owned_ledgers(metadata)
+            await _serve(world, metadata, settings, log, environment, owned, cluster, ready, stop)
         finally:
             environment.close()
 
@@ -108,6 +109,7 @@ async def _serve(
     settings: BookieSettings,
     log: Logger,
     environment: Environment,
+    owned: tuple[Collection[LedgerId], Revision],
     cluster: str | None,
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
@@ -117,6 +119,7 @@ async def _serve(
         try:
             nursery.start_soon(failed.watch)
             store = EntryStore(environment, world.clock, on_failed=failed.tell)
+            store.owned(*owned)
             garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
             nursery.start_soon(garbage.run)
             methods = BookieService(store, nursery).methods()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gnomon.bookie.entry import session_of
-from gnomon.bookie.ids import ENTRY_MAX, EntryId, LedgerId, Session
+from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, Session
 
 ENTRY_KEY: Final = struct.Struct(">QQ")
 NUMBER: Final = struct.Struct(">Q")
@@ -127,15 +127,22 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
     return removed
 
 
-def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId) -> bool:
-    """Takes a mark away if nothing is left of its range, which may have grown since the last chunk; says whether."""
+def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId, forget: bool) -> bool:
+    """Takes a mark away if nothing is left of its range, which may have grown since the last chunk; says whether.
+
+    Args:
+        forget: whether a ledger that is deleted leaves nothing at all; else every session of it stays refused.
+    """
     end = read_number(transaction, states, GOING, ledger)
     with transaction.cursor(db=entries) as cursor:
         if cursor.set_range(ENTRY_KEY.pack(ledger, 0)) and bytes(cursor.key()) < ENTRY_KEY.pack(ledger, end):
             return False
     transaction.delete(state_key(GOING, ledger), db=states)
     if end == ENTRY_MAX:
-        transaction.delete(state_key(PROMISED, ledger), db=states)
+        if forget:
+            transaction.delete(state_key(PROMISED, ledger), db=states)
+        else:
+            save_promise(transaction, states, ledger, SESSION_MAX)
         transaction.delete(state_key(BOUND, ledger), db=states)
     return True
 

@@ -17,6 +17,7 @@ from gnomon.bookie.entry_store import ENTRIES, GROUP_BYTES_MAX, EntryStore, Fenc
 from gnomon.bookie.errors import DigestMismatch, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.metadata.client import Revision
 from gnomon.runtime.world import DiskFailed, DiskFull
 
 LEDGER = LedgerId(5)
@@ -294,7 +295,9 @@ def test_a_removal_stops_after_a_chunk_and_goes_on_after_a_crash(
     reopened.environment.close()
 
 
-def test_a_deleted_ledger_takes_no_adds_and_leaves_nothing(environment: Any, clock: Any) -> None:
+def test_a_deleted_ledger_takes_no_adds_even_of_who_slept_through_it_and_leaves_nothing(
+    environment: Any, clock: Any
+) -> None:
     store = EntryStore(environment, clock)
 
     async def main() -> None:
@@ -305,8 +308,18 @@ def test_a_deleted_ledger_takes_no_adds_and_leaves_nothing(environment: Any, clo
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(late[0][1], Fenced)
         await store.remove(LEDGER)
+        slept = add(EntryStore(environment, clock), 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(slept[0][1], Fenced)
+        store.owned({LedgerId(6)}, Revision(6))
+        await store.delete(LEDGER)
+        await store.remove(LEDGER)
         assert store.ledgers() == [6]
         assert store.given_up() == []
+        slept, new = add(store, 1), add(store, 0, ledger=LedgerId(7))
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(slept[0][1], Fenced)
+        assert new[0][1] is None
 
     trio.run(main)
 
