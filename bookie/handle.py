@@ -230,16 +230,14 @@ class Ledger:
             raise EntryNotConfirmed(self.id, last, self.last_add_confirmed)
         if first < self.record.start_entry:
             raise EntryShrunk(self.id, first, self.record.start_entry)
-        record, bytes_max = self.record, READ_BYTES_MAX
+        record = self.record
         payloads: list[bytes] = []
         while (entry := EntryId(first + len(payloads))) <= last:
             try:
-                run = await read_run(self._bookies, self.id, record, entry, last, bytes_max)
+                run = await read_run(self._bookies, self.id, record, entry, last, READ_BYTES_MAX)
             except LedgerError as error:
                 record = await self.newer_record(record, error)
                 continue
-            # One entry alone says that the rest did not come in time: over a slow link less is asked for at once.
-            bytes_max = max(bytes_max // 8, 1) if len(run) == 1 else min(2 * bytes_max, READ_BYTES_MAX)
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
 

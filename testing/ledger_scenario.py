@@ -70,6 +70,7 @@ COUNTERS = (
 )
 """What a sweep has to reach."""
 RETRY_SECONDS = 0.2
+CALM_LATENCY_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ class _Run:
             for machine in (cluster.metadata, *cluster.bookies.values()):
                 machine.power_off()
         storm.calm()
+        network = simulation.network.conditions
+        network.latency_seconds_mean = min(network.latency_seconds_mean, CALM_LATENCY_SECONDS)
         for client in clients:
             if client.name.startswith("reader") and not client.running:
                 client.start()
