@@ -34,7 +34,16 @@ from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
 from gnomon.broker.topics import DELETED_PREFIX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
-from gnomon.metadata.client import Compacted, Compare, Metadata, MetadataError, Put, Revision
+from gnomon.metadata.client import (
+    Compacted,
+    Compare,
+    Metadata,
+    MetadataError,
+    MetadataFull,
+    MetadataUnavailable,
+    Put,
+    Revision,
+)
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.timers import Timers
@@ -144,13 +153,15 @@ class Broker:
         return GroupSettings.read(lambda name: str(self.configs.number(name)))
 
     async def _cluster_id(self) -> str:
-        found = await self.metadata.get(CLUSTER_KEY)
-        if found is None:
+        while (found := await self.metadata.get(CLUSTER_KEY)) is None:
             fresh = uuid.UUID(int=self.world.random("cluster-id").getrandbits(128), version=4)
             text = base64.urlsafe_b64encode(fresh.bytes).rstrip(b"=")
-            await self.metadata.txn([Compare.absent(CLUSTER_KEY)], [Put(CLUSTER_KEY, text)])
-            found = await self.metadata.get(CLUSTER_KEY)
-            assert found is not None
+            try:
+                await self.metadata.txn([Compare.absent(CLUSTER_KEY)], [Put(CLUSTER_KEY, text)])
+            except MetadataFull:
+                raise
+            except MetadataUnavailable:
+                continue  # the next look shows what came of it
         return found.value.decode()
 
     async def _load_image(self) -> None:

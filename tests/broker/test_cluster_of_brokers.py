@@ -367,7 +367,7 @@ def test_a_second_broker_with_the_id_of_a_live_one_is_refused() -> None:
         assert process is not None
         await process.ended.wait()
 
-    with pytest.raises(SimulationFailed, match="BrokerIdTaken.*broker id 1 is taken: .* at broker-1:9092"):
+    with pytest.raises(SimulationFailed, match=r"BrokerIdTaken.*broker id 1 is taken: .* at broker-1:9092"):
         simulate(10, scenario)
 
 
