@@ -19,15 +19,19 @@ from types import FrameType
 import pytest
 import trio
 
+from gnomon.bookie.ledger import EntryCache
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import BookieSettings, BrokerSettings, Settings
 from gnomon.runtime.trio_world import open_trio_world
-from gnomon.runtime.world import Durability
+from gnomon.runtime.world import Durability, Unreachable
+from gnomon.testing.broker_cluster import BrokerCluster
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.api import ApiKey, request_header_version
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
-from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 from gnomon.wire.kafka.schema import Message, encode
@@ -89,6 +93,19 @@ def recorder() -> Iterator[Recorder]:
     sys.setprofile(before)
 
 
+def produce_request(sequence: int, payload: bytes) -> ProduceRequest:
+    records = [Record(offset_delta=0, key=None, value=payload)]
+    batch = build_batch(records, base_timestamp=1000, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch_request(offset: int, wait_ms: int, bytes_max: int) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)
+    topic = FetchTopic(topic="t", partitions=[wanted])
+    return FetchRequest(min_bytes=1, max_bytes=bytes_max, max_wait_ms=wait_ms, session_epoch=-1, topics=[topic])
+
+
 class Client:
     """Sends requests and skips answers, with nothing of the broker's own code but the encoder of messages."""
 
@@ -119,17 +136,10 @@ class Client:
         return await self.answer()
 
     async def produce(self, sequence: int, payload: bytes = b"v") -> int:
-        records = [Record(offset_delta=0, key=None, value=payload)]
-        batch = build_batch(records, base_timestamp=1000, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        data = PartitionProduceData(index=0, records=batch)
-        topic = TopicProduceData(name="t", partition_data=[data])
-        return await self.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9)
+        return await self.ask(produce_request(sequence, payload), 9)
 
     async def send_fetch(self, offset: int, wait_ms: int = 10_000, bytes_max: int = 1 << 20) -> None:
-        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)
-        topic = FetchTopic(topic="t", partitions=[wanted])
-        message = FetchRequest(min_bytes=1, max_bytes=bytes_max, max_wait_ms=wait_ms, session_epoch=-1, topics=[topic])
-        await self.send(message, 11)
+        await self.send(fetch_request(offset, wait_ms, bytes_max), 11)
 
     async def _exactly(self, count: int) -> bytes:
         received = bytearray()
@@ -213,3 +223,44 @@ def test_the_functions_that_the_paths_name_are_those_that_are_called(tmp_path: P
     ):
         assert len(steps(title)) >= 10
         assert sorted(steps(title) - called) == [], title
+
+
+async def leader(client: KafkaCluster) -> KafkaConnection:
+    """A connection to who leads the topic's partition, once there are both."""
+    while True:
+        try:
+            return await client.leader("t", 0)
+        except Unreachable:
+            await client.world.clock.sleep(0.1)
+
+
+def test_so_are_those_on_the_path_to_bookies_in_other_processes(recorder: Recorder) -> None:
+    called: Called = set()
+
+    async def produce(client: KafkaCluster) -> None:
+        connection = await leader(client)
+        for sequence in range(20):
+            await connection.request(produce_request(sequence, bytes(10_000)), 9, ProduceResponse)
+
+    async def fetch(client: KafkaCluster) -> None:
+        connection = await leader(client)
+        for offset in range(20):
+            answer = await connection.request(fetch_request(offset, 10_000, 20_000), 11, FetchResponse)
+            assert len(answer.responses[0].partitions[0].records or b"") > 10_000
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1)
+        await cluster.start()
+        with recorder.recording(called):
+            await cluster.run_client("producer", produce)
+            cluster.brokers[1].kill()
+            cluster.start_broker(1)
+            await cluster.settled(1)
+            broker = cluster.serving[1].broker
+            broker.entries = EntryCache(broker.bookies, 50_000)
+            await cluster.run_client("consumer", fetch)
+
+    simulate(1, scenario)
+    title = "A fetch from bookies in other processes"
+    assert len(steps(title)) >= 10
+    assert sorted(steps(title) - called) == []
