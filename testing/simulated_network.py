@@ -139,7 +139,7 @@ class Fabric:
         """Cuts one stream; both ends see it closed, each after a latency, and what was on the way is lost."""
         self.trace.add(f"network  reset {stream[0].name} <-> {stream[1].name}")
         for end in stream:
-            end.outgoing.drop()
+            end.outgoing.cut()
             end.reset_after(self.latency_seconds())
 
     def power_on(self, machine: str) -> None:

@@ -62,6 +62,7 @@ class Pipe:
         self._in_flight: deque[Segment] = deque()
         self._last_arrival = 0.0
         self._flush_waits = False
+        self._is_cut = False
 
     @property
     def back(self) -> Pipe:
@@ -84,13 +85,19 @@ class Pipe:
 
     def end(self) -> None:
         """After what was sent, the target sees the end of the stream."""
-        self._put(None)
+        if not self._is_cut:
+            self._put(None)
 
     def drop(self, keep: int = 0) -> None:
         """Loses what is on the wire but the first `keep` segments, for good."""
         while len(self._in_flight) > keep:
             data = self._in_flight.pop()[1]
             self.in_flight_bytes -= len(data or b"")
+
+    def cut(self) -> None:
+        """Loses what is on the wire and whatever is sent from now on: the stream was reset."""
+        self.drop()
+        self._is_cut = True
 
     def lose_tail(self) -> None:
         """Loses a drawn part of what is on the wire."""
@@ -109,8 +116,9 @@ class Pipe:
             self._medium.timers.call_at(at, self._flush)
 
     def _send(self, data: bytes) -> None:
-        self.in_flight_bytes += len(data)
-        self._put(data)
+        if not self._is_cut:
+            self.in_flight_bytes += len(data)
+            self._put(data)
 
     def _put(self, data: bytes | None) -> None:
         self._last_arrival = max(self._last_arrival, trio.current_time() + self._medium.latency_seconds())

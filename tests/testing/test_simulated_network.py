@@ -357,6 +357,9 @@ def test_a_reset_closes_both_ends_and_loses_what_was_on_the_way() -> None:
         async def talk(world: SimulatedWorld, connection: Connection, ear: Ear) -> None:
             connection.write([b"lost"])
             simulation.network.reset(simulation.network.streams()[0])
+            while not ear.events:
+                connection.write([b"not behind a gap either"])
+                await world.clock.sleep(0.0001)
             await world.clock.sleep(1)
             events.extend(ear.events)
 
