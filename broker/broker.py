@@ -14,6 +14,7 @@ import base64
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import msgpack
 import trio
@@ -454,10 +455,29 @@ class Broker:
     def _configs_key(self, source: ConfigSource) -> str:
         return CONFIGS_PREFIX + (ALL_BROKERS if source is ConfigSource.DYNAMIC_DEFAULT_BROKER else str(self.node_id))
 
-    async def _load_configs(self) -> None:
-        found = {item.key: msgpack.unpackb(item.value) for item in (await self.metadata.range(CONFIGS_PREFIX)).items}
+    async def _load_configs(self) -> Revision:
+        listed = await self.metadata.range(CONFIGS_PREFIX)
+        found = {item.key: msgpack.unpackb(item.value) for item in listed.items}
         for source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER):
             self.configs.set_layer(source, found.get(self._configs_key(source), {}))
+        return listed.revision
+
+    async def follow_configs(self) -> NoReturn:
+        """Takes over what is set at another broker, for all or for this one; until cancelled."""
+        while True:
+            try:
+                revision = await self._load_configs()
+                self._configure_all()
+                async with self.metadata.watch(CONFIGS_PREFIX, Revision(revision + 1)) as batches:
+                    async for _ in batches:
+                        await self._load_configs()
+                        self._configure_all()
+            except MetadataError:
+                await self.world.clock.sleep(RETRY_SECONDS)
+
+    def _configure_all(self) -> None:
+        for topic in self.image:
+            self._configure(topic)
 
     async def change_configs(self, source: ConfigSource, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
         """Replaces what was set at run time for this broker or for all by what `change` makes of it."""
@@ -471,8 +491,7 @@ class Broker:
             if result.succeeded:
                 break
         self.configs.set_layer(source, layer)
-        for topic in self.image:
-            self._configure(topic)
+        self._configure_all()
 
     # --- turns --------------------------------------------------------------------------------------------------
 
@@ -504,6 +523,7 @@ class Broker:
         while True:
             await self.world.clock.sleep(self.configs.number("log.retention.check.interval.ms") / 1000)
             await self.enforce_retention()
+            await self._finish_deletions()
 
     async def enforce_retention(self) -> None:
         """Rolls and drops what the topics' settings say, partition by partition.

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import trio
@@ -44,13 +45,19 @@ async def wait_for_id(metadata: Metadata, clock: Clock, broker_id: int) -> None:
         BrokerIdTaken: one has it, and keeps it for longer than a dead one could.
         MetadataUnavailable: that could not be found out.
     """
-    looked_seconds = 0.0  # not by the clock: while the metadata service is away leases do not end
+    looked_seconds, leases_waited = 0.0, 0
     while (found := await metadata.get(broker_key(broker_id))) is not None:
         other = _decode(found)
-        if looked_seconds > LEASES_WAITED * other.lease_seconds:
-            raise id_taken(other)
         await clock.sleep(LOOK_SECONDS)
-        looked_seconds += LOOK_SECONDS
+        looked_seconds += LOOK_SECONDS  # not by the clock: while the service is away no lease ends
+        if looked_seconds < other.lease_seconds:
+            continue
+        if leases_waited == LEASES_WAITED:
+            raise id_taken(other)
+        looked_seconds = 0.0
+        with suppress(MetadataError):
+            await metadata.lease(other.lease_seconds)  # is answered when the service writes: only then do leases end
+            leases_waited += 1
 
 
 def id_taken(other: LiveBroker) -> BrokerIdTaken:

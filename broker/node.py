@@ -112,6 +112,7 @@ async def run_broker(
             broker.network_ends_turns = True
             broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
             await broker.start(nursery)
+            nursery.start_soon(broker.follow_configs)
             await _serve(world, metadata, settings, broker, nursery, ready, stop)
         finally:
             nursery.cancel_scope.cancel()
@@ -167,8 +168,8 @@ async def _register(presence: Presence, me: LiveBroker, scope: trio.CancelScope)
     with scope:
         try:
             await presence.run()
-        except KeyTaken:
-            raise id_taken(me) from None
+        except KeyTaken as taken:
+            raise id_taken(LiveBroker.decode(me.id, taken.value)) from None
 
 
 async def _give_away(world: World, me: LiveBroker, presence: Presence, brokers: Brokers, lease_seconds: float) -> None:

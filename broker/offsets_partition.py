@@ -44,7 +44,7 @@ class PartitionOffsetsLog:
 
     async def read_all(self) -> AsyncGenerator[tuple[int, bytes, bytes | None], None]:
         """See `OffsetsLog.read_all`."""
-        log = await self._partition.opened()
+        log = await self._partition.opened_to_write()
         if log is None:
             raise KafkaError(self._partition.failure or ErrorCode.NOT_COORDINATOR, "the partition could not be opened")
         self._read = log

@@ -10,14 +10,28 @@ from typing import NoReturn
 
 import trio
 
-from gnomon.metadata.client import Compare, Get, KeyValue, LeaseId, LeaseNotFound, Metadata, MetadataError, Put
+from gnomon.metadata.client import (
+    Compare,
+    Get,
+    KeyValue,
+    LeaseId,
+    LeaseNotFound,
+    Metadata,
+    MetadataError,
+    MetadataUnavailable,
+    Put,
+)
 from gnomon.runtime.world import Clock
 
 KEEP_ALIVES_PER_LEASE = 3
 
 
 class KeyTaken(MetadataError):
-    """Another process that lives has put the key."""
+    """Another process that lives has put the key; `value` is what it says."""
+
+    def __init__(self, key: str, value: bytes) -> None:
+        super().__init__(f"the key {key!r} was put by another process that lives")
+        self.value = value
 
 
 class Presence:
@@ -40,6 +54,7 @@ class Presence:
         self._metadata = metadata
         self._clock = clock
         self._value = value
+        self._said: set[bytes] = set()
         self._ttl_seconds = ttl_seconds
         self._lease: LeaseId | None = None
         self._changed = trio.Event()
@@ -107,14 +122,18 @@ class Presence:
         if not self._exclusive:
             await self._metadata.txn((), (put,))
             return
+        self._said.add(put.value)
         result = await self._metadata.txn((Compare.absent(self.key),), (put,), (Get(self.key),))
         if result.succeeded:
             return
         found = result.results[0]
-        if not isinstance(found, KeyValue) or found.lease != put.lease:
-            raise KeyTaken(f"the key {self.key!r} was put by another process that lives")
-        # It stands there already under this lease, so that nobody else changes it.
-        await self._metadata.txn((), (put,))
+        assert isinstance(found, KeyValue), f"the key {self.key!r} was neither there nor absent"
+        if found.lease == put.lease:
+            await self._metadata.txn((), (put,))  # it stands there under this lease: nobody else changes it
+        elif found.value in self._said:
+            raise MetadataUnavailable(f"the key {self.key!r} is there under a lease of this process that ends")
+        else:
+            raise KeyTaken(self.key, found.value)
 
     async def withdraw(self) -> None:
         """Takes the key away now, where the metadata service answers; call it when `run` has ended."""

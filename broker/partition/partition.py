@@ -149,6 +149,14 @@ class Partition(LogReader):
             await self._opened.wait()
         return self.open_log()
 
+    async def opened_to_write(self) -> PartitionLog | None:
+        """The log, opened for writing where that can be; else as far as it can be read."""
+        if self._state is State.CLOSED:
+            self._open_soon()
+        if self._state is State.OPENING:
+            await self._opened.wait()
+        return self.log if self._state is not State.RELEASED else None
+
     def _open_soon(self) -> None:
         if self._state is not State.CLOSED or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
             return
