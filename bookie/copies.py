@@ -113,6 +113,7 @@ async def read_run(
                     nursery.start_soon(_ask_range, bookies, fragment.bookies[index], arguments, found, answered, index)
         if len(answered) == len(indexes):
             break
+        share_bytes //= 8  # it may have been too much for the time that there was
     run: list[StoredEntry] = []
     while (stored := found.get(EntryId(first + len(run)))) is not None:
         run.append(stored)

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import EntryView, LocalViews, NotInMemory, read_from_memory
 from gnomon.broker.partition.entry import (
@@ -89,12 +89,15 @@ class LogReader:
         except LedgerError as error:
             if str(error) != self._unreadable:
                 self._unreadable = str(error)
+                away = isinstance(error, NotEnoughBookies)
                 self._logger.error(
                     "records_not_readable",
                     ledger=segment.ledger.name,
                     offset=offset,
                     reason=str(error),
-                    next="restore the data directory from a copy, or let consumers seek behind the damage",
+                    next="start the bookies that are away"
+                    if away
+                    else "restore the data directory from a copy, or let consumers seek behind the damage",
                 )
             return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
         return chunks, size, ErrorCode.NONE
