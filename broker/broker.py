@@ -343,6 +343,7 @@ class Broker:
                 self.turn_ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
             )
+            partition.epochs_told = self.lease_until is None
             self._partitions[topic.id, index] = partition
         return partition
 

@@ -116,6 +116,8 @@ class Partition(LogReader):
         super().__init__(logger)
         self.failure: ErrorCode | None = None
         """Why the partition could not be opened."""
+        self.epochs_told = True
+        """Whether clients learn the leader epoch from Metadata."""
         self._chain = chain
         self._settings = settings
         self._clock = clock
@@ -216,6 +218,15 @@ class Partition(LogReader):
         if batch.producer_id >= 0:
             now_ms = self._clock.wall_ms()
             self._awaited.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """See `LogReader.check_epoch`.
+
+        Who is not told the current epoch may name that of the last record it read instead, as librdkafka does: an old
+        one says nothing then.
+        """
+        code = super().check_epoch(epoch)
+        return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH and not self.epochs_told else code
 
     def goes_on(self, log: PartitionLog) -> bool:
         """Whether what is appended now comes right behind `log` as it was opened: nobody else wrote in between."""
