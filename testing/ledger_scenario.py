@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
@@ -27,6 +27,7 @@ from gnomon.bookie.node import FOLDER
 from gnomon.bookie.record import LEDGERS, decode_record
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.metadata.client import KeyValue, MetadataError, Put, Revision
+from gnomon.testing.checkers import check_watch
 from gnomon.testing.faults import Fault, FaultMix, Storm
 from gnomon.testing.ledger_checker import Copy, StormHistory, check_copies
 from gnomon.testing.ledger_clients import REFUSALS, Habits, StormReader, StormWriter
@@ -69,6 +70,8 @@ COUNTERS = (
     ),
 )
 """What a sweep has to reach."""
+Seen: TypeAlias = tuple[Revision, str, bool]
+"""Revision and key of an event, and whether the key was deleted."""
 RETRY_SECONDS = 0.2
 CALM_LATENCY_SECONDS = 0.01
 
@@ -78,7 +81,7 @@ class LedgerScenario:
     """A scenario for `simulate` and `sweep`; returns the number of entries that were read in the end.
 
     Attributes:
-        quorum: instead of one drawn from each seed.
+        quorum, bookies: instead of those drawn from each seed.
         habits: of the writers, likewise.
         mix: likewise.
     """
@@ -89,6 +92,7 @@ class LedgerScenario:
     storm_seconds: float = 15.0
     liveness_seconds: float = 60.0
     quorum: Quorum | None = None
+    bookies: int | None = None
     habits: Habits | None = None
     mix: FaultMix | None = None
 
@@ -109,13 +113,20 @@ class _Run:
     history: StormHistory = field(default_factory=StormHistory)
     readers: dict[str, StormReader] = field(default_factory=dict)
     records: dict[str, list[KeyValue | None]] = field(default_factory=dict)
+    events: list[Seen] = field(default_factory=list)
+    """All changes of records, and what a client was told of them that watched throughout."""
+    watched: list[Seen] = field(default_factory=list)
 
     async def run(self) -> int:
         simulation, scenario = self.simulation, self.scenario
         stream = simulation.random("scenario")
         quorum = scenario.quorum or stream.choice(QUORUMS)
         names = [f"ledger-{number}" for number in range(stream.randint(1, scenario.names))]
-        bookies = max(quorum.ensemble_size, stream.choice([3, 4, 4, 5]))
+        # With none to spare, bookies are waited for and come back lacking entries; else they are replaced.
+        spare = stream.random() < 0.5
+        bookies = scenario.bookies or (
+            max(quorum.ensemble_size, 4) + stream.randint(0, 1) if spare else quorum.ensemble_size
+        )
         simulation.trace.add(f"{bookies} bookies, {tuple(quorum)}, {len(names)} ledgers")
         cluster = LedgerCluster(
             simulation, bookies, lease_seconds=stream.choice([1.0, 3.0, 6.0]), garbage_interval_seconds=2.0
@@ -123,6 +134,7 @@ class _Run:
         await cluster.start()
         habits = scenario.habits or Habits.draw(stream)
         clients = self._start_clients(cluster, names, quorum, habits, stream)
+        simulation.machine("watcher").start(cluster.client_node(self._watch))
         storm = Storm(simulation, [cluster.metadata, *cluster.bookies.values()], mix=scenario.mix)
         beside = LedgerStorm(cluster, clients, flips=quorum.ack_quorum > 1)
         simulation.start_soon(beside.rage)
@@ -147,6 +159,8 @@ class _Run:
             while not all(map(self._caught_up, self.readers.values())):
                 await simulation.sleep(RETRY_SECONDS)
         wrong = self.history.check(self.records)
+        if self.events:
+            wrong += check_watch(self.events, self.watched, caught_up=False)
         if liveness.cancelled_caught:
             wrong.append(f"{scenario.liveness_seconds} virtual seconds after the storm: {self._missing(names)}")
         else:
@@ -260,6 +274,12 @@ class _Run:
                         return
                     if event.key.startswith(LEDGERS):
                         self.records.setdefault(event.key.removeprefix(LEDGERS), []).append(event.current)
+                        self.events.append((batch.revision, event.key, event.current is None))
+
+    async def _watch(self, client: LedgerClient) -> None:
+        async with client.metadata.watch(LEDGERS, Revision(1)) as batches:
+            async for batch in batches:
+                self.watched += [(batch.revision, event.key, event.current is None) for event in batch.events]
 
     def _caught_up(self, reader: StormReader) -> bool:
         """Whether it has read all of its ledger, or has none to follow."""

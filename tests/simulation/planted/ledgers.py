@@ -1,0 +1,287 @@
+"""Bugs in replicated ledgers; the sweep over ledgers looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gnomon.bookie import claim as claim_module
+from gnomon.bookie import entry as entry_module
+from gnomon.bookie import ledger as ledger_module
+from gnomon.bookie import record as records
+from gnomon.bookie import removal
+from gnomon.bookie.entry_store import EntryStore, FenceResult, StoreView
+from gnomon.bookie.errors import Fenced
+from gnomon.bookie.handle import Ledger
+from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY
+from gnomon.bookie.record import Quorum, ledger_key
+from gnomon.bookie.recovery import Recovery
+from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.writer import LedgerWriter
+from gnomon.metadata.client import Compare, LeaseNotFound, MetadataUnavailable, Put, Revision
+from gnomon.metadata.presence import Presence
+from gnomon.metadata.remote import _Watcher
+
+from planted.planted_bug import Plant, PlantedBug
+
+LEDGER_BUGS: list[PlantedBug] = []
+
+
+def planted(name: str, *, breaks: str, quick: bool = False, unseen: str = "") -> Callable[[Plant], Plant]:
+    """Lists a bug; the function decorated patches the product."""
+
+    def decorate(plant: Plant) -> Plant:
+        LEDGER_BUGS.append(PlantedBug(name, breaks, plant, quick, None, unseen))
+        return plant
+
+    return decorate
+
+
+# --- claims ---
+
+
+@planted("recovery reads that do not fence", breaks="bookie.recovery 1")
+def reads_that_do_not_fence(patch: pytest.MonkeyPatch) -> None:
+    fence = EntryStore.fence
+
+    def answering(store: Any, ledger: Any, session: Any, done: Any) -> None:
+        promise, store._promise = store._promise, lambda *_: None
+        try:
+            fence(store, ledger, session, done)
+        finally:
+            store._promise = promise
+
+    patch.setattr(EntryStore, "fence", answering)
+
+
+@planted("coverage off by one: one negative answer too few ends a ledger", breaks="bookie.recovery 4", quick=True)
+def coverage_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Quorum, "negatives_needed", property(lambda quorum: quorum.write_quorum - quorum.ack_quorum))
+
+
+@planted("one bookie is fenced, the others' last add confirmed is believed as it is", breaks="bookie.recovery 1")
+def unfenced_believed(patch: pytest.MonkeyPatch) -> None:
+    fence = RemoteBookie.fence
+    fenced: list[tuple[int, int]] = []
+
+    async def once(bookie: Any, ledger: Any, session: Any) -> FenceResult:
+        if (ledger, session) not in fenced:
+            fenced.append((ledger, session))
+            return await fence(bookie, ledger, session)
+        return FenceResult(NO_ENTRY, (await bookie.last_add_confirmed(ledger)).entry)
+
+    patch.setattr(RemoteBookie, "fence", once)
+
+
+@planted("the last add confirmed is taken for the end", breaks="bookie.recovery 2")
+def lac_is_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "next_read", lambda recovery: None)
+
+
+@planted("the tail is not copied before the claim", breaks="bookie.recovery 5")
+def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(driver: Any) -> None:
+        pass
+
+    patch.setattr(claim_module._Driver, "write_tail", nothing)
+
+
+@planted("a claim does not compare", breaks="bookie.ledger, claim_ledger")
+def claim_without_compare(patch: pytest.MonkeyPatch) -> None:
+    class Lax(Compare):
+        @classmethod
+        def version(cls, key: str, version: int) -> Compare:
+            return Compare.absent("a key that nobody writes")
+
+    patch.setattr(ledger_module, "Compare", Lax)
+
+
+@planted("bounds are merged although orphans exist", breaks="bookie.record 4")
+def bounds_merged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "without_orphans", property(lambda recovery: True))
+
+
+# --- stores ---
+
+
+@planted("fences are not persisted", breaks="bookie.entry_store 2")
+def fence_not_persisted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(removal, "save_promise", lambda *_: None)
+
+
+@planted("a bookie answers adds before they are synced", breaks="bookie.entry_store 1", quick=True)
+def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
+    add = EntryStore.add
+
+    def early(store: Any, ledger: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
+        state = store._ledgers.get(ledger) or store._load(ledger)
+        if session < state.promised or store.read_only is not None:
+            add(store, ledger, entry, session, confirmed, value, done)
+        else:
+            add(store, ledger, entry, session, confirmed, value, lambda _entry, _error: None)
+            done(entry, None)
+
+    patch.setattr(EntryStore, "add", early)
+
+
+@planted("adds of fenced sessions are taken", breaks="bookie.entry_store 2", quick=True)
+def fenced_adds_taken(patch: pytest.MonkeyPatch) -> None:
+    refusal = EntryStore._refusal
+
+    def lax(store: Any, *args: Any) -> Any:
+        error = refusal(store, *args)
+        return None if isinstance(error, Fenced) else error
+
+    patch.setattr(EntryStore, "_refusal", lax)
+
+
+@planted("the orphans of dead sessions are readable", breaks="bookie.entry_store 3")
+def orphans_readable(patch: pytest.MonkeyPatch) -> None:
+    entry = StoreView.entry
+    patch.setattr(StoreView, "entry", lambda view, ledger, at, minimum=ANY_SESSION: entry(view, ledger, at))
+
+
+@planted("a copy replaces one of a higher session", breaks="bookie.entry_store 3")
+def copy_replaces_higher(patch: pytest.MonkeyPatch) -> None:
+    def put(store: Any, transaction: Any, ledger: Any, copies: Any, written_by: Any) -> None:
+        for at, value in copies:
+            transaction.put(removal.ENTRY_KEY.pack(ledger, at), value, db=store._entries)
+
+    patch.setattr(EntryStore, "_put_copies", put)
+
+
+@planted("the promises of a deleted ledger go with it", breaks="bookie.entry_store 4")
+def promises_go_with_the_ledger(patch: pytest.MonkeyPatch) -> None:
+    remove_mark = removal.remove_mark
+    patch.setattr(removal, "remove_mark", lambda *args: remove_mark(*args[:4], True))
+    patch.setattr(EntryStore, "_is_gone", lambda store, ledger: False)
+
+
+@planted("digests are not checked", breaks="bookie.entry 1", quick=True)
+def digests_not_checked(patch: pytest.MonkeyPatch) -> None:
+    def unchecked(_ledger: Any, _entry: Any, value: memoryview) -> Any:
+        session, confirmed, length_bytes, _ = entry_module._HEADER.unpack_from(value)
+        return session, confirmed, length_bytes, value[entry_module.HEADER_BYTES :]
+
+    patch.setattr(entry_module, "verify_entry", unchecked)
+
+
+@planted("shrinking takes the first entry that is kept", breaks="bookie.handle, shrink")
+def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
+    shrink = EntryStore.shrink
+
+    async def further(store: Any, ledger: Any, end: Any) -> None:
+        await shrink(store, ledger, end if end in (0, ENTRY_MAX) else end + 1)
+
+    patch.setattr(EntryStore, "shrink", further)
+
+
+# --- writers ---
+
+
+@planted("an ensemble change does not compare", breaks="bookie.handle 4")
+def change_without_compare(patch: pytest.MonkeyPatch) -> None:
+    async def change(handle: Any, first_entry: Any, bookies: Any) -> None:
+        async with handle._changing:
+            while True:
+                changed = records.change_ensemble(handle.record, first_entry, bookies)
+                try:
+                    result = await handle._metadata.txn((), (Put(ledger_key(handle.name), changed.encode()),))
+                except MetadataUnavailable:
+                    await handle._bookies.clock.sleep(0.5)
+                else:
+                    handle._refresh(result.results[0])
+                    return
+
+    patch.setattr(Ledger, "change_ensemble", change)
+
+
+@planted("what replaced bookies answered counts", breaks="bookie.writer 4")
+def lost_answers_counted(patch: pytest.MonkeyPatch) -> None:
+    end_change = LedgerWriter.end_change
+
+    def counting(writer: Any, replaced: Any) -> Any:
+        for bookie in replaced:
+            writer._lost.pop(bookie, None)
+        return end_change(writer, ())
+
+    patch.setattr(LedgerWriter, "end_change", counting)
+
+
+@planted("entries are confirmed during an ensemble change", breaks="bookie.writer 4")
+def confirmed_during_change(patch: pytest.MonkeyPatch) -> None:
+    stored = LedgerWriter.stored
+
+    def confirming(writer: Any, bookie: int, entry: Any) -> Any:
+        changing, writer._changing = writer._changing, False
+        try:
+            return stored(writer, bookie, entry)
+        finally:
+            writer._changing = changing
+
+    patch.setattr(LedgerWriter, "stored", confirming)
+
+
+@planted("one copy less than the ack quorum is acknowledged", breaks="bookie.writer 1")
+def ack_quorum_short(patch: pytest.MonkeyPatch) -> None:
+    init = LedgerWriter.__init__
+
+    def short(writer: Any, quorum: Quorum, confirmed: Any) -> None:
+        init(writer, quorum._replace(ack_quorum=max(1, quorum.ack_quorum - 1)), confirmed)
+
+    patch.setattr(LedgerWriter, "__init__", short)
+
+
+# --- readers ---
+
+
+@planted(
+    "a reader believes the last add confirmed of a session it does not know", breaks="bookie.entry_store, Confirmed"
+)
+def later_session_believed(patch: pytest.MonkeyPatch) -> None:
+    async def heard(handle: Any, confirmed: Any) -> None:
+        if handle._appender is None and not handle.record.sealed:
+            handle.last_add_confirmed = max(handle.last_add_confirmed, confirmed.entry)
+
+    patch.setattr(Ledger, "_heard", heard)
+
+
+@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", quick=True)
+def unconfirmed_read(patch: pytest.MonkeyPatch) -> None:
+    def ahead(store: Any, ledger: Any) -> Any:
+        confirmed = told(store, ledger)
+        with store.view() as view:
+            end = view.end(ledger)[0]
+        return confirmed._replace(entry=max(confirmed.entry, end)) if end != NO_ENTRY else confirmed
+
+    told = EntryStore.last_add_confirmed
+    patch.setattr(EntryStore, "last_add_confirmed", ahead)
+
+
+# --- metadata ---
+
+
+@planted("a watch loses an event when it reconnects", breaks="metadata.remote 2")
+def watch_loses_an_event(patch: pytest.MonkeyPatch) -> None:
+    lose = _Watcher._lose_stream
+
+    async def losing(watcher: Any) -> None:
+        watcher._position = Revision(watcher._position + 1)
+        await lose(watcher)
+
+    patch.setattr(_Watcher, "_lose_stream", losing)
+
+
+@planted("a bookie keeps the lease that has expired", breaks="metadata.presence")
+def lease_kept(patch: pytest.MonkeyPatch) -> None:
+    keep = Presence._keep
+
+    async def keeping(presence: Any, lease: Any) -> None:
+        try:
+            await keep(presence, lease)
+        except LeaseNotFound:
+            await presence._clock.sleep(1.0)
+
+    patch.setattr(Presence, "_keep", keeping)
