@@ -56,7 +56,9 @@ class _Copy:
             last = EntryId(entry + AHEAD_ENTRIES - 1)
             self._read = await self.bookie.read_range(self._ledger, entry, last, minimum_session, AHEAD_BYTES_MAX)
             self._first, self._entries = entry, dict(self._read.entries)
-        return self._entries.get(entry)
+        stored = self._entries.get(entry)
+        # Read ahead from an older fragment, where more sessions count than here.
+        return stored if stored is not None and stored.session >= minimum_session else None
 
 
 async def recover(bookies: Bookies, ledger: LedgerId, name: str, record: LedgerRecord, session: Session) -> Recovered:

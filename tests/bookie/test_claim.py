@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from gnomon.bookie.claim import _Copy
+from gnomon.bookie.client import LocalBookie
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import EntryStore
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+
+LEDGER = LedgerId(5)
+
+
+def test_what_was_read_ahead_from_an_older_fragment_is_an_orphan_where_a_later_one_begins(
+    environment: Any, clock: Any
+) -> None:
+    store = EntryStore(environment, clock)
+    copy = _Copy(LocalBookie(store), LEDGER)
+
+    async def main() -> None:
+        for at in range(3):
+            entry = EntryId(at)
+            value = encode_entry(LEDGER, entry, Session(1), EntryId(at - 1), at + 1, [b"x"])
+            store.add(LEDGER, entry, Session(1), EntryId(at - 1), value, lambda _entry, _error: None)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await copy.entry(EntryId(1), Session(1)) is not None
+        assert await copy.entry(EntryId(2), Session(2)) is None
+        assert await copy.entry(EntryId(2), Session(1)) is not None
+
+    trio.run(main)
