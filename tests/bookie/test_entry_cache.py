@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
+from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.entry_cache import ENTRY_BYTES, EntryCache, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk, LedgerError
 from gnomon.bookie.ids import EntryId
@@ -15,6 +16,7 @@ from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
 COPIES = Quorum(3, 3, 2)
+EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
 ENTRY_SIZE = 1000
 
 
@@ -196,3 +198,31 @@ def test_what_is_shrunk_away_or_not_confirmed_is_never_shown() -> None:  # invar
             cache.view(ledger).payload(EntryId(20))
 
     play(work)
+
+
+def test_entries_that_an_auditor_moved_are_found() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum(3, 2, 2))
+            for entry in range(20):
+                await ledger.add([payload(entry)])
+            await ledger.seal()
+            reader = await client.follow("ledger")
+            cache = EntryCache(client.bookies, 1)
+            before = reader.record.fragments[0].bookies
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(Auditor(client.metadata, client.bookies, EAGER, "auditor", client.world.logger).run)
+                for victim in before[:2]:
+                    simulation.machine(victim).kill()
+                    await client.world.clock.sleep(60)
+                nursery.cancel_scope.cancel()
+            for entry in range(20):
+                await load(cache, reader, entry)
+            assert not set(before[:2]) & set(reader.record.fragments[0].bookies)
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
