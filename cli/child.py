@@ -1,4 +1,4 @@
-"""The command line in a process that ends with its parent.
+"""A program that ends with its parent: the command line, or with `--program` any other.
 
 The parent holds the other end of standard input and writes nothing; however the parent ends, the pipe closes. (Linux's
 PR_SET_PDEATHSIG would fire as soon as the parent's *thread* ended, and asyncio and Trio start processes from threads.)
@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Sequence
+
+PROGRAM = "--program"
 
 
-def end_with_parent() -> None:
-    """Kills this process when standard input closes."""
+def end_with_parent(end: Callable[[], None]) -> None:
+    """Calls `end` when standard input closes."""
 
     def wait() -> None:
         os.read(0, 1)
-        os.kill(os.getpid(), signal.SIGKILL)
+        end()
 
     threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
 
 
+def run_program(command: Sequence[str]) -> int:
+    """Runs `command`, which gets the SIGTERM that this process is sent; returns its exit code."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as program:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: program.terminate())
+        end_with_parent(program.kill)
+        return program.wait()
+
+
 if __name__ == "__main__":
-    end_with_parent()
+    if sys.argv[1:2] == [PROGRAM]:
+        sys.exit(run_program(sys.argv[2:]))
+    end_with_parent(lambda: os.kill(os.getpid(), signal.SIGKILL))
     from gnomon.cli.main import main
 
     main()

@@ -25,6 +25,8 @@ COMMANDS = {
     "standalone": Place("standalone", "standalone", "Run metadata service, bookie and broker in one process."),
     "metadata": Place("metadata", "metadata", "Run the metadata service of a cluster."),
     "bookie": Place("bookie", "bookie", "Run a bookie of a cluster, or list and decommission bookies."),
+    "broker": Place("broker", "broker", "Run a broker of a cluster."),
+    "cluster": Place("cluster", "cluster", "Run a whole cluster on this machine, for trying."),
     "topic": Place("topic", "topic", "Create, list, describe, alter and delete topics."),
     "group": Place("group", "group", "List, describe, reset and delete consumer groups."),
     "produce": Place("records", "produce", "Write the lines of standard input to a topic."),

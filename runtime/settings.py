@@ -127,6 +127,17 @@ class BookieServiceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerServiceSettings:
+    """`gnomon broker`: what one of several brokers needs beyond the section `broker`."""
+
+    rack: str = _setting("", "What clients are told as the broker's rack.")
+    lease_seconds: float = _setting(6.0, "How soon the others take over the partitions of a dead broker.", minimum=0.5)
+    ensemble_size: int = _setting(3, "Bookies that a new ledger lies on; fewer where there are fewer.", minimum=1)
+    write_quorum: int = _setting(3, "Copies of each entry of a new ledger.", minimum=1)
+    ack_quorum: int = _setting(2, "Copies on disk before a record is acknowledged.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
 class AuditorSettings:
     """The auditor that every bookie process stands for; one of them works at a time."""
 
@@ -157,6 +168,7 @@ class Settings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     metadata_service: MetadataServiceSettings = field(default_factory=MetadataServiceSettings)
     bookie_service: BookieServiceSettings = field(default_factory=BookieServiceSettings)
+    broker_service: BrokerServiceSettings = field(default_factory=BrokerServiceSettings)
     auditor: AuditorSettings = field(default_factory=AuditorSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -207,6 +219,7 @@ SECTIONS = {
     "cluster": ClusterSettings,
     "metadata_service": MetadataServiceSettings,
     "bookie_service": BookieServiceSettings,
+    "broker_service": BrokerServiceSettings,
     "auditor": AuditorSettings,
     "log": LogSettings,
 }

@@ -1,0 +1,115 @@
+"""`gnomon broker`: one of a cluster's brokers in this process, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import trio
+
+from gnomon.bookie.ledgers import connect_ledgers
+from gnomon.broker.admin.http import Check
+from gnomon.broker.broker import BrokerLimits
+from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
+from gnomon.broker.standalone import EVERY_ADDRESS
+from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.exit import Exit, Failure
+from gnomon.cli.given_settings import config_option, read_settings
+from gnomon.cli.options import metadata_option, pairs, set_option
+from gnomon.runtime.settings import Settings
+
+
+@click.command()
+@click.option("--id", "number", type=click.IntRange(0), help="The broker's number, unlike any other of the cluster.")
+@metadata_option
+@click.option("--kafka-host", help="Address that Kafka clients connect to.")
+@click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--advertised-host", help="Host name that clients are told; --kafka-host unless given.")
+@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@config_option
+@set_option
+def broker(
+    number: int | None,
+    metadata_address: str | None,
+    kafka_host: str | None,
+    kafka_port: int | None,
+    advertised_host: str | None,
+    admin_port: int | None,
+    config_file: Path | None,
+    given: tuple[str, ...],
+) -> None:
+    """Run a broker of a cluster.
+
+    It keeps nothing itself. Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: the other
+    brokers take over first.
+    """
+    named = {
+        "cluster.metadata": metadata_address,
+        "broker.kafka_host": kafka_host,
+        "broker.kafka_port": kafka_port,
+        "broker.advertised_host": advertised_host,
+        "broker.admin_port": admin_port,
+        "broker.id": number,
+    }
+    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+
+
+def _told(settings: Settings) -> BrokerNodeSettings:
+    at, cluster = settings.broker, settings.broker_service
+    if not cluster.ensemble_size >= cluster.write_quorum >= cluster.ack_quorum:
+        raise Failure(
+            "the settings of broker_service make no quorum: ensemble_size >= write_quorum >= ack_quorum has to hold",
+            Exit.USAGE,
+        )
+    return BrokerNodeSettings(
+        host=at.kafka_host,
+        port=at.kafka_port,
+        advertised_host=at.advertised_host,
+        rack=cluster.rack,
+        lease_seconds=cluster.lease_seconds,
+        ensemble_size=cluster.ensemble_size,
+        write_quorum=cluster.write_quorum,
+        ack_quorum=cluster.ack_quorum,
+        limits=BrokerLimits(
+            at.request_queue_bytes_max,
+            at.connection_request_bytes_max,
+            at.connections_max,
+            at.entry_cache_bytes_max,
+        ),
+        kafka=settings.kafka,
+    )
+
+
+async def _serve(settings: Settings) -> None:
+    told = _told(settings)
+    where = metadata_address(settings)
+    async with (
+        open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
+        connect_ledgers(where, world=daemon.world) as ledgers,
+    ):
+
+        def ready(serving: ServingBroker) -> None:
+            _ready(daemon, settings, serving)
+
+        await run_broker(
+            daemon.world, ledgers.metadata, ledgers.bookies, told, daemon.log, ready=ready, stop=daemon.stop
+        )
+
+
+def _ready(daemon: Daemon, settings: Settings, serving: ServingBroker) -> None:
+    daemon.ready(
+        serving.metrics,
+        lambda: [Check("metadata", serving.image_problem()), Check("registration", serving.lease_problem())],
+        kafka=address(serving.kafka_host, serving.kafka_port),
+        id=serving.broker.node_id,
+        admin=daemon.admin_address,
+        metadata=settings.cluster.metadata,
+    )
+    if settings.broker.advertised_host in EVERY_ADDRESS:
+        daemon.log.warning(
+            "advertised_host_missing",
+            problem=f"clients are told to come back to {settings.broker.advertised_host}, which from another machine "
+            "is not this one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that "
+            "they know it by",
+        )

@@ -1,0 +1,122 @@
+"""A daemon as a child of this process: started, watched, stopped; it ends with this process, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import trio
+
+from gnomon.cli.child import PROGRAM
+from gnomon.cli.exit import Exit, Failure
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
+LINE_BYTES_MAX = 1 << 16
+LOG_BYTES_SHOWN = 4096
+
+
+class ChildProcess:
+    """One child; its standard error goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, *, says_ready: bool) -> None:
+        self.name = name
+        self.ready: dict[str, str] = {}
+        """What its `ready` line said."""
+        self._command = [sys.executable, "-P", "-m", "gnomon.cli.child", *command]
+        self._log = log
+        self._says_ready = says_ready
+        self._process: trio.Process | None = None
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Starts it, and returns once it serves, where it is one that says so.
+
+        Raises:
+            Failure: it ended, or said nothing for too long.
+        """
+        with self._open_log() as stderr:
+            self._process = await trio.lowlevel.open_process(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                process_group=0,  # an interrupt from the keyboard is for this process, which stops it in its turn
+            )
+        if self._says_ready:
+            with trio.move_on_after(START_SECONDS_MAX):
+                line = await self._line()
+                if not line.startswith("ready "):
+                    await self._process.wait()
+                    raise self._ended()
+                self.ready = dict(re.findall(r"(\w+)=(\S+)", line))
+                return
+            raise Failure(f"{self.name} was not ready within {START_SECONDS_MAX:g} s: see {self._log}")
+
+    def _open_log(self) -> BinaryIO:
+        return open(self._log, "ab")
+
+    async def _line(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = b""
+        while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
+            more = await self._process.stdout.receive_some(LINE_BYTES_MAX)
+            if not more:
+                break
+            line += bytes(more)
+        return line.decode(errors="replace")
+
+    async def fail_when_it_ends(self) -> None:
+        """Waits until it ends.
+
+        Raises:
+            Failure: it did, and nobody had asked it to.
+        """
+        assert self._process is not None
+        await self._process.wait()
+        if not self._stopping:
+            raise self._ended()
+
+    def _ended(self) -> Failure:
+        assert self._process is not None
+        code = self._process.returncode
+        assert code is not None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        with contextlib.suppress(OSError):
+            lines = self._log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").splitlines()
+            how += f": {lines[-1].removeprefix('Error: ')}" if lines else ""
+        return Failure(f"{self.name} {how}", Exit(code) if code > 0 and code in list(Exit) else Exit.FAILED)
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL where that takes too long; returns when it is gone."""
+        process = self._process
+        if process is None:
+            return
+        self._stopping = True
+        process.terminate()
+        with trio.move_on_after(STOP_SECONDS_MAX):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await process.stdin.aclose()
+        await process.stdout.aclose()
+
+
+def gnomon_child(name: str, command: Sequence[str], log: Path) -> ChildProcess:
+    """A daemon of gnomon's own, to be started; its first line says when it serves."""
+    return ChildProcess(name, command, log, says_ready=True)
+
+
+def program_child(name: str, command: Sequence[str], log: Path) -> ChildProcess:
+    """Any other program, to be started."""
+    return ChildProcess(name, (PROGRAM, *command), log, says_ready=False)

