@@ -339,7 +339,7 @@ class Broker:
                 self.settings_of(topic),
                 self.world.clock,
                 self._nursery,
-                self._partition_advanced,
+                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
                 self.turn_ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
             )
@@ -498,11 +498,14 @@ class Broker:
 
     def _partition_advanced(self, partition: Partition) -> None:
         self._advanced[partition] = None
+
+    def _partition_advanced_elsewhere(self, partition: Partition) -> None:
+        self._advanced[partition] = None
         self.turn_began()
 
     def turn_began(self) -> None:
-        """Something is ready to leave: where no store of this process ends the turn, the network does."""
-        if self.network_ends_turns and not self._turn_end_due:
+        """Something is ready to leave, and no store of this process ends the turn: the network does."""
+        if not self._turn_end_due:
             self._turn_end_due = True
             self.world.network.call_soon(self._end_turn)
 

@@ -54,7 +54,7 @@ class KafkaServer:
         """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
         self._idle_seconds = broker.configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
-        self._produce = ProduceHandler(broker, self.flush_later)
+        self._produce = ProduceHandler(broker, self.flush_this_turn if broker.network_ends_turns else self.flush_later)
         self._fetch = FetchHandler(broker)
         self._unflushed: dict[KafkaConnection, None] = {}
         broker.flush_replies = self.flush
@@ -132,6 +132,10 @@ class KafkaServer:
 
     def flush_later(self, connection: KafkaConnection) -> None:
         """The connection has replies to send at the end of this turn (`Broker.turn_ended`)."""
+        self._unflushed[connection] = None
+
+    def flush_this_turn(self, connection: KafkaConnection) -> None:
+        """The same where nobody else ends this turn."""
         self._unflushed[connection] = None
         self._broker.turn_began()
 

@@ -23,6 +23,7 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataResponse,
 )
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
+from gnomon.wire.kafka.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from gnomon.wire.kafka.messages.positions import (
     ListOffsetsPartition,
@@ -179,6 +180,10 @@ def test_every_broker_tells_the_same_brokers_and_leaders_and_sends_away_what_is_
                 leaders = [one.leader_id for one in answer.topics[0].partitions]
                 assert {one.leader_epoch for one in answer.topics[0].partitions} == {-1}
                 told.append(leaders)
+                held = await connection.request(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
+                (orders,) = [topic for topic in held.results[0].topics if topic.name == "orders"]
+                led = [index for index, leader in enumerate(leaders) if leader == number]
+                assert [item.partition_index for item in orders.partitions] == led
                 for index, leader in enumerate(leaders):
                     expected = ErrorCode.NONE if leader == number else ErrorCode.NOT_LEADER_OR_FOLLOWER
                     assert await produce_one(connection, index) is expected
