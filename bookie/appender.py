@@ -96,6 +96,7 @@ class Appender:
         self._pending: deque[tuple[bytes, Appended]] = deque()
         self._idle: trio.Event | None = None
         self._mending = False
+        self._mended = False
         self._finished = False
         self._ended = False
 
@@ -186,12 +187,13 @@ class Appender:
         if not self._writer.lost(index):
             return
         if not self._writer.writable and not self._substitutes():
-            # One bookie that was full kept nothing; with several, or after a failed write, some copy may exist.
-            unknown = self._quorum.write_quorum > 1 or not isinstance(error, DiskFull)
+            # One bookie that was full kept nothing, nor what came after it; with several, after a failed write, or where
+            # something was sent again, some entry may exist that nobody was told of.
+            unknown = self._quorum.ensemble_size > 1 or self._mended or not isinstance(error, DiskFull)
             text = f"ledger {name!r} has too few bookies left to write to: {error}; open it again to go on"
             self._fail(LedgerFailed(text, outcome_unknown=unknown))
         elif not self._mending:
-            self._mending = True
+            self._mending = self._mended = True
             self._bookies.start_soon(self._mend)
 
     def _substitutes(self) -> dict[int, BookieId]:

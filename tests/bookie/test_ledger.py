@@ -532,6 +532,32 @@ def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
     trio.run(main)
 
 
+def test_a_full_bookie_makes_no_outcome_certain_of_what_others_may_have(
+    tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata = make_metadata()
+        environments = [make_environment(tmp_path / str(index)) for index in range(2)]
+        names = [BookieId(f"b{index}") for index in range(2)]
+        stores = {name: LocalBookie(EntryStore(at, clock)) for name, at in zip(names, environments, strict=True)}
+        bookies = BookiesAtHand(stores, clock)
+        ledger = await create_ledger(metadata, bookies, "striped", quorum=Quorum(2, 1, 1))
+        by_name = dict(zip(names, environments, strict=True))
+        first, second = (by_name[name] for name in ledger.record.fragments[0].bookies)
+        first.automatic = False
+        second.fault = DiskFull("no room")
+        told: list[Any] = []
+        for _ in range(2):
+            ledger.append([b"x"], lambda _entry, error: told.append(error))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [error.outcome_unknown for error in told] == [True, True]
+        first.flush()  # the first entry is there now, and whoever claims the ledger finds it
+        for environment in environments:
+            environment.crash()
+
+    trio.run(main)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
     seed: int, tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
