@@ -46,6 +46,7 @@ QUORUMS = (
     Quorum(2, 2, 1),
     Quorum(5, 3, 2),
     Quorum(2, 1, 1),
+    Quorum(1, 1, 1),
 )
 COUNTERS = (
     *(fault.counter for fault in Fault),

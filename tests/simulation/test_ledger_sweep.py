@@ -15,15 +15,15 @@ from gnomon.testing.ledger_scenario import COUNTERS, LedgerScenario
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import sweep
 
-SEEDS = int(os.environ.get("SEEDS", "100"))
+SEEDS = int(os.environ.get("SEEDS", "90"))
 FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
 RARE = ("ledger/copy refused by a store", "ledger/failed for certain")
 """Reached once in some hundred seeds."""
 RARE_SEEDS_MIN = 1000
 
-FOUND_BEFORE = (1, 4, 17, 20, 27, 35, 37, 41, 42, 49, 54)
-"""Seeds that once failed: orphans read by an old record, entries that had moved and were denied, tails that nobody told
-of, a writer that went on after its end, a sealed record that changed, a damaged copy in the way of a recovery."""
+FOUND_BEFORE = (122, 184, 189, 223, 224)
+"""Seeds that once failed, beside those that the sweep begins with: adds of a deleted ledger that were acknowledged to a
+fenced writer, reads over a slow link."""
 
 
 def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> None:

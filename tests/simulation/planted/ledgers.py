@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,17 +24,45 @@ from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import Compare, LeaseNotFound, MetadataUnavailable, Put, Revision
 from gnomon.metadata.presence import Presence
 from gnomon.metadata.remote import _Watcher
+from gnomon.testing.faults import Fault, FaultMix
+from gnomon.testing.ledger_clients import Habits
+from gnomon.testing.ledger_scenario import LedgerScenario
+from gnomon.testing.simulated_disk import DiskConditions
+from gnomon.testing.simulated_network import NetworkConditions
 
 from planted.planted_bug import Plant, PlantedBug
 
-LEDGER_BUGS: list[PlantedBug] = []
+
+@dataclass(frozen=True)
+class LedgerBug(PlantedBug):
+    """A bug, and the scenario that looks for it where that is not the sweep's own."""
+
+    scenario: LedgerScenario
 
 
-def planted(name: str, *, breaks: str, quick: bool = False, unseen: str = "") -> Callable[[Plant], Plant]:
+LEDGER_BUGS: list[LedgerBug] = []
+SWEEP = LedgerScenario()
+NARROW = LedgerScenario(
+    names=1,
+    quorum=Quorum(3, 3, 2),
+    bookies=3,
+    habits=Habits(5, 10, 0.05, claim=0.3, linger=0.5, shrink=0.0, seal=0.0, delete=0.0, read=0.2),
+    mix=FaultMix(
+        {Fault.PARTITION: 0.3, Fault.ONE_WAY_PARTITION: 0.6, Fault.RESET: 1.0, Fault.KILL: 5.0},
+        NetworkConditions(latency_seconds_mean=0.01),
+        DiskConditions(sync_seconds_mean=0.002),
+    ),
+)
+"""One ledger that is claimed again and again on three bookies, each of which some of its users do not reach."""
+
+
+def planted(
+    name: str, *, breaks: str, quick: bool = False, unseen: str = "", scenario: LedgerScenario = SWEEP
+) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        LEDGER_BUGS.append(PlantedBug(name, breaks, plant, quick, None, unseen))
+        LEDGER_BUGS.append(LedgerBug(name, breaks, plant, quick, None, unseen, scenario))
         return plant
 
     return decorate
@@ -88,6 +117,17 @@ def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim_module._Driver, "write_tail", nothing)
 
 
+@planted("what was read ahead counts beyond its fragment", breaks="bookie.recovery, bookie.record 2")
+def read_ahead_beyond(patch: pytest.MonkeyPatch) -> None:
+    entry = claim_module._Copy.entry
+
+    async def ahead(copy: Any, at: Any, minimum_session: Any) -> Any:
+        known = copy._read is not None and copy._first <= at < copy._read.scanned_to
+        return copy._entries.get(at) if known else await entry(copy, at, minimum_session)
+
+    patch.setattr(claim_module._Copy, "entry", ahead)
+
+
 @planted("a claim does not compare", breaks="bookie.ledger, claim_ledger")
 def claim_without_compare(patch: pytest.MonkeyPatch) -> None:
     class Lax(Compare):
@@ -98,7 +138,7 @@ def claim_without_compare(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger_module, "Compare", Lax)
 
 
-@planted("bounds are merged although orphans exist", breaks="bookie.record 4")
+@planted("bounds are merged although orphans exist", breaks="bookie.record 4", scenario=NARROW)
 def bounds_merged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "without_orphans", property(lambda recovery: True))
 
@@ -137,13 +177,13 @@ def fenced_adds_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "_refusal", lax)
 
 
-@planted("the orphans of dead sessions are readable", breaks="bookie.entry_store 3")
+@planted("the orphans of dead sessions are readable", breaks="bookie.entry_store 3", scenario=NARROW)
 def orphans_readable(patch: pytest.MonkeyPatch) -> None:
     entry = StoreView.entry
     patch.setattr(StoreView, "entry", lambda view, ledger, at, minimum=ANY_SESSION: entry(view, ledger, at))
 
 
-@planted("a copy replaces one of a higher session", breaks="bookie.entry_store 3")
+@planted("a copy replaces one of a higher session", breaks="bookie.entry_store 3", scenario=NARROW)
 def copy_replaces_higher(patch: pytest.MonkeyPatch) -> None:
     def put(store: Any, transaction: Any, ledger: Any, copies: Any, written_by: Any) -> None:
         for at, value in copies:
