@@ -187,8 +187,8 @@ class Appender:
         if not self._writer.lost(index):
             return
         if not self._writer.writable and not self._substitutes():
-            # One bookie that was full kept nothing, nor what came after it; with several, after a failed write, or where
-            # something was sent again, some entry may exist that nobody was told of.
+            # One bookie that was full kept nothing, nor what came after it; with several, after a failed write, or
+            # where something was sent again, some entry may exist that nobody was told of.
             unknown = self._quorum.ensemble_size > 1 or self._mended or not isinstance(error, DiskFull)
             text = f"ledger {name!r} has too few bookies left to write to: {error}; open it again to go on"
             self._fail(LedgerFailed(text, outcome_unknown=unknown))
