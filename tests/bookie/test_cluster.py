@@ -8,6 +8,7 @@ import trio
 from gnomon.bookie.errors import LedgerError, LedgerFenced
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.metadata.client import MetadataError
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -176,6 +177,58 @@ def test_a_reader_follows_the_tail_over_bookies_that_die_and_a_change_of_writer(
             nursery.start_soon(cluster.run_client, "reader", read)
 
     simulate(5, scenario)
+
+
+def test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+        network = simulation.network
+        followed, orphaned, claimed = trio.Event(), trio.Event(), trio.Event()
+
+        def cut(one: str, other: str) -> None:
+            network.block(one, other)
+            network.block(other, one)
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 3)
+            await followed.wait()
+            holder, *others = ledger.record.fragments[0].bookies  # the first to be asked for entry 3
+            for name in others:
+                cut("writer", name)
+            cut("second", holder)
+            cut("reader", "metadata")
+            ledger.append([b"orphan"], lambda _entry, _error: None)
+            await client.world.clock.sleep(0.5)
+            orphaned.set()
+            await claimed.wait()
+
+        async def take_over(client: LedgerClient) -> None:
+            await orphaned.wait()
+            ledger = await client.claim("ledger")
+            await fill(ledger, 3)
+            claimed.set()
+            await client.world.clock.sleep(5)
+            network.heal()
+
+        async def read(client: LedgerClient) -> None:
+            await client.world.clock.sleep(1)
+            ledger = await client.follow("ledger")
+            followed.set()
+            while ledger.last_add_confirmed < 4:
+                try:
+                    await ledger.wait_for_lac(EntryId(4))
+                except MetadataError:
+                    await client.world.clock.sleep(0.5)
+            assert await ledger.read(EntryId(0), EntryId(4)) == entries(5)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.run_client, "writer", write)
+            nursery.start_soon(cluster.run_client, "second", take_over)
+            await cluster.run_client("reader", read)
+
+    simulate(12, scenario)
 
 
 def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:

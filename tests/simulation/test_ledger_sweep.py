@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 from gnomon.testing.ledger_scenario import COUNTERS, LedgerScenario
-from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import sweep
 
 SEEDS = int(os.environ.get("SEEDS", "90"))
