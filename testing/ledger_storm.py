@@ -83,7 +83,8 @@ class LedgerStorm:
         self._simulation.timers.call_at(self._simulation.clock.monotonic() + seconds, undo)
 
     def _power_off_several(self) -> None:
-        names = self.random.sample(self._cluster.names, self.random.randint(2, len(self._cluster.names)))
+        names = self._cluster.names
+        names = self.random.sample(names, self.random.randint(min(2, len(names)), len(names)))
         self._count("power loss of several", ", ".join(names))
         for name in names:
             self._cluster.bookies[name].power_off()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -54,6 +54,17 @@ NARROW = LedgerScenario(
     ),
 )
 """One ledger that is claimed again and again on three bookies, each of which some of its users do not reach."""
+SPARE = replace(
+    NARROW,
+    bookies=5,
+    habits=Habits(40, 10, 0.02, claim=0.05, linger=0.0, shrink=0.0, seal=0.0, delete=0.0, read=0.0),
+    mix=FaultMix(
+        {Fault.PARTITION: 0.5, Fault.POWER_LOSS: 0.5, Fault.RESET: 0.3, Fault.KILL: 2.0},
+        NetworkConditions(latency_seconds_mean=0.01),
+        DiskConditions(sync_seconds_mean=0.02),
+    ),
+)
+"""One ledger that is written to all the time, while bookies are lost and replaced."""
 
 
 def planted(
@@ -238,7 +249,7 @@ def change_without_compare(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "change_ensemble", change)
 
 
-@planted("what replaced bookies answered counts", breaks="bookie.writer 4")
+@planted("what replaced bookies answered counts", breaks="bookie.writer 4", scenario=SPARE)
 def lost_answers_counted(patch: pytest.MonkeyPatch) -> None:
     end_change = LedgerWriter.end_change
 
@@ -250,7 +261,7 @@ def lost_answers_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "end_change", counting)
 
 
-@planted("entries are confirmed during an ensemble change", breaks="bookie.writer 4")
+@planted("entries are confirmed during an ensemble change", breaks="bookie.writer 4", scenario=SPARE)
 def confirmed_during_change(patch: pytest.MonkeyPatch) -> None:
     stored = LedgerWriter.stored
 
