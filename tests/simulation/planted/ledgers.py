@@ -128,7 +128,7 @@ def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim_module._Driver, "write_tail", nothing)
 
 
-@planted("what was read ahead counts beyond its fragment", breaks="bookie.recovery, bookie.record 2")
+@planted("what was read ahead counts beyond its fragment", breaks="bookie.recovery, bookie.record 2", scenario=NARROW)
 def read_ahead_beyond(patch: pytest.MonkeyPatch) -> None:
     entry = claim_module._Copy.entry
 
