@@ -111,7 +111,7 @@ async def read_run(
                 for index in indexes:
                     arguments = (ledger, first, end, fragment.session, share_bytes)
                     nursery.start_soon(_ask_range, bookies, fragment.bookies[index], arguments, found, answered, index)
-        if len(answered) == len(indexes):
+        if len(answered) == len(indexes) and first in found:
             break
         share_bytes //= 8  # it may have been too much for the time that there was
     run: list[StoredEntry] = []

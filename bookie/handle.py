@@ -22,7 +22,7 @@ from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appended, Appender
 from gnomon.bookie.claim import ensemble_of
 from gnomon.bookie.client import Bookie, Bookies
-from gnomon.bookie.copies import known_bookie, read_entry, read_run
+from gnomon.bookie.copies import SPECULATIVE_SECONDS, known_bookie, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
 from gnomon.bookie.entry_store import Confirmed, StoreView
@@ -59,6 +59,7 @@ MISSING = "missing/"
 METADATA_RETRY_SECONDS = 0.5
 LISTEN_AGAIN_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
+READ_BYTES_MIN = 1 << 14
 NO_SECRET = Secret(b"")
 
 
@@ -230,14 +231,18 @@ class Ledger:
             raise EntryNotConfirmed(self.id, last, self.last_add_confirmed)
         if first < self.record.start_entry:
             raise EntryShrunk(self.id, first, self.record.start_entry)
-        record = self.record
+        record, bytes_max, clock = self.record, READ_BYTES_MAX, self._bookies.clock
         payloads: list[bytes] = []
         while (entry := EntryId(first + len(payloads))) <= last:
+            started = clock.monotonic()
             try:
-                run = await read_run(self._bookies, self.id, record, entry, last, READ_BYTES_MAX)
+                run = await read_run(self._bookies, self.id, record, entry, last, bytes_max)
             except LedgerError as error:
                 record = await self.newer_record(record, error)
                 continue
+            # Over a slow link less is asked for at once: what does not come in time is thrown away.
+            slow = clock.monotonic() - started >= SPECULATIVE_SECONDS
+            bytes_max = max(bytes_max // 4, READ_BYTES_MIN) if slow else min(2 * bytes_max, READ_BYTES_MAX)
             payloads += [self._opened(EntryId(at), stored.payload) for at, stored in enumerate(run, entry)]
         return payloads
 
