@@ -289,7 +289,9 @@ def ack_quorum_short(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "a reader believes the last add confirmed of a session it does not know", breaks="bookie.entry_store, Confirmed"
+    "a reader believes the last add confirmed of a session it does not know",
+    breaks="bookie.entry_store, Confirmed",
+    scenario=NARROW,
 )
 def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     async def heard(handle: Any, confirmed: Any) -> None:
