@@ -13,7 +13,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
 	@$(BIN)/ruff format --check .
@@ -22,11 +22,11 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## the simulated broker under faults: SEEDS=1000 [FIRST_SEED=n]
-	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) $(BIN)/python -m pytest -q -s tests/simulation/test_broker_sweep.py -k no_seed
+simulate: $(STAMP) ## a simulated broker, and replicated ledgers, under faults: SEEDS=1000 [FIRST_SEED=n]
+	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) $(BIN)/python -m pytest -q -s tests/simulation -k test_no_seed
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
-	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py --planted
+	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py --planted
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench

@@ -55,7 +55,7 @@ class Workload:
         self._asked = 0
         self._waiting: set[int] = set()
         self._settled = trio.Event()
-        self._sessions = {LedgerId(number): Session(1) for number in range(LEDGERS)}
+        self._sessions = {LedgerId(number): Session(1) for number in range(1, LEDGERS + 1)}
         self._bounds = {ledger: [(EntryId(0), session)] for ledger, session in self._sessions.items()}
         self._first = dict.fromkeys(self._sessions, 0)
         self._next = dict.fromkeys(self._sessions, 0)
