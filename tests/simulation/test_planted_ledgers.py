@@ -9,7 +9,7 @@ import os
 import time
 
 import pytest
-from test_planted import report
+from test_planted import report, still_fitting
 
 from gnomon.testing.simulation import simulate
 
@@ -27,7 +27,7 @@ def seeds_to_find(bug: LedgerBug, seeds: int) -> tuple[int, str] | None:
             try:
                 simulate(seed, bug.scenario)
             except Exception as error:
-                return seed + 1, report(error)
+                return seed + 1, report(still_fitting(error))
     return None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
-from gnomon.bookie import handle, ledger, removal
+from gnomon.bookie import ledger, removal
+from gnomon.bookie.appender import Appender
 from gnomon.bookie.entry_store import EntryStore, StoreView
 from gnomon.bookie.garbage import GarbageCollector
-from gnomon.bookie.handle import Ledger, LocalView
+from gnomon.bookie.handle import Ledger
+from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.recovery import Recovery
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
@@ -76,23 +79,23 @@ def orphans_readable(patch: pytest.MonkeyPatch) -> None:
 def tail_lost(patch: pytest.MonkeyPatch) -> None:
     found = Recovery.found
 
-    def without_tail(recovery: Any, entry: Any, stored: Any) -> None:
-        found(recovery, entry, stored)
+    def without_tail(recovery: Any, stored: Any) -> None:
+        found(recovery, stored)
         recovery.tail.clear()
 
     patch.setattr(Recovery, "found", without_tail)
 
 
-@planted("a claim writes the tail again one entry too far", breaks="bookie.handle 1")
-def tail_twice(patch: pytest.MonkeyPatch) -> None:
-    recover = ledger._recover
+@planted("a claim goes on one entry too far", breaks="bookie.recovery 4")
+def claimed_too_far(patch: pytest.MonkeyPatch) -> None:
+    recover = ledger.recover
 
-    async def doubled(*arguments: Any) -> Any:
-        recovery = await recover(*arguments)
-        recovery.tail.extend(recovery.tail[-1:])
-        return recovery
+    async def too_far(*arguments: Any) -> Any:
+        recovered = await recover(*arguments)
+        recovered.last_entry += 1
+        return recovered
 
-    patch.setattr(ledger, "_recover", doubled)
+    patch.setattr(ledger, "recover", too_far)
 
 
 @planted("one entry too many is removed", breaks="bookie.removal 1")
@@ -137,20 +140,22 @@ def undurable_read(patch: pytest.MonkeyPatch) -> None:
     def payload(view: Any, entry: Any) -> Any:
         return view._view.get(view._ledger.id, entry, view._minimum if entry >= view._floor else 0)
 
+    told: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def last(ledger: Any) -> Any:
+        return told[ledger] if ledger._appender is None else ledger.next_entry - 1
+
     patch.setattr(PartitionLog, "append", ahead)
     patch.setattr(PartitionLog, "durable", lambda log, next_offset: None)
-    patch.setattr(Ledger, "last_add_confirmed", property(lambda self: self.next_entry - 1))
+    believed = property(last, lambda ledger, entry: told.update({ledger: entry}))
+    patch.setattr(Ledger, "last_add_confirmed", believed, raising=False)
     patch.setattr(LocalView, "payload", payload)
 
 
-@planted("a ledger that failed goes on with the adds after the lost one", breaks="bookie.handle 2")
+@planted("a ledger that failed goes on with the adds after the lost one", breaks="bookie.appender 2")
 def failure_ignored(patch: pytest.MonkeyPatch) -> None:
-    def ignoring(self: Any, writer: Any, index: int, entry: Any, error: Any) -> None:
-        confirmed = writer.stored(index, entry)
-        if confirmed > self._confirmed:
-            self._acknowledge(self._confirmed, confirmed)
-
-    patch.setattr(handle.Ledger, "_add_failed", ignoring)
+    heard = Appender.heard
+    patch.setattr(Appender, "heard", lambda appender, index, entry, _error: heard(appender, index, entry, None))
 
 
 @planted("a metadata transaction is answered before it is durable", breaks="metadata.embedded 3", quick=True)
