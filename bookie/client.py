@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import trio
 
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult, StoreError, StoreView
+from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult, StoreView
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock
 
 T = TypeVar("T")
@@ -160,15 +161,15 @@ class LocalBookie:
 
     async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
         """See `Bookie.put_copies`."""
-        await _answer(lambda done: self.store.put_copies(ledger, session, copies, done))
+        await outcome_of(lambda done: self.store.put_copies(ledger, session, copies, done))
 
     async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
         """See `Bookie.begin_session`."""
-        await _answer(lambda done: self.store.begin_session(ledger, session, bounds, done))
+        await outcome_of(lambda done: self.store.begin_session(ledger, session, bounds, done))
 
     async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
         """See `Bookie.fence`."""
-        result: FenceResult = await _answer(lambda done: self.store.fence(ledger, session, done))
+        result: FenceResult = await outcome_of(lambda done: self.store.fence(ledger, session, done))
         return result
 
     async def read(self, ledger: LedgerId, entry: EntryId, minimum_session: Session) -> StoredEntry:
@@ -204,20 +205,3 @@ class LocalBookie:
         """See `Bookie.delete`."""
         await self.store.delete(ledger)
         await self.store.remove(ledger)
-
-
-async def _answer(call: Callable[[Callable[[Any, StoreError | None], None]], None]) -> Any:
-    """Waits for what a call of the store reports to its `done`; raises the error if it is one."""
-    answered = trio.Event()
-    answer: list[tuple[Any, StoreError | None]] = []
-
-    def done(result: Any, error: StoreError | None) -> None:
-        answer.append((result, error))
-        answered.set()
-
-    call(done)
-    await answered.wait()
-    result, error = answer[0]
-    if error is not None:
-        raise error
-    return result

@@ -8,7 +8,6 @@ error: serving on would delete or mix up what belongs to others.
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only
 from typing import Any, Final
 
 from gnomon.bookie.entry_store import ENTRIES, STATES
@@ -16,7 +15,7 @@ from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.removal import stored_ledgers
 from gnomon.metadata.client import Compare, Metadata, Put
-from gnomon.runtime.world import Environment
+from gnomon.runtime.world import Environment, RandomStream
 
 COOKIES: Final = "cookies/"
 _COOKIE_KEY: Final = b"cookie"
@@ -24,7 +23,7 @@ _COOKIE_BITS: Final = 128
 
 
 async def check_cookie(
-    metadata: Metadata, environment: Environment, bookie: BookieId, stream: random.Random
+    metadata: Metadata, environment: Environment, bookie: BookieId, stream: RandomStream
 ) -> str | None:
     """Checks, and at first use writes, the cookie of the disk in `environment` for the bookie of this name.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import trio
@@ -218,10 +219,12 @@ class EmbeddedMetadata:
             self._committing = True
             self._environment.submit(
                 _writing(self._environment, records.writes(changes)),
-                lambda _, error, draft=draft, judged=judged: self._committed(draft, judged, error),  # type: ignore[misc]
+                partial(self._committed, draft, judged),
             )
 
-    def _committed(self, draft: Draft, judged: list[tuple[_Pending, Reply]], error: WorldError | None) -> None:
+    def _committed(
+        self, draft: Draft, judged: list[tuple[_Pending, Reply]], _result: None, error: WorldError | None
+    ) -> None:
         self._committing = False
         if error is None:
             self._finish(draft, judged)

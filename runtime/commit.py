@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import lmdb
-import trio
 
+from gnomon.runtime.outcome import committed
 from gnomon.runtime.room import Room
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, WorldError
 
@@ -186,19 +186,7 @@ class CommitQueue:
 
     async def commit(self, operation: Callable[[Any], T]) -> T:
         """See `Environment.commit`; a caller that is cancelled does not know whether it was kept."""
-        answered = trio.Event()
-        answer: list[tuple[Any, WorldError | None]] = []
-
-        def done(result: Any, error: WorldError | None) -> None:
-            answer.append((result, error))
-            answered.set()
-
-        self.submit(operation, done)
-        await answered.wait()
-        result, error = answer[0]
-        if error is not None:
-            raise type(error)(str(error)) from error  # one error answers a whole group: each caller raises its own
-        return result  # type: ignore[no-any-return]
+        return await committed(self, operation)
 
     def file_bytes(self) -> int:
         """See `Environment.file_bytes`; without what `room` has taken ahead."""

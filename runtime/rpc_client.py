@@ -467,6 +467,9 @@ class _ClientConnection(RpcConnection):
         self.abort()
         self._client.lost(self, reason)
 
+    def eased(self) -> None:
+        """See `RpcConnection.eased`: nobody waits for that here."""
+
     def ended(self) -> None:
         """See `RpcConnection.ended`."""
         self._client.lost(self, "the connection is gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from gnomon.runtime.world import Buffer, Connection, Network
@@ -13,7 +14,7 @@ COPY_BYTES_MAX = 32 << 10
 """Larger attachments that their owner may change leave at once too: a system call costs less than the copy."""
 
 
-class RpcConnection:
+class RpcConnection(ABC):
     """A `StreamHandler`; `RpcServer` and `RpcClient` say what frames mean.
 
     An exception of `take` other than MalformedRpc passes through and stops the node, as in every handler.
@@ -33,22 +34,23 @@ class RpcConnection:
         self._held = False
         self._working = False
 
+    @abstractmethod
     def take(self, head: list[Any], attachment: memoryview, size: int) -> None:
         """One frame of `size` bytes; the attachment is valid during the call.
 
         Raises:
             MalformedRpc: it has no place here.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def malformed(self, reason: str) -> None:
         """The peer does not keep to the protocol."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self) -> None:
         """The stream is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def eased(self) -> None:
         """Frames have left."""
 

@@ -12,7 +12,7 @@ time). A node is built from a world and settings alone, so the same code runs in
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only
+import random  # noqa: TID251 - the type, once for all who are given a stream
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+RandomStream: TypeAlias = random.Random
+"""What `World.random` gives; nobody else makes one."""
 
 
 class WorldError(Exception):
@@ -246,7 +248,7 @@ class World(Protocol):
     network: Network
     disk: Disk
 
-    def random(self, name: str) -> random.Random:
+    def random(self, name: str) -> RandomStream:
         """The random stream of one concern; in simulation seeded by `name`, so that streams do not shift each other."""
 
     def blocking(self, call: Callable[..., T], *args: object) -> Awaitable[T]:

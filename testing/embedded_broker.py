@@ -291,28 +291,27 @@ def simulate_broker(
     *,
     seed: int | str = 1,
     kafka: Mapping[str, str] | None = None,
-    limits: Mapping[str, int] | None = None,
+    broker: BrokerSettings | None = None,
 ) -> T:
     """Runs a scenario against a broker that serves, on virtual time.
 
     Args:
         kafka: the broker's settings by Kafka's names.
-        limits: of `runtime.settings.BrokerSettings`, such as `connections_max`.
+        broker: its bounds; where it listens is this simulation's affair.
 
     Raises:
         SimulationFailed: the broker failed; an exception of the scenario passes through.
     """
-    fields: dict[str, object] = {"kafka_host": HOST, "kafka_port": PORT, **(limits or {})}
     settings = replace(
         Settings(),
         data_dir=Path("/data"),
-        broker=replace(BrokerSettings(kafka_host=HOST), **fields),  # type: ignore[arg-type]
+        broker=replace(broker or BrokerSettings(), kafka_host=HOST, kafka_port=PORT, advertised_host=HOST),
         kafka=MappingProxyType({"offsets.topic.num.partitions": "2", **(kafka or {})}),
     )
 
     async def run(simulation: Simulation) -> T:
-        broker = EmbeddedBroker(simulation, settings)
-        await broker.start()
-        return await scenario(broker)
+        embedded = EmbeddedBroker(simulation, settings)
+        await embedded.start()
+        return await scenario(embedded)
 
     return simulate(seed, run).result

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias, TypeVar
 import trio
 
 from gnomon.runtime.commit import GROUP_OPERATIONS_MAX, commit_group, open_lmdb
+from gnomon.runtime.outcome import committed
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import CommitCounts, DirectoryTaken, DiskFailed, DiskFull, DiskSpace, Durability, WorldError
 from gnomon.testing.process import Process
@@ -222,19 +223,7 @@ class SimulatedEnvironment:
 
     async def commit(self, operation: Callable[[Any], T]) -> T:
         """See `Environment.commit`."""
-        answered = trio.Event()
-        answer: list[tuple[Any, WorldError | None]] = []
-
-        def done(result: Any, error: WorldError | None) -> None:
-            answer.append((result, error))
-            answered.set()
-
-        self.submit(operation, done)
-        await answered.wait()
-        result, error = answer[0]
-        if error is not None:
-            raise type(error)(str(error)) from error
-        return result  # type: ignore[no-any-return]
+        return await committed(self, operation)
 
     def file_bytes(self) -> int:
         """See `Environment.file_bytes`."""

@@ -12,12 +12,12 @@
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type only
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.topics import NAME_CHARACTERS_MAX
+from gnomon.runtime.world import RandomStream
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
 
@@ -89,7 +89,7 @@ def followed_by(request: FetchRequest) -> list[Followed]:
 class FetchSessions:
     """All sessions of a broker; times are monotonic seconds."""
 
-    def __init__(self, slots: int, ids: random.Random) -> None:
+    def __init__(self, slots: int, ids: RandomStream) -> None:
         self._slots = slots
         self._ids = ids
         self._sessions: dict[int, FetchSession] = {}

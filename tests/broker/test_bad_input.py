@@ -393,7 +393,7 @@ def test_slow_connections_with_large_unfinished_requests_leave_an_honest_produce
         refused = [str(fields["reason"]) for event, fields in broker.events if event == "connection_refused"]
         assert all("unfinished requests" in reason for reason in refused)
 
-    simulate_broker(scenario, limits={"request_queue_bytes_max": 8 << 20})
+    simulate_broker(scenario, broker=BrokerSettings(request_queue_bytes_max=8 << 20))
 
 
 def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
@@ -408,7 +408,7 @@ def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
         await broker.simulation.sleep(1)
         await _assert_serves(broker)
 
-    simulate_broker(scenario, limits={"connections_max": 3})
+    simulate_broker(scenario, broker=BrokerSettings(connections_max=3))
 
 
 def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() -> None:
