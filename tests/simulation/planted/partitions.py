@@ -42,8 +42,8 @@ def bare_segment(patch: pytest.MonkeyPatch) -> None:
 def empty_segment_forgets(patch: pytest.MonkeyPatch) -> None:
     restore = Chain._restore.__func__  # type: ignore[attr-defined]
 
-    def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
-        restore(cls, log, segments[-1:], now_ms)
+    async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
+        await restore(cls, log, segments[-1:], now_ms)
 
     patch.setattr(Chain, "_restore", classmethod(forgetting))
 
@@ -222,8 +222,8 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
 def delete_one_segment_more(patch: pytest.MonkeyPatch) -> None:
     drop = Partition._drop
 
-    async def one_more(partition: Any, count: int) -> None:
-        await drop(partition, min(count + 1, len(partition.segments) - 1) if count else 0)
+    async def one_more(partition: Any, log: Any, count: int) -> None:
+        await drop(partition, log, min(count + 1, len(partition.segments) - 1) if count else 0)
 
     patch.setattr(Partition, "_drop", one_more)
 

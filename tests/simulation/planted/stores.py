@@ -178,7 +178,7 @@ def txn_answered_early(patch: pytest.MonkeyPatch) -> None:
 def full_draft_kept(patch: pytest.MonkeyPatch) -> None:
     committed = EmbeddedMetadata._committed
 
-    def keeping(self: Any, draft: Any, judged: Any, error: Any) -> None:
+    def keeping(self: Any, draft: Any, judged: Any, result: Any, error: Any) -> None:
         if isinstance(error, DiskFull):
             self._state.adopt(draft)
             self._publish()
@@ -188,7 +188,7 @@ def full_draft_kept(patch: pytest.MonkeyPatch) -> None:
                 pending.answer(judged_error)
             self._start_commits()
         else:
-            committed(self, draft, judged, error)
+            committed(self, draft, judged, result, error)
 
     patch.setattr(EmbeddedMetadata, "_committed", keeping)
 
