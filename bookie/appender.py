@@ -57,8 +57,8 @@ class Owner(Protocol):
             LedgerFenced: another writer has claimed the ledger.
         """
 
-    async def report_missing(self, bookie: BookieId) -> None:
-        """Records that a bookie of the last fragment may lack entries, for the auditor."""
+    async def report_missing(self) -> None:
+        """Records that a bookie may lack entries of this ledger, for the auditor."""
 
 
 class _Place:
@@ -215,7 +215,7 @@ class Appender:
                 for name in (*missed, *(self.places[index].name for index in self._writer.lost_bookies)):
                     if name not in reported:
                         with suppress(MetadataUnavailable):  # else it is reported in the next round
-                            await self._owner.report_missing(name)
+                            await self._owner.report_missing()
                             reported.add(name)
                 missed = [name for name in missed if name not in reported]
                 if (

@@ -509,7 +509,7 @@ class Ledger:
                 else:
                     return
 
-    async def report_missing(self, bookie: BookieId) -> None:
+    async def report_missing(self) -> None:
         """See `appender.Owner`."""
         await self._metadata.txn((), (missing_report(self.id, self.name),))
 
@@ -533,13 +533,7 @@ class Ledger:
             if result.succeeded:
                 break
             stored = await self._metadata.get(key)
-            claimed = stored is None or decode_record(stored.value).session != self.record.session
-            if (
-                claimed
-                or stored is None
-                or stored.version == self._version
-                or LedgerId(stored.create_revision) != self.id
-            ):
+            if stored is None or not self._still_this_session(stored):
                 raise LedgerFenced(
                     f"ledger {self.name!r} was not changed: another writer has claimed it, or something else that was"
                     " compared had changed; open it again"
