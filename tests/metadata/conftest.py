@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
@@ -23,6 +24,8 @@ from gnomon.runtime.trio_world import TrioClock, open_trio_world
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
 from gnomon.testing.etcd_server import EtcdServer, etcd_missing
 from gnomon.testing.simulation import Simulation, simulate
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `real_etcd`: test folders are no packages
 
 Scenario = Callable[[Metadata], Awaitable[None]]
 
@@ -273,6 +276,14 @@ def new_etcd(tmp_path: Path) -> Iterator[Callable[..., EtcdServer]]:
     yield new
     for server in servers:
         server.kill()
+
+
+@pytest.fixture
+def on_etcd(new_etcd: Callable[..., EtcdServer], etcd_world: EtcdWorld) -> Callable[..., None]:
+    """Runs a test's body with an etcd of its own (see `run_on_etcd`)."""
+    from real_etcd import run_on_etcd  # needs httpx2
+
+    return partial(run_on_etcd, new_etcd, etcd_world)
 
 
 def run_remote(machine: Machine, scenario: Scenario) -> None:
