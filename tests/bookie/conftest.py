@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from gnomon.metadata.client import (
     WatchBatch,
 )
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, WorldError
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
+
+from ledger_house import House, Run
 
 
 class FakeClock:
@@ -226,3 +231,16 @@ def make_environment() -> type[InlineEnvironment]:
 def make_metadata() -> type[DictMetadata]:
     """The class, for tests that need it inside a Trio run."""
     return DictMetadata
+
+
+@pytest.fixture
+def run(environment: InlineEnvironment, clock: FakeClock, make_metadata: type[DictMetadata]) -> Run:
+    """Runs a scenario in a house of its own."""
+
+    def in_house(scenario: Callable[[House], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await scenario(House(environment, clock, make_metadata()))
+
+        trio.run(main)
+
+    return in_house

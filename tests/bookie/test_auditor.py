@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import trio
+from numbered_entries import fill
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.handle import MISSING
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
 from gnomon.metadata.client import Put
@@ -19,11 +20,6 @@ from gnomon.testing.simulation import Simulation, simulate
 
 WIDE = Quorum(3, 3, 2)
 EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
-
-
-async def fill(ledger: Ledger, count: int) -> None:
-    for _ in range(count):
-        await ledger.add([b"entry %d" % ledger.next_entry])
 
 
 async def audited(client: LedgerClient, until: Callable[[Auditor], Awaitable[bool]]) -> Auditor:

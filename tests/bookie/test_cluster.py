@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import pytest
 import trio
+from numbered_entries import contents, entries, fill
 
 from gnomon.bookie.errors import LedgerError, LedgerFenced
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.ledger import Quorum
 from gnomon.metadata.client import MetadataError
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
 WIDE = Quorum(3, 3, 2)
-
-
-async def fill(ledger: Ledger, count: int) -> None:
-    for _ in range(count):
-        await ledger.add([b"entry %d" % ledger.next_entry])
-
-
-async def contents(ledger: Ledger) -> list[bytes]:
-    return await ledger.read(ledger.start_entry, ledger.last_add_confirmed)
-
-
-def entries(count: int) -> list[bytes]:
-    return [b"entry %d" % number for number in range(count)]
 
 
 def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:

@@ -64,7 +64,7 @@ def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "orphans of a dead session are read",
     breaks="bookie.entry_store 3",
-    unseen="with one bookie the new writer's entries come over the orphans; tests/bookie/test_ledger.py finds it",
+    unseen="with one bookie the new writer overwrites the orphans; tests/bookie/test_ledger_faults.py finds it",
 )
 def orphans_readable(patch: pytest.MonkeyPatch) -> None:
     entry = StoreView.entry
