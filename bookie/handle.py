@@ -5,8 +5,6 @@
 2. The first failure ends the handle: all that is pending gets that error, later appends raise it. After a fence the
    outcome of what was pending is unknown.
 3. Nothing above the last add confirmed is ever read.
-4. Each change of the record is one transaction that compares the version read before, so a writer that was claimed
-   away from can change nothing.
 """
 
 from __future__ import annotations
@@ -34,24 +32,14 @@ from gnomon.bookie.errors import (
     LedgerFailed,
     LedgerFenced,
     LedgerSealed,
-    NoSuchLedger,
 )
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.held_record import HeldRecord
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
-from gnomon.metadata.client import (
-    Compacted,
-    Compare,
-    Field,
-    KeyValue,
-    Metadata,
-    MetadataError,
-    MetadataUnavailable,
-    Operation,
-    Put,
-    Revision,
-)
+from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataError, MetadataUnavailable, Operation, Put
+from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import WorldError
 
 MISSING = "missing/"
@@ -63,22 +51,14 @@ READ_BYTES_MIN = 1 << 14
 NO_SECRET = Secret(b"")
 
 
-class Ledger:
+class Ledger(HeldRecord):
     """One ledger, open in this process; made by the functions of `gnomon.bookie.ledger`."""
 
     def __init__(
-        self,
-        metadata: Metadata,
-        bookies: Bookies,
-        name: str,
-        stored: KeyValue,
-        confirmed: EntryId,
-        secret: Secret = NO_SECRET,
+        self, metadata: Metadata, bookies: Bookies, stored: KeyValue, confirmed: EntryId, secret: Secret = NO_SECRET
     ) -> None:
         """A handle that reads, as of the record in `stored` and the last add confirmed known so far."""
-        self.name = name
-        self.id = LedgerId(stored.create_revision)
-        self.record = decode_record(stored.value)
+        super().__init__(metadata, stored)
         self.last_add_confirmed = confirmed
         """The last entry that may be read, `start_entry - 1` or lower where there is none."""
         self.mac = Mac(self.id, secret) if self.record.digest_type is DigestType.MAC else None
@@ -86,13 +66,9 @@ class Ledger:
         self.keep: Callable[[EntryId, bytes], None] | None = None
         """Told each entry appended here, in its stored form, once it is confirmed and before its `done`."""
         self._secret = secret
-        self._metadata = metadata
         self._bookies = bookies
-        self._version = stored.version
-        self._revision = stored.mod_revision
-        self._changing = trio.Lock()
         self._confirmed_more: trio.Event | None = None
-        self._failure: LedgerError | None = LedgerClosed(f"ledger {name!r} is open for reading only")
+        self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
         self._appender: Appender | None = None
 
     def write_on(self, length_bytes: int) -> None:
@@ -111,21 +87,6 @@ class Ledger:
                 self._bookies.start_soon(appender.begin_session, bookie)
 
     # --- where the ledger stands ---
-
-    @property
-    def session(self) -> Session:
-        """The session of the last claim known to this handle: its own, where it writes."""
-        return self.record.session
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """The record's properties; change them with `update`."""
-        return self.record.properties
-
-    @property
-    def start_entry(self) -> EntryId:
-        """The first entry that was not shrunk away."""
-        return self.record.start_entry
 
     @property
     def length_bytes(self) -> int:
@@ -164,19 +125,7 @@ class Ledger:
         Raises:
             LedgerError: it is not; see `outcome_unknown`. Cancelled, the outcome is unknown.
         """
-        answered = trio.Event()
-        failures: list[LedgerError] = []
-
-        def done(_entry: EntryId, error: LedgerError | None) -> None:
-            if error is not None:
-                failures.append(error)
-            answered.set()
-
-        entry = self.append(payload, done)
-        await answered.wait()
-        if failures:
-            raise failures[0]
-        return entry
+        return await outcome_of(lambda done: self.append(payload, done))
 
     def confirmed_to(self, entry: EntryId) -> None:
         """See `appender.Owner`."""
@@ -249,11 +198,9 @@ class Ledger:
     async def newer_record(self, record: LedgerRecord, error: LedgerError) -> LedgerRecord:
         """The record by which to read again what could not be read by `record`; raises `error` where it is the same."""
         try:
-            stored = await self._metadata.get(ledger_key(self.name))
+            stored = await self._read()
         except MetadataError:
             raise error from None
-        if stored is None or LedgerId(stored.create_revision) != self.id:
-            raise NoSuchLedger(f"ledger {self.name!r} was deleted")
         newer = decode_record(stored.value)
         if newer == record:
             raise error
@@ -280,7 +227,7 @@ class Ledger:
             return
         if confirmed.session > self.record.session:
             # Another writer told it, and this record knows nothing of what its claim excludes.
-            self._refresh(await self._metadata.get(ledger_key(self.name)))
+            self._refresh(await self._read())
         if not self.record.sealed:
             self.last_add_confirmed = max(self.last_add_confirmed, confirmed.entry)
 
@@ -314,7 +261,7 @@ class Ledger:
                 for bookie in bookies:
                     nursery.start_soon(self._listen, bookie, entry, heard, nursery.cancel_scope)
                 try:
-                    changed.append(await self._record_changed())
+                    changed.append(await self._changed())
                 except MetadataError as error:
                     problems.append(error)
                 nursery.cancel_scope.cancel()
@@ -336,46 +283,13 @@ class Ledger:
                 waiting.cancel()
                 return
 
-    async def _record_changed(self) -> KeyValue | None:
-        """Waits for another version of the record than this handle's; None when it was deleted."""
-        key = ledger_key(self.name)
-        try:
-            async with self._metadata.watch(key, Revision(self._revision + 1)) as batches:
-                async for batch in batches:
-                    for event in batch.events:
-                        if event.key == key:
-                            return event.current
-        except Compacted:
-            pass
-        return await self._metadata.get(key)
-
     def _refresh(self, stored: KeyValue | None) -> None:
-        if stored is None or LedgerId(stored.create_revision) != self.id:
-            raise NoSuchLedger(f"ledger {self.name!r} was deleted")
-        if stored.mod_revision <= self._revision:
-            return  # somebody else was quicker
-        self.record = decode_record(stored.value)
-        self._version, self._revision = stored.version, stored.mod_revision
+        super()._refresh(stored)
         if self.record.sealed:
             self.last_add_confirmed = self.record.last_entry
             self._wake_waiters()
 
     # --- changing the record ---
-
-    async def update(
-        self,
-        properties: dict[str, Any],
-        *,
-        compare: Sequence[Compare] = (),
-        also: Sequence[Operation] = (),
-    ) -> None:
-        """Replaces the properties; `compare` and `also` join the transaction.
-
-        Raises:
-            LedgerFenced: the record was changed by another since it was read, or a `compare` failed; nothing changed.
-        """
-        async with self._changing:
-            await self._change(lambda record: replace(record, properties=properties), compare, also)
 
     async def shrink(
         self,
@@ -476,11 +390,11 @@ class Ledger:
             )
             key = ledger_key(name)
             put = Put(key, record.encode())
-            created = await self._change(
+            created, *_ = await self._change(
                 lambda record: self._sealed(record, sealed_properties), (Compare.absent(key), *compare), (put, *also)
             )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
-        ledger = Ledger(self._metadata, self._bookies, name, created, NO_ENTRY, self._secret)
+        ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
         ledger.write_on(0)
         return ledger
 
@@ -503,7 +417,7 @@ class Ledger:
                 if self.record.sealed:
                     raise LedgerSealed(f"ledger {self.name!r} is sealed: its bookies are the auditor's to replace")
                 try:
-                    await self._change(lambda record: records.change_ensemble(record, first_entry, bookies), (), ())
+                    await self._change(lambda record: records.change_ensemble(record, first_entry, bookies))
                 except MetadataUnavailable:
                     await self._bookies.clock.sleep(METADATA_RETRY_SECONDS)
                 else:
@@ -512,44 +426,6 @@ class Ledger:
     async def report_missing(self) -> None:
         """See `appender.Owner`."""
         await self._metadata.txn((), (missing_report(self.id, self.name),))
-
-    async def _change(
-        self,
-        modify: Callable[[LedgerRecord], LedgerRecord],
-        compare: Sequence[Compare],
-        also: Sequence[Operation],
-    ) -> KeyValue | int | None:
-        """Puts the record as `modify` makes it if its session is still this one's; gives the first result of `also`.
-
-        Others may change a record beside its writer (the auditor does): then the change is made to theirs.
-        """
-        key = ledger_key(self.name)
-        while True:
-            changed = modify(self.record)
-            result = await self._metadata.txn(
-                (Compare.version(key, self._version), Compare(key, Field.CREATE_REVISION, self.id), *compare),
-                (Put(key, changed.encode()), *also),
-            )
-            if result.succeeded:
-                break
-            stored = await self._metadata.get(key)
-            if stored is None or not self._still_this_session(stored):
-                raise LedgerFenced(
-                    f"ledger {self.name!r} was not changed: another writer has claimed it, or something else that was"
-                    " compared had changed; open it again"
-                )
-            self._refresh(stored)
-        written = result.results[0]
-        assert isinstance(written, KeyValue), f"a transaction did not say what it put at {key!r}"
-        self._refresh(written)
-        return result.results[1] if also else None
-
-    def _still_this_session(self, stored: KeyValue) -> bool:
-        """Whether a record that was changed meanwhile has the same writer as this handle's."""
-        same_life = LedgerId(stored.create_revision) == self.id
-        return (
-            same_life and stored.version != self._version and decode_record(stored.value).session == self.record.session
-        )
 
     async def close(self) -> None:
         """Takes no more appends and waits for the pending ones; the record is left as it is."""

@@ -32,6 +32,7 @@ from gnomon.bookie.errors import (
     UnauthorizedAccess,
 )
 from gnomon.bookie.handle import Ledger, missing_report
+from gnomon.bookie.held_record import replace_record
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.bookie.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.placement import ensemble_for
@@ -171,7 +172,7 @@ async def create_ledger(
         raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or what was compared has changed")
     created = result.results[0]
     assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
-    ledger = Ledger(metadata, bookies, name, created, NO_ENTRY, secret)
+    ledger = Ledger(metadata, bookies, created, NO_ENTRY, secret)
     ledger.write_on(0)
     return ledger
 
@@ -185,9 +186,9 @@ def adopt_ledger(metadata: Metadata, bookies: Bookies, stored: KeyValue, *, pass
     Raises:
         UnauthorizedAccess: the password is not the ledger's.
     """
-    name, record = _checked(stored, password)
+    record = _checked(stored, password)
     confirmed = record.last_entry if record.sealed else EntryId(record.start_entry - 1)
-    return Ledger(metadata, bookies, name, stored, confirmed, secret_of(password))
+    return Ledger(metadata, bookies, stored, confirmed, secret_of(password))
 
 
 async def claim_ledger(
@@ -210,9 +211,9 @@ async def claim_ledger(
         LedgerFenced: another writer claimed it since `stored` was read, or a `compare` failed; read it and try again.
         NotEnoughBookies: too few bookies answered.
     """
-    name, _ = _checked(stored, password)
+    _checked(stored, password)
     written, found = await _claim(metadata, bookies, stored, properties, compare, also)
-    ledger = Ledger(metadata, bookies, name, written, found.last_entry, secret_of(password))
+    ledger = Ledger(metadata, bookies, written, found.last_entry, secret_of(password))
     ledger.write_on(found.length_bytes)
     return ledger
 
@@ -251,26 +252,17 @@ async def _claim(
     if properties is not None:
         claimed = replace(claimed, properties=properties)
     reports = () if found.complete else (missing_report(ledger_id, name),)
-    result = await metadata.txn(
-        (
-            Compare.version(stored.key, stored.version),
-            Compare(stored.key, Field.CREATE_REVISION, stored.create_revision),
-            *compare,
-        ),
-        (Put(stored.key, claimed.encode()), *reports, *also),
-    )
-    if not result.succeeded:
+    written = await replace_record(metadata, stored, claimed, compare, (*reports, *also))
+    if written is None:
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
-    written = result.results[0]
-    assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
-    return written, found
+    return written[0], found
 
 
-def _checked(stored: KeyValue, password: bytes) -> tuple[str, LedgerRecord]:
+def _checked(stored: KeyValue, password: bytes) -> LedgerRecord:
     name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
     if not password_fits(record, name, secret_of(password)):
         raise UnauthorizedAccess(f"wrong password for ledger {name!r}: nothing was read, written or fenced")
-    return name, record
+    return record
 
 
 async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, password: bytes = b"") -> None:
@@ -283,10 +275,9 @@ async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, passwor
     stored = await metadata.get(ledger_key(name))
     if stored is None:
         raise NoSuchLedger(f"there is no ledger {name!r} to delete")
-    _checked(stored, password)
+    record = _checked(stored, password)
     if not await delete_ledgers(metadata, (stored,)):
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: try again")
-    record = decode_record(stored.value)
     for bookie in dict.fromkeys(bookie for fragment in record.fragments for bookie in fragment.bookies):
         with suppress(LedgerError, WorldError):
             await known_bookie(bookies, bookie).delete(LedgerId(stored.create_revision))

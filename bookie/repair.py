@@ -15,10 +15,11 @@ from itertools import pairwise
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies
 from gnomon.bookie.copies import known_bookie, read_entry
 from gnomon.bookie.errors import EntryShrunk, LedgerError
+from gnomon.bookie.held_record import replace_record
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put
+from gnomon.metadata.client import KeyValue, Metadata
 from gnomon.runtime.world import Clock, WorldError
 
 BATCH_BYTES_MAX = 1 << 20
@@ -95,17 +96,11 @@ class LedgerRepair:
         return chosen[0] if chosen else None
 
     async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId) -> bool:
-        key, version = self._stored.key, self._stored.version
         changed = replace_bookie(self.record, fragment.first_entry, lost, target)
-        result = await self._metadata.txn(
-            (Compare.version(key, version), Compare(key, Field.CREATE_REVISION, self.id)),
-            (Put(key, changed.encode()),),
-        )
-        if not result.succeeded:
+        written = await replace_record(self._metadata, self._stored, changed)
+        if written is None:
             return False
-        written = result.results[0]
-        assert isinstance(written, KeyValue), f"a transaction did not say what it put at {key!r}"
-        self._stored, self.record = written, changed
+        self._stored, self.record = written[0], changed
         return True
 
     async def fill_gaps(self) -> bool:

@@ -102,7 +102,7 @@ class StormClient:
         """Writes down what a handle shows now."""
         life = self.history.life(ledger.id, ledger.name)
         life.was_confirmed(ledger.last_add_confirmed)
-        life.believes(self.name, ledger._revision, ledger.record)
+        life.believes(self.name, ledger._stored.mod_revision, ledger.record)
         return life
 
     async def read(self, ledger: Ledger, first: EntryId, last: EntryId) -> list[bytes]:

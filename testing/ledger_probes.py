@@ -27,6 +27,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
+from gnomon.bookie.held_record import HeldRecord
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.testing.coverage import Coverage
@@ -165,9 +166,9 @@ def _probe_writers(patch: _Patches, count: Count) -> None:
         return probed
 
     def change(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def probed(handle: Ledger, *args: Any) -> Any:
+        async def probed(held: HeldRecord, *args: Any) -> Any:
             try:
-                return await before(handle, *args)
+                return await before(held, *args)
             except MetadataUnavailable:
                 count("fragment change of unknown outcome")
                 raise
@@ -201,7 +202,7 @@ def _probe_writers(patch: _Patches, count: Count) -> None:
         return probed
 
     patch(Appender, "_replace", replace)
-    patch(Ledger, "_change", change)
+    patch(HeldRecord, "_change", change)
     patch(Appender, "_regain", regain)
     patch(LedgerWriter, "regained", regained)
     patch(Appender, "_fail", fail)
