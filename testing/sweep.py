@@ -4,16 +4,28 @@
     result = sweep(scenario, range(200))
     result.coverage.assert_all_counted(fault.counter for fault in Fault)
 
-`simulate(seed, scenario)` runs one of them again; `outcome.trace` is its transcript.
+`simulate(seed, scenario)` runs one of them again; `outcome.trace` is its transcript. That it is the same one again is
+what `assert_traces_repeat` looks at.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from gnomon.testing.coverage import Coverage
 from gnomon.testing.simulation import Simulation, simulate
+
+_HASH_SEEDS = ("1", "4242")
+_REPLAY = """
+import {module}
+from gnomon.testing.simulation import simulate
+for seed in {seeds}:
+    print(simulate(seed, {module}.{scenario}).digest)
+"""
 
 
 @dataclass(slots=True)
@@ -69,3 +81,33 @@ def seeds_to_find(
         except Exception as error:
             return count, error
     return None
+
+
+def assert_traces_repeat(module: str, scenario: str, seeds: Iterable[int]) -> None:
+    """Simulates the seeds in two processes whose strings hash otherwise: each seed has a trace of its own in both.
+
+    Args:
+        module: where the scenario is; what can be imported here can be imported there.
+        scenario: an expression of the module's names.
+
+    Raises:
+        AssertionError: a trace depends on the order of a set, or on what else differs between processes; or two
+            seeds have the same one.
+    """
+    seeds = list(seeds)
+    script = _REPLAY.format(module=module, scenario=scenario, seeds=seeds)
+    path = os.pathsep.join(sys.path)
+    replays = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in _HASH_SEEDS
+    ]
+    first, second = (replay.communicate()[0].split() for replay in replays)
+    assert [replay.returncode for replay in replays] == [0, 0], "a replay failed, see its error above"
+    differing = [seed for seed, one, other in zip(seeds, first, second, strict=True) if one != other]
+    assert not differing, f"seeds {differing} have another trace in another process"
+    assert len(set(first)) == len(seeds), "two seeds have the same trace"

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from broker_scenario import SCENARIO
 
 from gnomon.testing.faults import Fault
-from gnomon.testing.sweep import sweep
+from gnomon.testing.sweep import assert_traces_repeat, sweep
 
 SEEDS = int(os.environ.get("SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
@@ -38,21 +36,4 @@ def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
-    script = (
-        f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-        "from broker_scenario import SCENARIO\n"
-        "from gnomon.testing.simulation import simulate\n"
-        "print(*(simulate(seed, SCENARIO).digest for seed in range(8)))\n"
-    )
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "4242")
-    ]
-    assert len(digests[0].split()) == 8
-    assert digests[0] == digests[1]
+    assert_traces_repeat("broker_scenario", "SCENARIO", range(8))

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from gnomon.testing.ledger_scenario import COUNTERS, LedgerScenario
-from gnomon.testing.sweep import sweep
+from gnomon.testing.sweep import assert_traces_repeat, sweep
 
 SEEDS = int(os.environ.get("SEEDS", "90"))
 FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
@@ -27,20 +25,4 @@ def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> N
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
-    script = (
-        "from gnomon.testing.ledger_scenario import LedgerScenario\n"
-        "from gnomon.testing.simulation import simulate\n"
-        "print(*(simulate(seed, LedgerScenario()).digest for seed in range(6)))\n"
-    )
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "4242")
-    ]
-    assert len(digests[0].split()) == 6
-    assert digests[0] == digests[1]
+    assert_traces_repeat("gnomon.testing.ledger_scenario", "LedgerScenario()", range(6))

@@ -3,5 +3,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# The toy nodes beside these tests are modules of their own: some tests run them as scripts.
+# The toy nodes beside these tests are modules of their own: other processes import them too.
 sys.path.insert(0, str(Path(__file__).parent))

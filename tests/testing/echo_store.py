@@ -1,8 +1,7 @@
-"""A toy node for the harness's own tests: stores what it receives, then echoes it; as a script it prints digests."""
+"""A toy node for the harness's own tests: stores what it receives, then echoes it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import trio
 
 from gnomon.runtime.world import Connection, Durability, Environment, Unreachable, WorldError
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation import Simulation
 
 PATH = Path("/data/store")
 
@@ -84,6 +83,7 @@ async def faulty_hours(simulation: Simulation) -> None:
         store.start()
 
 
-if __name__ == "__main__":
-    for seed in sys.argv[1:]:
-        print(simulate(seed, faulty_hours).digest)
+async def hashed_hours(simulation: Simulation) -> None:
+    """What must not be: how strings hash reaches the trace."""
+    simulation.machine(f"store-{hash('store')}").start(echo_store)
+    await simulation.sleep(1)

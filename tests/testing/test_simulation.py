@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +9,7 @@ import trio
 from gnomon.testing.process import NodeKilled
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
-
-TOY = Path(__file__).with_name("echo_store.py")
+from gnomon.testing.sweep import assert_traces_repeat
 
 
 def test_trio_still_has_the_private_names_that_make_it_deterministic() -> None:
@@ -25,19 +21,12 @@ def test_trio_still_has_the_private_names_that_make_it_deterministic() -> None:
 
 
 def test_the_same_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
-    runs = [
-        subprocess.Popen(
-            [sys.executable, str(TOY), "1", "2", "3", "4", "5", "6"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed in ("1", "4242")
-    ]
-    first, second = (run.communicate()[0].split() for run in runs)
-    assert [run.returncode for run in runs] == [0, 0]
-    assert first == second
-    assert len(set(first)) == 6  # and another seed is another history
+    assert_traces_repeat("echo_store", "faulty_hours", range(1, 7))
+
+
+def test_a_trace_that_depends_on_hashes_is_found_with_its_seeds() -> None:
+    with pytest.raises(AssertionError, match=r"seeds \[1, 2\] have another trace in another process"):
+        assert_traces_repeat("echo_store", "hashed_hours", range(1, 3))
 
 
 def test_tasks_run_in_an_order_of_the_seeds_own() -> None:
