@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import trio
 
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult, StoreView
+from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.store_view import StoreView
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock
 

@@ -19,16 +19,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import trio
 
 from gnomon.bookie import removal
-from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
+from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.errors import EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
 
@@ -213,13 +212,10 @@ class EntryStore:
                     self._promises.remove(promise)
             if group.adds:
                 self.read_only = None
-            for _, entry, done in group.adds:
-                done(entry, None)
-            self._tell_group()
-            return
-        if not group.taken:
-            self._take(group, math.inf)  # the transaction could not even begin: what waited for it is refused with it
-        self._failed(error)
+        else:
+            if not group.taken:
+                self._take(group, math.inf)  # the transaction could not even begin: what waited is refused with it
+            self._failed(error)
         for _, entry, done in group.adds:
             done(entry, error)
         self._tell_group()
@@ -259,7 +255,7 @@ class EntryStore:
         Errors handed to `done`: Fenced (also where a copy of a higher session is here, or a later session's bounds
         exclude one; nothing was stored then), DigestMismatch, DiskFull, DiskFailed.
         """
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         refusal: StoreError | None = None
         written_by: list[Session] = []
         try:
@@ -322,14 +318,14 @@ class EntryStore:
         Args:
             bounds: first entry and session of each fragment of the record that `session` wrote.
         """
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         refusal = self._refusal(ledger, session, state)
         if refusal is not None:
             self._refuse(refusal, done)
             return
-        databases = (self._entries, self._states, ledger)
+        entries, states = self._entries, self._states
         self._after_adds(
-            lambda transaction: removal.remove_orphans(transaction, *databases, bounds),
+            lambda transaction: removal.remove_orphans(transaction, entries, states, ledger, bounds),
             lambda _removed, error: done(None, error),
         )
 
@@ -342,7 +338,7 @@ class EntryStore:
 
         Fencing again with the same session is allowed. Errors handed to `done`: Fenced, DiskFull, DiskFailed.
         """
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         if session < state.promised:
             self._refuse(Fenced(ledger, session, state.promised), done)
             return
@@ -355,14 +351,17 @@ class EntryStore:
         self._after_adds(last, done)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
-        last, sound = _end(transaction, self._entries, ledger)
+        last, sound = end_of(transaction, self._entries, ledger)
         return FenceResult(last, NO_ENTRY if sound is None else sound.last_add_confirmed)
+
+    def _state(self, ledger: LedgerId) -> _LedgerState:
+        return self._ledgers.get(ledger) or self._load(ledger)
 
     def _load(self, ledger: LedgerId) -> _LedgerState:
         with self._environment.read() as transaction:
             promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
             kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
-            _, sound = _end(transaction, self._entries, ledger)
+            _, sound = end_of(transaction, self._entries, ledger)
             confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
             if sound is not None:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
@@ -376,11 +375,11 @@ class EntryStore:
 
     def view(self) -> StoreView:
         """A consistent view for a `with` block that does not await; payloads are valid inside the block only."""
-        return StoreView(self, self._environment.read(), self._entries)
+        return StoreView(self._environment.read(), self._entries, self.why_absent)
 
     def why_absent(self, ledger: LedgerId, entry: EntryId) -> LedgerError:
         """The error for an entry that a view does not have."""
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         if entry < state.kept_from:
             return EntryShrunk(ledger, entry, state.kept_from)
         if self._may_have_lost is not None:
@@ -389,12 +388,12 @@ class EntryStore:
 
     def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed that any add or `confirm` has carried here."""
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         return Confirmed(state.confirmed, state.confirmed_in)
 
     def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """An explicit last add confirmed, from a writer with nothing to add; kept in memory only."""
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         if last_add_confirmed > state.confirmed:
             self._confirm(state, session, last_add_confirmed)
 
@@ -406,7 +405,7 @@ class EntryStore:
 
     async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """Waits until the last add confirmed here is at least `entry`, and returns it."""
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         while state.confirmed < entry:
             if state.confirmed_more is None:
                 state.confirmed_more = trio.Event()
@@ -428,7 +427,7 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit.
         """
-        state = self._ledgers.get(ledger) or self._load(ledger)
+        state = self._state(ledger)
         if end <= state.kept_from:
             return
         states = self._states
@@ -441,7 +440,7 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit.
         """
-        (self._ledgers.get(ledger) or self._load(ledger)).promised = SESSION_MAX
+        self._state(ledger).promised = SESSION_MAX
         await self.shrink(ledger, ENTRY_MAX)
 
     async def remove(self, ledger: LedgerId) -> int:
@@ -450,15 +449,15 @@ class EntryStore:
         Raises:
             DiskFull, DiskFailed: as from a commit; what is left is removed by a later call, also after a restart.
         """
-        databases = (self._entries, self._states, ledger, self._is_gone(ledger))
+        entries, states, forget = self._entries, self._states, self._is_gone(ledger)
         removed = 0
         while True:
             count = await self._environment.commit(
-                lambda transaction: removal.remove_chunk(transaction, *databases[:3])
+                lambda transaction: removal.remove_chunk(transaction, entries, states, ledger)
             )
             removed += count
             if count < removal.CHUNK_ENTRIES and await self._environment.commit(
-                lambda transaction: removal.remove_mark(transaction, *databases)
+                lambda transaction: removal.remove_mark(transaction, entries, states, ledger, forget)
             ):
                 break
         state = self._ledgers.get(ledger)
@@ -479,113 +478,6 @@ class EntryStore:
     def file_bytes(self) -> int:
         """Size of the data file on disk."""
         return self._environment.file_bytes()
-
-
-class StoreView:
-    """One read transaction over the store."""
-
-    __slots__ = ("_entries", "_get", "_read", "_store", "_transaction")
-
-    def __init__(self, store: EntryStore, read: AbstractContextManager[Any], entries: Any) -> None:
-        self._store, self._read, self._entries = store, read, entries
-
-    def __enter__(self) -> StoreView:
-        self._transaction = self._read.__enter__()
-        self._get = self._transaction.get
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._read.__exit__(kind, error, traceback)
-
-    def entry(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> StoredEntry:
-        """One entry with its header, digest checked; copies below `minimum_session` read as absent.
-
-        Raises:
-            NoSuchEntry, EntryUnknown, EntryShrunk, DigestMismatch.
-        """
-        value = self._get(_pack_key(ledger, entry), None, self._entries)
-        if value is not None:
-            stored = decode_entry(ledger, entry, value)
-            if stored.session >= minimum_session:
-                return stored
-        raise self._store.why_absent(ledger, entry)
-
-    def range(
-        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
-    ) -> tuple[list[tuple[EntryId, StoredEntry]], EntryId]:
-        """What is here of the entries from `first` to `last`, at least one and up to `bytes_max` bytes of them.
-
-        Returns:
-            The entries with their headers, and the first entry that was not looked at: what lies below and is not
-            among them is not here.
-
-        Raises:
-            EntryShrunk, EntryUnknown, DigestMismatch: about `first`; about a later entry, the range ends before it.
-        """
-        found: list[tuple[EntryId, StoredEntry]] = []
-        size_bytes = 0
-        for entry in map(EntryId, range(first, last + 1)):
-            try:
-                stored = self.entry(ledger, entry, minimum_session)
-            except NoSuchEntry:
-                continue
-            except LedgerError:
-                if entry == first:
-                    raise
-                return found, entry
-            size_bytes += len(stored.value)
-            if found and size_bytes > bytes_max:
-                return found, entry
-            found.append((entry, stored))
-        return found, EntryId(last + 1)
-
-    def present(
-        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
-    ) -> list[tuple[EntryId, EntryId]]:
-        """Which entries from `first` to `last` are here, as runs (from, to inclusive); their payloads are not read."""
-        runs: list[tuple[EntryId, EntryId]] = []
-        start = NO_ENTRY
-        for entry in map(EntryId, range(first, last + 2)):
-            value = self._get(_pack_key(ledger, entry), None, self._entries) if entry <= last else None
-            if value is not None and session_of(value) >= minimum_session:
-                start = entry if start == NO_ENTRY else start
-            elif start != NO_ENTRY:
-                runs.append((start, EntryId(entry - 1)))
-                start = NO_ENTRY
-        return runs
-
-    def get(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> memoryview:
-        """The payload of `entry`, as `entry` gives it; valid inside the block only."""
-        value = self._get(_pack_key(ledger, entry), None, self._entries)
-        if value is not None:
-            session, _, _, payload = verify_entry(ledger, entry, value)
-            if session >= minimum_session:
-                return payload
-        raise self._store.why_absent(ledger, entry)
-
-    def end(self, ledger: LedgerId) -> tuple[EntryId, int]:
-        """The last entry that is here, and the payload bytes of the ledger up to the last undamaged one."""
-        last, sound = _end(self._transaction, self._entries, ledger)
-        return last, 0 if sound is None else sound.length_bytes
-
-
-def _end(transaction: Any, entries: Any, ledger: LedgerId) -> tuple[EntryId, StoredEntry | None]:
-    """The highest entry of a ledger, and what the last undamaged one holds."""
-    with transaction.cursor(db=entries) as cursor:
-        at = cursor.prev() if cursor.set_range(_pack_key(ledger, ENTRY_MAX)) else cursor.last()
-        last = NO_ENTRY
-        while at:
-            at_ledger, entry = removal.ENTRY_KEY.unpack(cursor.key())
-            if at_ledger != ledger:
-                break
-            last = EntryId(max(last, entry))
-            try:
-                return last, decode_entry(ledger, entry, memoryview(cursor.value()))
-            except LedgerError:
-                at = cursor.prev()  # damaged, it confirms nothing; what the one before it says holds as well
-        return last, None
 
 
 def _session_written(ledger: LedgerId, entry: EntryId, value: memoryview) -> Session | None:

@@ -23,7 +23,7 @@ from gnomon.bookie.client import Bookie, Bookies
 from gnomon.bookie.copies import SPECULATIVE_SECONDS, known_bookie, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
-from gnomon.bookie.entry_store import Confirmed, StoreView
+from gnomon.bookie.entry_store import Confirmed
 from gnomon.bookie.errors import (
     EntryNotConfirmed,
     EntryShrunk,
@@ -38,6 +38,7 @@ from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, En
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
+from gnomon.bookie.store_view import StoreView
 from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataError, MetadataUnavailable, Operation, Put
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import WorldError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gnomon.bookie.entry_store import StoreView
 from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk
 from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.store_view import StoreView
 
 if TYPE_CHECKING:
     from gnomon.bookie.handle import Ledger

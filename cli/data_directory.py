@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import trio
 
-from gnomon.bookie.entry_store import StoreView
 from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.record import LedgerRecord, Quorum
+from gnomon.bookie.store_view import StoreView
 from gnomon.broker.stores import FORMAT_FILE, Stores, open_stores
 from gnomon.cli.exit import Exit, Failure, failure_of
 from gnomon.runtime.settings import Settings

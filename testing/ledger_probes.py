@@ -15,7 +15,7 @@ from gnomon.bookie import claim as claims
 from gnomon.bookie import copies, ledger, removal
 from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appender
-from gnomon.bookie.entry_store import EntryStore, StoreView
+from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import (
     DigestMismatch,
     EntryShrunk,
@@ -28,6 +28,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.held_record import HeldRecord
+from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.testing.coverage import Coverage

@@ -13,13 +13,14 @@ from gnomon.bookie import entry as entry_module
 from gnomon.bookie import ledger as ledger_module
 from gnomon.bookie import record as records
 from gnomon.bookie import removal
-from gnomon.bookie.entry_store import EntryStore, FenceResult, StoreView
+from gnomon.bookie.entry_store import EntryStore, FenceResult
 from gnomon.bookie.errors import Fenced
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY
 from gnomon.bookie.record import Quorum, ledger_key
 from gnomon.bookie.recovery import Recovery
 from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import Compare, Field, LeaseNotFound, MetadataUnavailable, Put, Revision
 from gnomon.metadata.presence import Presence
@@ -166,7 +167,7 @@ def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
     add = EntryStore.add
 
     def early(store: Any, ledger: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
-        state = store._ledgers.get(ledger) or store._load(ledger)
+        state = store._state(ledger)
         if session < state.promised or store.read_only is not None:
             add(store, ledger, entry, session, confirmed, value, done)
         else:

@@ -9,11 +9,12 @@ import pytest
 
 from gnomon.bookie import ledger, removal
 from gnomon.bookie.appender import Appender
-from gnomon.bookie.entry_store import EntryStore, StoreView
+from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.recovery import Recovery
+from gnomon.bookie.store_view import StoreView
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
 from gnomon.metadata.state import Draft, State
