@@ -20,6 +20,16 @@ RECEIVE_BYTES: Final = 16 * 1024
 _FRESH_BYTES_MAX: Final = 128 * 1024
 _REMEMBERED_BYTES_MAX: Final = 2 * 1024 * 1024
 _NO_BYTES: Final = memoryview(bytearray())
+_HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN")
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
+
+def foreign_protocol(size: int) -> str | None:
+    """HTTP or TLS, where a refused length is made of the bytes that these begin with."""
+    first = size.to_bytes(4, "big", signed=True)
+    if first in _HTTP_METHODS:
+        return "HTTP"
+    return "TLS" if first.startswith(_TLS_HANDSHAKE) else None
 
 
 class FrameReader:

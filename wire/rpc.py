@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgpack
 
-from gnomon.wire.frame_reader import FrameReader
+from gnomon.wire.frame_reader import FrameReader, foreign_protocol
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -96,11 +96,10 @@ class RpcFrameReader(FrameReader):
 
     def bad_length(self, size: int) -> MalformedRpc:
         """Why a frame of `size` bytes (as a signed number) is refused."""
-        first = size.to_bytes(4, "big", signed=True)
-        if first in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI"):
-            return MalformedRpc("the peer speaks HTTP, this port does not: metrics are on the admin port")
-        if first.startswith(b"\x16\x03"):
-            return MalformedRpc("the peer speaks TLS, this port does not")
+        foreign = foreign_protocol(size)
+        if foreign is not None:
+            advice = ": metrics are on the admin port" if foreign == "HTTP" else ""
+            return MalformedRpc(f"the peer speaks {foreign}, this port does not{advice}")
         return MalformedRpc(
             f"a frame declares {size & 0xFFFFFFFF} bytes, {self.frame_bytes_max} are allowed: is the peer a gnomon?"
         )

@@ -5,7 +5,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from gnomon.wire.kafka.api import APIS, Api, ApiKey, request_header_version, response_header_version
 
-_EVERY_API = [pytest.param(api, id=key.name) for key, api in APIS.items()]
+_EVERY_API = [pytest.param(api, id=api.key.name) for api in APIS.values()]
 
 
 @pytest.mark.parametrize("api", _EVERY_API)

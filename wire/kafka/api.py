@@ -95,8 +95,8 @@ def _api(key: ApiKey, request: type[Message], response: type[Message]) -> Api:
     return Api(key, advertised_from, last, request.FLEXIBLE, request, response)
 
 
-APIS: dict[ApiKey, Api] = {
-    api.key: api
+APIS: dict[int, Api] = {
+    api.key.value: api
     for api in (
         _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
         _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
@@ -173,7 +173,7 @@ APIS: dict[ApiKey, Api] = {
         ),
     )
 }
-"""Every key that the broker answers, in the order of the keys."""
+"""Every key that the broker answers, by its number and in that order."""
 
 
 def request_header_version(key: int, version: int) -> int:
@@ -181,7 +181,7 @@ def request_header_version(key: int, version: int) -> int:
 
     For keys that are not served the answer is 1, so that their correlation id can still be read.
     """
-    api = APIS.get(key)  # type: ignore[call-overload]  # an IntEnum key is found by its number
+    api = APIS.get(key)
     return 2 if api is not None and version >= api.flexible_since else 1
 
 

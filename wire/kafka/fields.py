@@ -166,15 +166,13 @@ class Struct(metaclass=_StructType):
 
     def __init__(self, **values: object) -> None:
         cls = type(self)
-        cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
+        cls.__init__ = _initializer(cls)  # type: ignore[method-assign]  # invariant 4
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in self.FIELDS)})"

@@ -25,10 +25,6 @@ class FrameTooLarge(MalformedFrame):
     """A frame declares more bytes than this broker takes."""
 
 
-_HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN")
-_TLS_HANDSHAKE: Final = b"\x16\x03"
-
-
 class FrameReader(frame_reader.FrameReader):
     """Splits the byte stream of one connection into frames (`frame_bytes_max` is `socket.request.max.bytes`)."""
 
@@ -36,12 +32,12 @@ class FrameReader(frame_reader.FrameReader):
 
     def bad_length(self, size: int) -> MalformedFrame:
         """FrameTooLarge, or what the peer seems to speak instead of Kafka's protocol."""
-        first = size.to_bytes(4, "big", signed=True)
-        if first in _HTTP_METHODS:
+        foreign = frame_reader.foreign_protocol(size)
+        if foreign == "HTTP":
             return MalformedFrame(
                 "the peer speaks HTTP, this is the port for Kafka's protocol: metrics are on the admin port"
             )
-        if first.startswith(_TLS_HANDSHAKE):
+        if foreign == "TLS":
             return MalformedFrame("the peer speaks TLS, this port does not: set its security.protocol to PLAINTEXT")
         if size < 0:
             return MalformedFrame(f"frame declares a negative length of {size} bytes: is the peer speaking Kafka?")
