@@ -19,6 +19,7 @@ from gnomon.broker.groups.offsets_log import OffsetsLogs
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.groups.turn import Effects
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
@@ -139,18 +140,13 @@ class GroupCoordinator:
         Raises:
             KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
         """
-        finished = trio.Event()
-        answers: list[Any] = []
-
-        def answered(all_answers: list[Any]) -> None:
-            answers.extend(all_answers)
-            finished.set()
-
         request = DeleteTopicOffsetsRequest(topics=list(topics))
         used = await self._used()
         mine = [partition for partition in used if self._leads(partition)]
-        self._gather([(partition, request) for partition in mine], _internal_call(request), answered)
-        await finished.wait()
+        parts = [(partition, request) for partition in mine]
+        answers: list[Any] = await outcome_of(
+            lambda done: self._gather(parts, _internal_call(request), lambda answers: done(answers, None))
+        )
         for answer in answers:
             if answer.error_code:
                 code = ErrorCode(answer.error_code)

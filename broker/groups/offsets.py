@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from gnomon.broker.groups.call import Call, Reply
 from gnomon.broker.groups.group import CONSUMER_PROTOCOL, Group, GroupState
@@ -35,6 +36,8 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+T = TypeVar("T")
 
 NO_OFFSET = StoredOffset(-1, -1, "", -1)
 RECORD_BYTES = 64
@@ -187,24 +190,25 @@ def _wanted(
 def _fetched_v1(
     offsets: GroupOffsets, topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics
 ) -> OffsetFetchResponseTopic:
-    partitions = [
-        OffsetFetchResponsePartition(
-            partition_index=index,
-            committed_offset=stored.offset,
-            committed_leader_epoch=stored.leader_epoch,
-            metadata=stored.metadata,
-        )
-        for index in topic.partition_indexes
-        for stored in (offsets.get(topic.name, index),)
-    ]
+    partitions = _committed(OffsetFetchResponsePartition, offsets, topic)
     return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
 def _fetched_v8(
     offsets: GroupOffsets, topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics
 ) -> OffsetFetchResponseTopics:
-    partitions = [
-        OffsetFetchResponsePartitions(
+    partitions = _committed(OffsetFetchResponsePartitions, offsets, topic)
+    found = OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
+    if isinstance(topic, OffsetFetchRequestTopics):
+        found.topic_id = topic.topic_id
+    return found
+
+
+def _committed(
+    answer: Callable[..., T], offsets: GroupOffsets, topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics
+) -> list[T]:
+    return [
+        answer(
             partition_index=index,
             committed_offset=stored.offset,
             committed_leader_epoch=stored.leader_epoch,
@@ -213,10 +217,6 @@ def _fetched_v8(
         for index in topic.partition_indexes
         for stored in (offsets.get(topic.name, index),)
     ]
-    found = OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
-    if isinstance(topic, OffsetFetchRequestTopics):
-        found.topic_id = topic.topic_id
-    return found
 
 
 def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -> None:

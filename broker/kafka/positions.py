@@ -76,6 +76,14 @@ class PositionHandlers:
             raise KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
         return partition, log
 
+    async def _opened_in_epoch(self, topic: str, index: int, epoch: int) -> tuple[Partition, PartitionLog]:
+        """The same for who names the leader epoch that it knows."""
+        partition, log = await self._opened(topic, index)
+        code = partition.check_epoch(epoch)
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, "another leader epoch")
+        return partition, log
+
     async def list_offsets(self, request: Request) -> ListOffsetsResponse:
         """Offsets by time; -1 and no error where no record is as young."""
         message: ListOffsetsRequest = request.message
@@ -94,10 +102,7 @@ class PositionHandlers:
         try:
             if named[topic, index] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in one request")
-            partition, log = await self._opened(topic, index)
-            code = partition.check_epoch(item.current_leader_epoch)
-            if code != ErrorCode.NONE:
-                raise KafkaError(code, "another leader epoch")
+            partition, log = await self._opened_in_epoch(topic, index, item.current_leader_epoch)
             timestamp, offset, epoch = await _place(partition, log, item.timestamp)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
@@ -119,10 +124,7 @@ class PositionHandlers:
 
     async def _end_of_one(self, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
-            partition, _ = await self._opened(topic, item.partition)
-            code = partition.check_epoch(item.current_leader_epoch)
-            if code != ErrorCode.NONE:
-                raise KafkaError(code, "another leader epoch")
+            partition, _ = await self._opened_in_epoch(topic, item.partition, item.current_leader_epoch)
             epoch, offset = await partition.end_of_epoch(LeaderEpoch(item.leader_epoch))
         except KafkaError as error:
             return EpochEndOffset(error_code=error.code, partition=item.partition)
