@@ -1,0 +1,319 @@
+"""The segments of a partition: how they end, are counted, expire and are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gnomon.bookie.ledger import EntryId
+from gnomon.bookie.record import ledger_key
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition import log as partition_log
+from gnomon.broker.partition.chain import Chain, sealed_segments
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.stores import BOOKIE_NAME
+from gnomon.metadata.client import Delete, DeletePrefix
+from gnomon.wire.kafka.errors import ErrorCode
+
+Play = Callable[..., None]
+
+
+def _bases(partition: Partition) -> list[int]:
+    return [segment.base_offset for segment in partition.segments]
+
+
+def test_a_segment_ends_by_its_age(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000)
+        await act.append(partition, "old")
+        await act.clock.sleep(11)
+        await partition.enforce_retention()
+        assert _bases(partition) == [0, 1]
+        await act.append(partition, "new")
+        await act.clock.sleep(11)
+        await act.append(partition, "newer")
+        assert _bases(partition) == [0, 1, 2]
+        assert await act.read(partition) == [(0, "old"), (1, "new"), (2, "newer")]
+
+    play(body)
+
+
+def test_retention_by_time_takes_whole_segments_and_in_the_end_all_of_them(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150, retention_ms=20_000)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=act.clock.wall_ms())
+            await act.clock.sleep(6)
+        await partition.enforce_retention()
+        assert [offset for offset, _ in await act.read(partition)] == [1, 2, 3]
+        await act.clock.sleep(60)
+        await partition.enforce_retention()
+        assert await act.read(partition) == []
+        assert partition.log is not None
+        assert (partition.log.start_offset, partition.log.high_watermark) == (4, 4)
+        assert (await act.append(partition, "next")).base_offset == 4
+
+    async def reopened(act: Any) -> None:
+        assert await act.read(await act.partition()) == [(4, "next")]
+
+    play(body, reopened)
+
+
+def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000, retention_bytes=2500)
+        for number in range(50):
+            await act.append(partition, f"{number}" * 30)
+        assert partition.log is not None
+        await partition.enforce_retention()
+        kept = sum(segment.size_bytes for segment in partition.segments[:-1]) + partition.log.segment_bytes
+        assert 2500 <= kept < 2500 + 1100
+        read = await act.read(partition)
+        assert read[0][0] == partition.log.start_offset > 0
+        assert read[-1][0] == 49
+
+    play(body)
+
+
+def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(play: Play) -> None:
+    counted: list[list[int]] = []
+
+    def sizes(partition: Partition) -> list[int]:
+        assert partition.log is not None
+        return [*(segment.size_bytes for segment in partition.segments[:-1]), partition.log.segment_bytes]
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(25):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        each = len(act.batch("x" * 60))
+        assert sizes(partition) == [1000 // each * each] * 3 + [25 % (1000 // each) * each]
+        counted.append(sizes(partition))
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        assert sizes(partition) == counted[0]
+        ((_, _, (*sealed, _)),) = await sealed_segments(act.metadata)
+        assert [size for size, _ in sealed] == counted[0][:-1]
+
+    play(body, reopened)
+
+
+def test_sealed_segments_without_timestamps_expire_by_their_last_append_also_after_a_restart(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=-1)
+            await act.clock.sleep(6)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(retention_ms=20_000)
+        await partition.opened()
+        await partition.enforce_retention()
+        assert [offset for offset, _ in await act.read(partition)] == [1, 2, 3]
+        await act.clock.sleep(21)
+        await partition.enforce_retention()
+        assert await act.read(partition) == []
+
+    play(body, reopened)
+
+
+def test_a_segment_with_nothing_but_a_snapshot_never_ends_by_its_age(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000)
+        await act.append(partition, "a", producer_id=5, base_sequence=0)
+        await act.clock.sleep(11)
+        await partition.enforce_retention()
+        await act.clock.sleep(1)
+        assert _bases(partition) == [0, 1]
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(segment_ms=10_000, retention_ms=12_000)
+        await partition.opened()
+        await act.clock.sleep(13)
+        await partition.enforce_retention()
+        assert _bases(partition) == [1]
+        assert (await act.append(partition, "b", producer_id=5, base_sequence=1)).base_offset == 1
+        assert _bases(partition) == [1]
+
+    play(body, reopened)
+
+
+def test_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(3):
+            await act.append(partition, "x" * 40, at=5000 + number)
+        with act.metadata.measure() as cost:
+            ((_, index, (*sealed, last)),) = await sealed_segments(act.metadata)
+        assert (cost.reads, cost.writes) == (1, 0)
+        assert index == 0
+        assert [timestamp for _, timestamp in sealed] == [5000, 5001]
+        assert all(size > 100 for size, _ in sealed)
+        assert last[0] == 0
+        assert 0 <= act.clock.wall_ms() - last[1] < 1000
+
+    play(body)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 5, 6, 8, 9])
+def test_records_can_be_deleted_up_to_any_offset(play: Play, before: int) -> None:
+    values = [(offset, f"{offset}" * 40) for offset in range(9)]
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=400)
+        for first in range(0, 9, 2):
+            await act.append(partition, *(value for offset, value in values if offset in (first, first + 1)))
+        assert len(partition.segments) == 3
+        await partition.delete_before(Offset(before))
+        assert partition.log is not None
+        assert partition.log.start_offset == before
+        assert await act.read(partition) == values[before:]
+        await partition.delete_before(Offset(0))
+        assert partition.log.start_offset == before
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert await act.read(partition) == values[before:]
+        assert partition.log is not None
+        assert (partition.log.start_offset, partition.log.high_watermark) == (before, 9)
+        assert (await act.append(partition, "next")).base_offset == 9
+
+    play(body, reopened)
+
+
+def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=1000)
+        for number in range(20):
+            produced = await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+            assert (produced.error, produced.base_offset) == (ErrorCode.NONE, number)
+        assert len(partition.segments) > 1
+        await partition.delete_before(Offset(20))
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        repeat = await act.append(partition, "x" * 60, producer_id=5, base_sequence=18)
+        assert (repeat.error, repeat.base_offset) == (ErrorCode.NONE, 18)
+        gap = await act.append(partition, "x", producer_id=5, base_sequence=21)
+        assert gap.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await act.append(partition, "x", producer_id=5, base_sequence=20)).base_offset == 20
+
+    play(body, reopened, _nothing_lost)
+
+
+async def _nothing_lost(act: Any) -> None:
+    partition = await act.partition()
+    assert [offset for offset, _ in await act.read(partition)] == [20]
+
+
+@pytest.mark.parametrize("dropped", [Partition.enforce_retention, lambda partition: partition.delete_before(Offset(3))])
+def test_no_segment_goes_before_what_replaces_it_is_durable(
+    play: Play, monkeypatch: pytest.MonkeyPatch, dropped: Callable[[Partition], Awaitable[object]]
+) -> None:
+    """The producers' snapshot at the head of a new segment is on its way to another disk than the deletion is."""
+    durable = []
+
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=500, retention_bytes=0)
+        for number in range(3):
+            await act.append(partition, "x" * 60, producer_id=5, base_sequence=number)
+        assert len(partition.segments) == 1
+        delete = Chain.delete
+
+        async def seen(chain: Chain, segments: Any) -> bool:
+            durable.append(partition.segments[-1].ledger.last_add_confirmed)
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", seen)
+        _store_later(act, monkeypatch)
+        pending = act.send(partition, "x" * 60, producer_id=5, base_sequence=3)  # rolls
+        while len(partition.segments) == 1:
+            await act.clock.sleep(0.001)
+        await dropped(partition)
+        assert len(partition.segments) == 1
+        assert (await pending.wait()).base_offset == 3
+
+    play(body)
+    assert durable != []
+    assert min(durable) >= 0
+
+
+def _store_later(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the bookie takes half a second for an entry."""
+    bookie = act.stores.bookies.get(BOOKIE_NAME)
+    add = bookie.add
+
+    async def later(given: tuple[Any, ...]) -> None:
+        await act.clock.sleep(0.5)
+        add(*given)
+
+    monkeypatch.setattr(bookie, "add", lambda *given: act.nursery.start_soon(later, given))
+
+
+def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number in range(3):
+            await act.append(partition, "x", producer_id=5, base_sequence=number)
+        ledger = partition.segments[-1].ledger
+        _store_later(act, monkeypatch)
+        act.send(partition, "x", producer_id=5, base_sequence=3)  # behind a snapshot
+        cut: list[int] = []
+        shrink = ledger.shrink
+
+        async def seen(end: EntryId, **given: Any) -> None:
+            cut.append(end)
+            assert end <= ledger.last_add_confirmed, "what a restart would begin with is not durable yet"
+            await shrink(end, **given)
+
+        monkeypatch.setattr(ledger, "shrink", seen)
+        await partition.delete_before(Offset(3))
+        assert cut == [3]
+
+    play(body)
+
+
+def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        delete = Chain.delete
+
+        async def overtaken(chain: Chain, segments: Any) -> bool:
+            await act.stores.metadata.txn([], [DeletePrefix(ledger_key("topics/"))])
+            partition.end()
+            return await delete(chain, segments)
+
+        monkeypatch.setattr(Chain, "delete", overtaken)
+        with pytest.raises(KafkaError) as refused:
+            await partition.delete_before(Offset(2))
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(body)
+
+
+def test_segments_that_somebody_else_deleted_are_not_deleted_again(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=14)
+        for number in range(3):
+            await act.append(partition, f"{number}")
+        gone = ledger_key(partition.segments[0].ledger.name)
+        await act.stores.metadata.txn([], [Delete(gone)])
+        for count in (1, 2):
+            assert not await partition._chain.delete(partition.segments[:count])
+        assert len((await act.stores.metadata.range(ledger_key("topics/"))).items) == 2
+
+    play(body)
