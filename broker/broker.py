@@ -12,50 +12,45 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
-import msgpack
 import trio
 
-from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
 from gnomon.broker.broker_configs import BrokerConfigs
-from gnomon.broker.config_key import ConfigSource
-from gnomon.broker.errors import KafkaError, refused_when_full
+from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.broker.leadership import NOBODY, Leadership, LiveBroker
 from gnomon.broker.offsets_partition import BrokerOffsetsLogs
-from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments, stored_bytes
-from gnomon.broker.partition.log import LogSettings, segments_to_drop
+from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
+from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
+from gnomon.broker.retention import Retention
+from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
-from gnomon.broker.topics import DELETED_PREFIX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.broker.topics import OFFSETS_BATCH_BYTES_MAX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
 from gnomon.metadata.client import (
-    Compacted,
     Compare,
     Metadata,
-    MetadataError,
     MetadataFull,
     MetadataUnavailable,
     Put,
-    Revision,
+    RangeResult,
+    WatchBatch,
 )
+from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings import BrokerSettings
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import World, WorldError
+from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
 
 CLUSTER_KEY = "cluster"
-CONFIGS_PREFIX = "configs/brokers/"
-ALL_BROKERS = "default"
-OFFSETS_BATCH_BYTES_MAX = 100 << 20
-RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,17 @@ class BrokerLimits:
     request_queue_bytes_max: int
     connection_request_bytes_max: int
     connections_max: int
-    entry_cache_bytes_max: int = 64 << 20
+    entry_cache_bytes_max: int
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> BrokerLimits:
+        """As a broker's settings say."""
+        return cls(
+            settings.request_queue_bytes_max,
+            settings.connection_request_bytes_max,
+            settings.connections_max,
+            settings.entry_cache_bytes_max,
+        )
 
 
 class Broker:
@@ -102,10 +107,12 @@ class Broker:
         """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
         self.image = TopicImage()
-        self.following = False
-        """Whether the image is kept up to date at the moment."""
+        self.topics = Follower(metadata, world.clock, log, TOPICS_PREFIX, self._replace_topics, self._change_topics)
+        """Moves the image on."""
+        self.stored_configs = StoredConfigs(metadata, world.clock, log, configs, self.node_id, self._configure_all)
         self.timers = Timers(world.clock)
         self.topic_admin = TopicAdmin(self)
+        self.retention = Retention(self)
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
@@ -119,7 +126,6 @@ class Broker:
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
-        self._image_moved = trio.Event()
         self._nursery: trio.Nursery | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -128,8 +134,8 @@ class Broker:
         """Reads the metadata and begins to follow it; `nursery` holds everything that runs."""
         self._nursery = nursery
         self.cluster_id = await self._cluster_id()
-        await self._load_configs()
-        await self._load_image()
+        await self.stored_configs.follower.load()
+        await self.topics.load()
         self.coordinator = GroupCoordinator(
             self.world,
             self.timers,
@@ -140,10 +146,10 @@ class Broker:
             self._coordinates,
         )
         await nursery.start(self.coordinator.run)
-        nursery.start_soon(self._follow)
-        nursery.start_soon(self._finish_deletions)
+        nursery.start_soon(self.topics.run)
+        nursery.start_soon(self.topic_admin.finish_deletions)
         nursery.start_soon(self.timers.run)
-        nursery.start_soon(self._keep_retention)
+        nursery.start_soon(self.retention.run)
 
     def _offsets_partitions(self) -> int:
         """Groups lie where they were put when the topic was made, whatever the setting says now."""
@@ -165,21 +171,9 @@ class Broker:
                 continue  # the next look shows what came of it
         return found.value.decode()
 
-    async def _load_image(self) -> None:
-        found = await self.metadata.range(TOPICS_PREFIX)
-        ended = {topic.id: topic for topic in self.image}
-        image = TopicImage()
-        for item in found.items:
-            topic = Topic.decode(item)
-            image.put(topic)
-            ended.pop(topic.id, None)
-        image.revision = found.revision
-        self.image = image
-        for topic in ended.values():
-            self._end_topic(topic)
-        for topic in image:
-            self._configure(topic)
-        self._moved()
+    def image_problem(self) -> str | None:
+        """Why the broker does not follow the metadata, None while it does."""
+        return None if self.topics.following else "the topics are not followed at the moment"
 
     # --- leadership ---------------------------------------------------------------------------------------------
 
@@ -191,16 +185,21 @@ class Broker:
                 del self._partitions[topic_id, index]
                 partition.release()
         topic = self.image.get(OFFSETS_TOPIC)
-        self.coordinator.release(lambda index: topic is not None and self._leads(topic.id, index))
+        self.coordinator.release(lambda index: topic is not None and self.leads(topic.id, index))
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
-        self._nursery.start_soon(self._finish_deletions)
+        self._nursery.start_soon(self.topic_admin.finish_deletions)
 
     def lease_lives(self) -> bool:
         """Whether nobody can have taken this broker for dead yet."""
         return self.lease_until is None or self.world.clock.monotonic() < self.lease_until()
 
-    def _leads(self, topic_id: uuid.UUID, index: int) -> bool:
+    def lease_problem(self) -> str | None:
+        """Why the broker leads nothing, None while it may."""
+        return None if self.lease_lives() else "its registration could not be renewed in time"
+
+    def leads(self, topic_id: uuid.UUID, index: int) -> bool:
+        """Whether this broker leads a partition, as far as it knows."""
         return self.leadership.leader(topic_id, index) == self.node_id
 
     def _coordinates(self, partition: int) -> bool:
@@ -208,7 +207,7 @@ class Broker:
         if self.lease_until is None:
             return True
         topic = self.image.get(OFFSETS_TOPIC)
-        return topic is not None and self._leads(topic.id, partition) and self.lease_lives()
+        return topic is not None and self.leads(topic.id, partition) and self.lease_lives()
 
     def coordinator_of(self, group_id: str) -> LiveBroker | None:
         """The broker that coordinates a group, None while there is none."""
@@ -221,43 +220,6 @@ class Broker:
     def _new_routes(self) -> None:
         self._produced_to.clear()
         self.routes_revision += 1
-
-    # --- the image ----------------------------------------------------------------------------------------------
-
-    async def _follow(self) -> None:
-        """Moves the image on, event by event; begins again from a fresh list when the history was compacted."""
-        while True:
-            try:
-                async with self.metadata.watch(TOPICS_PREFIX, Revision(self.image.revision + 1)) as batches:
-                    self.following = True
-                    async for batch in batches:
-                        for event in batch.events:
-                            ended = self.image.apply(event)
-                            if ended is not None:
-                                self._end_topic(ended)
-                            elif event.current is not None:
-                                self._configure(Topic.decode(event.current))
-                        self.image.revision = batch.revision
-                        self._moved()
-            except Compacted:
-                self.following = False
-                await self._load_image_again()
-
-    async def _load_image_again(self) -> None:
-        try:
-            await self._load_image()
-        except MetadataError as error:
-            self.log.warning("topics_not_read", reason=str(error), next=f"again in {RETRY_SECONDS} s")
-            await self.world.clock.sleep(RETRY_SECONDS)
-
-    def _moved(self) -> None:
-        moved, self._image_moved = self._image_moved, trio.Event()
-        moved.set()
-
-    async def image_at(self, revision: Revision) -> None:
-        """Waits until the image shows the topics as of a revision that changed one."""
-        while self.image.revision < revision:
-            await self._image_moved.wait()
 
     # --- topics and partitions ----------------------------------------------------------------------------------
 
@@ -295,7 +257,7 @@ class Broker:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has {topic.partitions} partitions"
             )
-        return self._partition(topic, index)
+        return self.partition(topic, index)
 
     def partition_to_produce(self, ref: str | bytes, index: int) -> Partition:
         """A partition for a client to produce to; found without a search when it was found before.
@@ -314,7 +276,12 @@ class Broker:
             partition = self._produced_to[ref, index] = self._led(ref, index)
         return partition
 
-    def _partition(self, topic: Topic, index: int) -> Partition:
+    def partition(self, topic: Topic, index: int) -> Partition:
+        """A partition that this broker leads, as far as it knows; it is opened when it is first used.
+
+        Raises:
+            KafkaError: another broker leads it.
+        """
         partition = self._partitions.get((topic.id, index))
         if partition is None:
             leader = self.leadership.leader(topic.id, index)
@@ -346,6 +313,10 @@ class Broker:
             partition.epochs_told = self.lease_until is None
             self._partitions[topic.id, index] = partition
         return partition
+
+    def is_open(self, topic_id: uuid.UUID, index: int) -> bool:
+        """Whether a partition is in use."""
+        return (topic_id, index) in self._partitions
 
     def partitions_open(self) -> list[Partition]:
         """The partitions in use."""
@@ -386,39 +357,18 @@ class Broker:
         self._settings_cache[topic.id] = (self.configs.revision, topic, settings)
         return settings
 
-    async def auto_create(self, name: str, allowed: bool) -> Topic:
-        """Creates a topic that a client asked for, where the request and `auto.create.topics.enable` allow it.
+    def _replace_topics(self, found: RangeResult) -> None:
+        for topic in self.image.replace(found):
+            self._end_topic(topic)
+        self._configure_all()
 
-        Raises:
-            KafkaError: it is not allowed, or the name is refused.
-        """
-        if name == OFFSETS_TOPIC:
-            return await self.offsets_topic()
-        if not allowed or not self.configs.flag("auto.create.topics.enable"):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
-        return await self._create(name, self.configs.number("num.partitions"), {})
-
-    async def offsets_topic(self) -> Topic:
-        """`__consumer_offsets`, created on first use."""
-        topic = self.image.get(OFFSETS_TOPIC)
-        if topic is not None:
-            return topic
-        configs = {
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "segment.bytes": str(OFFSETS_BATCH_BYTES_MAX),
-            "max.message.bytes": str(OFFSETS_BATCH_BYTES_MAX),
-        }
-        return await self._create(OFFSETS_TOPIC, self.configs.number("offsets.topic.num.partitions"), configs)
-
-    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        try:
-            asked = self.topic_admin.check_new(name, partitions, configs, internal=name == OFFSETS_TOPIC)
-            return await self.topic_admin.create(asked)
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            return self.find_topic(name)
+    def _change_topics(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            ended = self.image.apply(event)
+            if ended is not None:
+                self._end_topic(ended)
+            elif event.current is not None:
+                self._configure(Topic.decode(event.current))
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)
@@ -427,72 +377,17 @@ class Broker:
         self.leadership.forget(topic.id)
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
-        self._nursery.start_soon(self._forget_offsets, topic.name)
+        self._nursery.start_soon(self.topic_admin.finish_deletion, topic.name)
 
-    async def _forget_offsets(self, name: str) -> None:
-        try:
-            await self.topic_admin.forget_offsets(name)
-        except (KafkaError, MetadataError, WorldError) as error:
-            self.log.warning("offsets_not_deleted", topic=name, reason=str(error), next="before it is created again")
-
-    async def _finish_deletions(self) -> None:
-        """What the last run did not come to."""
-        try:
-            found = await self.metadata.range(DELETED_PREFIX)
-        except MetadataError as error:
-            self.log.warning("deletions_not_finished", reason=str(error), next="before each is created again")
-            return
-        for item in found.items:
-            await self._forget_offsets(item.key.removeprefix(DELETED_PREFIX))
+    def _configure_all(self) -> None:
+        for topic in self.image:
+            self._configure(topic)
 
     def _configure(self, topic: Topic) -> None:
         for index in range(topic.partitions):
             partition = self._partitions.get((topic.id, index))
             if partition is not None:
                 partition.configure(self.settings_of(topic))
-
-    # --- configs ------------------------------------------------------------------------------------------------
-
-    def _configs_key(self, source: ConfigSource) -> str:
-        return CONFIGS_PREFIX + (ALL_BROKERS if source is ConfigSource.DYNAMIC_DEFAULT_BROKER else str(self.node_id))
-
-    async def _load_configs(self) -> Revision:
-        listed = await self.metadata.range(CONFIGS_PREFIX)
-        found = {item.key: msgpack.unpackb(item.value) for item in listed.items}
-        for source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER):
-            self.configs.set_layer(source, found.get(self._configs_key(source), {}))
-        return listed.revision
-
-    async def follow_configs(self) -> NoReturn:
-        """Takes over what is set at another broker, for all or for this one; until cancelled."""
-        while True:
-            try:
-                revision = await self._load_configs()
-                self._configure_all()
-                async with self.metadata.watch(CONFIGS_PREFIX, Revision(revision + 1)) as batches:
-                    async for _ in batches:
-                        await self._load_configs()
-                        self._configure_all()
-            except MetadataError:
-                await self.world.clock.sleep(RETRY_SECONDS)
-
-    def _configure_all(self) -> None:
-        for topic in self.image:
-            self._configure(topic)
-
-    async def change_configs(self, source: ConfigSource, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
-        """Replaces what was set at run time for this broker or for all by what `change` makes of it."""
-        key = self._configs_key(source)
-        while True:
-            item = await self.metadata.get(key)
-            layer = change(msgpack.unpackb(item.value) if item is not None else {})
-            version = item.version if item is not None else 0
-            with refused_when_full():
-                result = await self.metadata.txn([Compare.version(key, version)], [Put(key, msgpack.packb(layer))])
-            if result.succeeded:
-                break
-        self.configs.set_layer(source, layer)
-        self._configure_all()
 
     # --- turns --------------------------------------------------------------------------------------------------
 
@@ -522,38 +417,3 @@ class Broker:
             partition, _ = self._advanced.popitem()
             partition.wake_waiters()
         self.flush_replies()
-
-    async def _keep_retention(self) -> None:
-        while True:
-            await self.world.clock.sleep(self.configs.number("log.retention.check.interval.ms") / 1000)
-            await self.enforce_retention()
-            await self._finish_deletions()
-
-    async def enforce_retention(self) -> None:
-        """Rolls and drops what the topics' settings say, partition by partition.
-
-        A partition that nobody has used since the start is opened only where sealed segments of it are due; the one
-        that it was writing then stays until it is used.
-        """
-        partitions = self.partitions_open()
-        try:
-            partitions += await self._unused_with_old_segments()
-        except MetadataError as error:
-            self.log.error("retention_failed", reason=str(error))
-        for partition in partitions:
-            try:
-                await partition.opened()
-                await partition.enforce_retention()
-            except (LedgerError, MetadataError, WorldError) as error:
-                self.log.error("retention_failed", reason=str(error))
-
-    async def _unused_with_old_segments(self) -> list[Partition]:
-        now_ms = self.world.clock.wall_ms()
-        due = []
-        for topic_id, index, sealed in await sealed_segments(self.metadata):
-            topic = self.image.get_by_id(topic_id)
-            if topic is None or (topic_id, index) in self._partitions or not self._leads(topic_id, index):
-                continue
-            if segments_to_drop(self.settings_of(topic), sealed, 0, now_ms):
-                due.append(self._partition(topic, index))
-        return due

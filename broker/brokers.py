@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NoReturn
-
-import trio
 
 from gnomon.broker.leadership import Leadership, LiveBroker
-from gnomon.metadata.client import Compacted, Event, KeyValue, Metadata, MetadataError, Revision
+from gnomon.metadata.client import KeyValue, Metadata, MetadataError, RangeResult, WatchBatch
+from gnomon.metadata.follower import Follower
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 
 BROKERS = "brokers/"
-RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.2
 LEASES_WAITED = 3
 """How many lengths of its lease a dead broker's registration may last: the service may begin it anew when it starts."""
@@ -69,16 +67,13 @@ def id_taken(other: LiveBroker) -> BrokerIdTaken:
 
 
 class Brokers:
-    """The brokers alive as the metadata names them; `run` follows it."""
+    """The brokers alive as the metadata names them, once `follower` has loaded them."""
 
-    def __init__(self, metadata: Metadata, clock: Clock, changed: Callable[[Leadership], None]) -> None:
-        """Knows nobody before `load`; `changed` is told of every change."""
-        self._metadata = metadata
-        self._clock = clock
+    def __init__(self, metadata: Metadata, clock: Clock, log: Logger, changed: Callable[[Leadership], None]) -> None:
+        """Knows nobody yet; `changed` is told of every change."""
+        self.follower = Follower(metadata, clock, log, BROKERS, self._replace, self._apply)
         self._changed = changed
-        self._revision = Revision(0)
         self._alive: dict[int, LiveBroker] = {}
-        self._moved = trio.Event()
 
     @property
     def alive(self) -> Sequence[LiveBroker]:
@@ -88,51 +83,23 @@ class Brokers:
     async def shown(self, broker: LiveBroker) -> None:
         """Waits until the image shows a broker as it is given."""
         while self._alive.get(broker.id) != broker:
-            await self._moved.wait()
+            await self.follower.moved()
 
-    async def load(self) -> None:
-        """Reads who there is: one metadata read.
-
-        Raises:
-            MetadataUnavailable: it could not be read.
-        """
-        found = await self._metadata.range(BROKERS)
+    def _replace(self, found: RangeResult) -> None:
         if self._alive:
             self._alive = {}
             self._tell()
-        self._revision = found.revision
         self._alive = {broker.id: broker for broker in map(_decode, found.items)}
         self._tell()
 
-    async def run(self) -> NoReturn:
-        """Follows the registrations until cancelled."""
-        while True:
-            try:
-                async with self._metadata.watch(BROKERS, Revision(self._revision + 1)) as batches:
-                    async for batch in batches:
-                        for event in batch.events:
-                            self._apply(event)
-                        self._revision = batch.revision
-            except Compacted:
-                await self._load_again()
-            except MetadataError:
-                await self._clock.sleep(RETRY_SECONDS)
-
-    async def _load_again(self) -> None:
-        try:
-            await self.load()
-        except MetadataError:
-            await self._clock.sleep(RETRY_SECONDS)
-
-    def _apply(self, event: Event) -> None:
-        if event.current is not None:
-            broker = _decode(event.current)
-            self._alive[broker.id] = broker
-        else:
-            self._alive.pop(int(event.key.removeprefix(BROKERS)), None)
-        self._tell()
+    def _apply(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            if event.current is not None:
+                broker = _decode(event.current)
+                self._alive[broker.id] = broker
+            else:
+                self._alive.pop(int(event.key.removeprefix(BROKERS)), None)
+            self._tell()
 
     def _tell(self) -> None:
         self._changed(Leadership(self._alive.values()))
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()

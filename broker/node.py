@@ -24,14 +24,13 @@ from gnomon.metadata.client import Compare, Field, Metadata
 from gnomon.metadata.presence import KeyTaken, Presence
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings import BrokerSettings
 from gnomon.runtime.world import World
 
-DRAIN_SECONDS: Final = 5.0
 REDIRECT_SECONDS: Final = 1.5
 """How long a broker that ends goes on saying where its partitions are: clients look again after 0.1 to 1 s."""
 LOG_DIRECTORY: Final = "/ledgers"
 """What clients are told of a broker that keeps nothing itself."""
-MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class BrokerNodeSettings:
     write_quorum: int = 3
     ack_quorum: int = 2
     """Of new ledgers; as many bookies as there are, where there are fewer."""
-    limits: BrokerLimits = field(default_factory=lambda: BrokerLimits(256 * MIB, 32 * MIB, 10_000))
+    limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
 
@@ -70,14 +69,6 @@ class ServingBroker:
     brokers: Brokers
     presence: Presence
     metrics: Metrics
-
-    def image_problem(self) -> str | None:
-        """Why the broker does not follow the metadata, None while it does."""
-        return None if self.broker.following else "the topics are not followed at the moment"
-
-    def lease_problem(self) -> str | None:
-        """Why the broker leads nothing, None while it may."""
-        return None if self.broker.lease_lives() else "its registration could not be renewed in time"
 
 
 async def run_broker(
@@ -112,7 +103,7 @@ async def run_broker(
             broker.network_ends_turns = True
             broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
             await broker.start(nursery)
-            nursery.start_soon(broker.follow_configs)
+            nursery.start_soon(broker.stored_configs.follower.run)
             await _serve(world, metadata, settings, broker, nursery, ready, stop)
         finally:
             nursery.cancel_scope.cancel()
@@ -128,18 +119,7 @@ async def _serve(
     stop: trio.Event,
 ) -> None:
     server = KafkaServer(broker, nursery)
-    listener = await world.network.listen(settings.host, settings.port, server.accept)
-    broker.configs.tell(
-        {
-            "advertised.listeners": f"PLAINTEXT://{settings.advertised_host}:{listener.port}",
-            "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
-            "log.dirs": LOG_DIRECTORY,
-            "node.id": str(broker.node_id),
-        }
-    )
-    broker.metrics.watch(
-        "request_bytes", "Bytes of requests received and not yet answered", lambda: server.request_bytes
-    )
+    listener = await server.listen(settings.host, settings.port, settings.advertised_host, LOG_DIRECTORY)
     me = LiveBroker(
         broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
     )
@@ -147,19 +127,17 @@ async def _serve(
     presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
     broker.lease_until = lambda: presence.alive_until
     broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
-    brokers = Brokers(metadata, world.clock, broker.leadership_changed)
+    brokers = Brokers(metadata, world.clock, broker.log, broker.leadership_changed)
     registered = trio.CancelScope()
     nursery.start_soon(_register, presence, me, registered)
     await presence.announced()
-    await brokers.load()
-    nursery.start_soon(brokers.run)
+    await brokers.follower.load()
+    nursery.start_soon(brokers.follower.run)
     await brokers.shown(me)
     ready(ServingBroker(listener.host, listener.port, broker, server, brokers, presence, broker.metrics))
     await stop.wait()
     await _give_away(world, replace(me, draining=True), presence, brokers, settings.lease_seconds)
-    listener.close()
-    with trio.move_on_after(DRAIN_SECONDS):
-        await server.drain()
+    await server.stop()
     registered.cancel()
     await presence.withdraw()
 

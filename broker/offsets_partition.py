@@ -141,7 +141,7 @@ class BrokerOffsetsLogs:
     async def open(self, partition: int) -> PartitionOffsetsLog:
         """See `OffsetsLogs.open`."""
         with _refusals():
-            await self._broker.offsets_topic()
+            await self._broker.topic_admin.offsets_topic()
         return PartitionOffsetsLog(self._broker, self._broker.partition_of(OFFSETS_TOPIC, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:

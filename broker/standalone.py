@@ -26,9 +26,6 @@ from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.world import DiskFull, Durability, World
 
-EVERY_ADDRESS = ("0.0.0.0", "::")
-DRAIN_SECONDS = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -44,10 +41,6 @@ class Serving:
     def bookie_problem(self) -> str | None:
         """Why the bookie takes no entries, None while it does."""
         return self.store.read_only
-
-    def image_problem(self) -> str | None:
-        """Why the broker does not follow the metadata, None while it does."""
-        return None if self.broker.following else "the topics are not followed at the moment"
 
 
 async def run_standalone(
@@ -91,12 +84,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
             metadata,
             bookies_on(store, world, nursery),
             BrokerConfigs(settings.kafka),
-            BrokerLimits(
-                settings.broker.request_queue_bytes_max,
-                settings.broker.connection_request_bytes_max,
-                settings.broker.connections_max,
-                settings.broker.entry_cache_bytes_max,
-            ),
+            BrokerLimits.of(settings.broker),
             metrics,
             log,
             lambda: nursery.start_soon(_collect, garbage),
@@ -104,31 +92,13 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         await broker.start(nursery)
         server = KafkaServer(broker, nursery)
         store.on_group = broker.turn_ended
-        listener = await world.network.listen(settings.broker.kafka_host, settings.broker.kafka_port, server.accept)
-        me = LiveBroker(broker.node_id, settings.broker.advertised_host, listener.port)
-        broker.leadership = Leadership([me])
-        broker.configs.tell(
-            {
-                "advertised.listeners": f"PLAINTEXT://{settings.broker.advertised_host}:{listener.port}",
-                "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
-                "log.dirs": str(settings.data_dir),
-                "node.id": str(broker.node_id),
-            }
-        )
-        metrics.watch("request_bytes", "Bytes of requests received and not yet answered", lambda: server.request_bytes)
+        at = settings.broker
+        listener = await server.listen(at.kafka_host, at.kafka_port, at.advertised_host, str(settings.data_dir))
+        broker.leadership = Leadership([LiveBroker(broker.node_id, at.advertised_host, listener.port)])
         metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
         metrics.watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
-        if settings.broker.advertised_host in EVERY_ADDRESS:
-            log.warning(
-                "advertised_host_missing",
-                problem=f"clients are told to come back to {settings.broker.advertised_host}, which from another "
-                "machine is not this one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or "
-                "address that they know it by",
-            )
         yield Serving(listener.host, listener.port, broker, server, store, metrics)
-        listener.close()
-        with trio.move_on_after(DRAIN_SECONDS):
-            await server.drain()
+        await server.stop()
 
 
 @asynccontextmanager

@@ -14,8 +14,30 @@ from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
 from gnomon.broker.topic_configs import check_topic_configs
-from gnomon.broker.topics import INTERNAL_TOPICS, InvalidTopicName, Topic, check_topic_name, deleted_key, topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, Get, KeyValue, Operation, Put, TxnResult
+from gnomon.broker.topics import (
+    DELETED_PREFIX,
+    INTERNAL_TOPICS,
+    OFFSETS_BATCH_BYTES_MAX,
+    OFFSETS_TOPIC,
+    InvalidTopicName,
+    Topic,
+    check_topic_name,
+    deleted_key,
+    topic_key,
+)
+from gnomon.metadata.client import (
+    Compare,
+    Delete,
+    DeletePrefix,
+    Field,
+    Get,
+    KeyValue,
+    MetadataError,
+    Operation,
+    Put,
+    TxnResult,
+)
+from gnomon.runtime.world import WorldError
 from gnomon.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -89,13 +111,48 @@ class TopicAdmin:
         while not (result := await self._write(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
             rival = result.results[0]
             if isinstance(rival, KeyValue):
-                await self._broker.image_at(rival.mod_revision)
+                await self._broker.topics.reached(rival.mod_revision)
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
             await self._wait_for_name(topic.name)
         await self._shown(result)
         item = result.results[0]
         assert isinstance(item, KeyValue)
         return Topic.decode(item)
+
+    async def auto_create(self, name: str, allowed: bool) -> Topic:
+        """Creates a topic that a client asked for, where the request and `auto.create.topics.enable` allow it.
+
+        Raises:
+            KafkaError: it is not allowed, or the name is refused.
+        """
+        configs = self._broker.configs
+        if name == OFFSETS_TOPIC:
+            return await self.offsets_topic()
+        if not allowed or not configs.flag("auto.create.topics.enable"):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
+        return await self._create_if_absent(name, configs.number("num.partitions"), {})
+
+    async def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, created on first use."""
+        topic = self._broker.image.get(OFFSETS_TOPIC)
+        if topic is not None:
+            return topic
+        configs = {
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "segment.bytes": str(OFFSETS_BATCH_BYTES_MAX),
+            "max.message.bytes": str(OFFSETS_BATCH_BYTES_MAX),
+        }
+        partitions = self._broker.configs.number("offsets.topic.num.partitions")
+        return await self._create_if_absent(OFFSETS_TOPIC, partitions, configs)
+
+    async def _create_if_absent(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        try:
+            return await self.create(self.check_new(name, partitions, configs, internal=name == OFFSETS_TOPIC))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return self._broker.find_topic(name)
 
     async def delete(self, topic: Topic) -> None:
         """Deletes a topic; its ledgers' entries leave the disk in the background.
@@ -139,7 +196,7 @@ class TopicAdmin:
             found = await broker.metadata.get(key)
             if found is None:
                 return
-            await broker.image_at(found.create_revision)  # from there on nobody commits such an offset here
+            await broker.topics.reached(found.create_revision)  # from there on nobody commits such an offset here
             seen_to, others = await broker.coordinator.delete_topic_offsets([name])
             while found is not None:
                 done = {*(msgpack.unpackb(found.value) if found.value else ()), *seen_to}
@@ -148,6 +205,25 @@ class TopicAdmin:
                 if (await self._write([Compare(key, Field.MOD_REVISION, found.mod_revision)], [then])).succeeded:
                     return
                 found = await broker.metadata.get(key)
+
+    async def finish_deletion(self, name: str) -> None:
+        """Tries to forget a deleted topic's offsets; where that fails it is due before the name is taken again."""
+        try:
+            await self.forget_offsets(name)
+        except (KafkaError, MetadataError, WorldError) as error:
+            self._broker.log.warning(
+                "offsets_not_deleted", topic=name, reason=str(error), next="before it is created again"
+            )
+
+    async def finish_deletions(self) -> None:
+        """What the last run did not come to."""
+        try:
+            found = await self._broker.metadata.range(DELETED_PREFIX)
+        except MetadataError as error:
+            self._broker.log.warning("deletions_not_finished", reason=str(error), next="before each is created again")
+            return
+        for item in found.items:
+            await self.finish_deletion(item.key.removeprefix(DELETED_PREFIX))
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.
@@ -202,7 +278,7 @@ class TopicAdmin:
             raise
 
     async def _shown(self, result: TxnResult) -> None:
-        await self._broker.image_at(result.revision)
+        await self._broker.topics.reached(result.revision)
 
 
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 
 import msgpack
 
-from gnomon.metadata.client import Event, KeyValue, Revision
+from gnomon.metadata.client import Event, KeyValue, RangeResult, Revision
 
 TOPICS_PREFIX = "topics/"
 DELETED_PREFIX = "deleted/"
 DEFAULT_NAMESPACE = "public/default"
 NAME_CHARACTERS_MAX = 249
 OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_BATCH_BYTES_MAX = 100 << 20
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
 NEVER = Revision(0)
@@ -119,10 +120,9 @@ class Topic:
 
 
 class TopicImage:
-    """All topics, as of `revision`."""
+    """All topics, as of one revision."""
 
     def __init__(self) -> None:
-        self.revision = NEVER
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
 
@@ -145,6 +145,14 @@ class TopicImage:
         self._drop(topic.name)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+
+    def replace(self, found: RangeResult) -> list[Topic]:
+        """Takes a fresh list of all topics; returns those whose lives have ended meanwhile."""
+        before, self._by_id = self._by_id, {}
+        self._by_name = {}
+        for item in found.items:
+            self.put(Topic.decode(item))
+        return [topic for topic in before.values() if topic.id not in self._by_id]
 
     def apply(self, event: Event) -> Topic | None:
         """Takes one event of the watch; returns the topic whose life it ended, if it ended one."""

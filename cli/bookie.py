@@ -24,11 +24,10 @@ from gnomon.cli.options import durability_option, metadata_option, pairs, set_op
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.settings import EVERY_ADDRESS, Settings
 from gnomon.runtime.world import Clock, Durability
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 @click.group(invoke_without_command=True)

@@ -11,7 +11,6 @@ from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.broker.admin.http import Check
 from gnomon.broker.broker import BrokerLimits
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
-from gnomon.broker.standalone import EVERY_ADDRESS
 from gnomon.cli.cluster_metadata import metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
@@ -71,12 +70,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
         ensemble_size=cluster.ensemble_size,
         write_quorum=cluster.write_quorum,
         ack_quorum=cluster.ack_quorum,
-        limits=BrokerLimits(
-            at.request_queue_bytes_max,
-            at.connection_request_bytes_max,
-            at.connections_max,
-            at.entry_cache_bytes_max,
-        ),
+        limits=BrokerLimits.of(at),
         kafka=settings.kafka,
     )
 
@@ -98,18 +92,12 @@ async def _serve(settings: Settings) -> None:
 
 
 def _ready(daemon: Daemon, settings: Settings, serving: ServingBroker) -> None:
+    broker = serving.broker
     daemon.ready(
         serving.metrics,
-        lambda: [Check("metadata", serving.image_problem()), Check("registration", serving.lease_problem())],
+        lambda: [Check("metadata", broker.image_problem()), Check("registration", broker.lease_problem())],
         kafka=address(serving.kafka_host, serving.kafka_port),
-        id=serving.broker.node_id,
+        id=broker.node_id,
         admin=daemon.admin_address,
         metadata=settings.cluster.metadata,
     )
-    if settings.broker.advertised_host in EVERY_ADDRESS:
-        daemon.log.warning(
-            "advertised_host_missing",
-            problem=f"clients are told to come back to {settings.broker.advertised_host}, which from another machine "
-            "is not this one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that "
-            "they know it by",
-        )

@@ -63,6 +63,6 @@ async def _serve(settings: Settings) -> None:
 def checks(serving: Serving) -> list[Check]:
     """What has to hold for a broker to be sent clients."""
     return [
-        Check("metadata", serving.image_problem()),
+        Check("metadata", serving.broker.image_problem()),
         Check("bookie", serving.bookie_problem()),
     ]

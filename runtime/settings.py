@@ -26,6 +26,8 @@ FILE_VARIABLE = "GNOMON_CONFIG"
 
 MIB = 1 << 20
 PORT_MAX = 65535
+EVERY_ADDRESS = ("0.0.0.0", "::")
+"""Where a host is to listen on all of its addresses: nothing that others could connect to."""
 
 
 class SettingsError(Exception):

@@ -21,7 +21,7 @@ from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.testing.counting_metadata import Cost, CountingMetadata
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerCluster
-from gnomon.testing.machine import Machine, Node
+from gnomon.testing.machine import Machine, Node, result_of
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
 from gnomon.testing.wire_client import KafkaCluster
@@ -77,24 +77,16 @@ class BrokerCluster:
             await self.simulation.clock.sleep(0.01)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Who leads a partition by the image of any broker that lives."""
-        broker = next(one for number, one in self.serving.items() if self.brokers[number].running).broker
-        found = broker.image.get(topic)
-        assert found is not None, f"topic {topic!r} is not there yet"
-        return broker.leadership.leader(found.id, partition)
+        """Who leads a partition, by the image of any broker that lives and knows the topic."""
+        for number, serving in self.serving.items():
+            found = serving.broker.image.get(topic)
+            if self.brokers[number].running and found is not None:
+                return serving.broker.leadership.leader(found.id, partition)
+        raise AssertionError(f"topic {topic!r} is not there yet")
 
     async def run_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[T]]) -> T:
         """Runs `work` on a machine of its own until it is done, and gives what it returns."""
-        results: list[T] = []
-
-        async def keep(client: KafkaCluster) -> None:
-            results.append(await work(client))
-
-        process = self.start_client(name, keep).process
-        assert process is not None
-        await process.ended.wait()
-        assert results, f"client {name!r} ended without a result"
-        return results[0]
+        return await result_of(self.start_client, name, work)
 
     def start_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[object]]) -> Machine:
         """Starts a machine that runs `work`, and gives it."""

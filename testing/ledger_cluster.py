@@ -26,7 +26,7 @@ from gnomon.bookie.registry import RegisteredBookies
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.testing.machine import Machine, Node
+from gnomon.testing.machine import Machine, Node, result_of
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
 
@@ -153,16 +153,7 @@ class LedgerCluster:
 
     async def run_client(self, name: str, work: Callable[[LedgerClient], Awaitable[T]]) -> T:
         """Runs `work` on a machine of its own until it is done, and gives what it returns."""
-        results: list[T] = []
-
-        async def keep(client: LedgerClient) -> None:
-            results.append(await work(client))
-
-        process = self.start_client(name, keep).process
-        assert process is not None
-        await process.ended.wait()
-        assert results, f"client {name!r} ended without a result"
-        return results[0]
+        return await result_of(self.start_client, name, work)
 
     def start_client(self, name: str, work: Callable[[LedgerClient], Awaitable[object]]) -> Machine:
         """Starts a machine that runs `work`, and gives it."""

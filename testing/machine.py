@@ -12,7 +12,7 @@ await machine.stop()      # cancels the node and lets it clean up
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.world import WorldError
@@ -26,6 +26,8 @@ from gnomon.testing.simulated_world import SimulatedWorld
 if TYPE_CHECKING:
     from gnomon.testing.simulation import Simulation
 
+C = TypeVar("C")
+T = TypeVar("T")
 Node: TypeAlias = Callable[[SimulatedWorld], Awaitable[object]]
 
 
@@ -130,6 +132,22 @@ class Machine:
             self._die("ends", power_lost=False)
         else:
             self._simulation.fail(f"{process.name} failed", error)
+
+
+async def result_of(
+    start: Callable[[str, Callable[[C], Awaitable[object]]], Machine], name: str, work: Callable[[C], Awaitable[T]]
+) -> T:
+    """Runs `work` on a machine that `start(name, work)` starts, until it is done, and gives what it returns."""
+    results: list[T] = []
+
+    async def keep(client: C) -> None:
+        results.append(await work(client))
+
+    process = start(name, keep).process
+    assert process is not None
+    await process.ended.wait()
+    assert results, f"client {name!r} ended without a result"
+    return results[0]
 
 
 def _is_outside(error: BaseException) -> bool:

@@ -88,7 +88,7 @@ class ClusterHandlers:
         keys = message.coordinator_keys if request.version >= 4 else [message.key]
         if message.key_type == GROUP_KEY_TYPE:
             try:
-                await self._broker.offsets_topic()
+                await self._broker.topic_admin.offsets_topic()
             except KafkaError as error:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -19,6 +19,7 @@ from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     DescribeConfigsRequest,
@@ -29,6 +30,7 @@ from gnomon.wire.kafka.messages.configs import (
     DescribeConfigsSynonym,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
@@ -36,6 +38,7 @@ from gnomon.wire.kafka.messages.configs import (
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
+R = TypeVar("R")
 
 RESOURCES_PER_TURN = 16
 """Each is some thirty keys, in 0.3 ms: a long list leaves the others their turn."""
@@ -142,20 +145,9 @@ class ConfigHandlers:
         message: IncrementalAlterConfigsRequest = request.message
         responses = []
         for resource in message.resources:
-            code, text = await self._alter(
-                resource.resource_type,
-                resource.resource_name,
-                {item.name: item for item in resource.configs},
-                len(resource.configs),
-                message.validate_only,
-            )
+            changes = {item.name: item for item in resource.configs}
             responses.append(
-                IncrementalAlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
+                await self._alter(IncrementalAlterConfigsResourceResponse, resource, changes, message.validate_only)
             )
         return IncrementalAlterConfigsResponse(responses=responses)
 
@@ -167,48 +159,39 @@ class ConfigHandlers:
             changes = {
                 item.name: IncrementalAlterableConfig(name=item.name, value=item.value) for item in resource.configs
             }
-            code, text = await self._alter(
-                resource.resource_type,
-                resource.resource_name,
-                changes,
-                len(resource.configs),
-                message.validate_only,
-                replace=True,
-            )
             responses.append(
-                AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
+                await self._alter(AlterConfigsResourceResponse, resource, changes, message.validate_only, replace=True)
             )
         return AlterConfigsResponse(responses=responses)
 
     async def _alter(
         self,
-        resource_type: int,
-        name: str,
+        answer: Callable[..., R],
+        resource: AlterConfigsResource | IncrementalAlterConfigsResource,
         changes: Mapping[str, IncrementalAlterableConfig],
-        named: int,
         validate_only: bool,
         *,
         replace: bool = False,
-    ) -> tuple[ErrorCode, str | None]:
+    ) -> R:
+        name = resource.resource_name
+        code: ErrorCode = ErrorCode.NONE
+        text: str | None = None
         try:
-            if len(changes) != named:
+            if len(changes) != len(resource.configs):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is named twice in one request.")
-            if resource_type == Resource.TOPIC:
+            if resource.resource_type == Resource.TOPIC:
                 await self._alter_topic(name, changes, validate_only, replace)
-            elif resource_type == Resource.BROKER:
+            elif resource.resource_type == Resource.BROKER:
                 await self._alter_broker(name, changes, validate_only, replace)
             else:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no configs here.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no configs here."
+                )
         except KafkaError as error:
-            return error.code, error.text
+            code, text = error.code, error.text
         except InvalidConfig as error:
-            return ErrorCode.INVALID_CONFIG, KafkaError(ErrorCode.INVALID_CONFIG, str(error)).text
-        return ErrorCode.NONE, None
+            code, text = ErrorCode.INVALID_CONFIG, KafkaError(ErrorCode.INVALID_CONFIG, str(error)).text
+        return answer(error_code=code, error_message=text, resource_type=resource.resource_type, resource_name=name)
 
     async def _alter_topic(
         self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
@@ -244,7 +227,7 @@ class ConfigHandlers:
         if validate_only:
             changed(self._broker.configs.layer(source))
         else:
-            await self._broker.change_configs(source, changed)
+            await self._broker.stored_configs.change(source, changed)
 
 
 def _changed(

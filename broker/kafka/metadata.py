@@ -85,7 +85,7 @@ class MetadataHandler:
         topic = image.get(name)
         if topic is None:
             try:
-                topic = await self._broker.auto_create(name, create)
+                topic = await self._broker.topic_admin.auto_create(name, create)
             except KafkaError as error:
                 code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
                 return MetadataResponseTopic(error_code=code, name=name)

@@ -25,9 +25,10 @@ from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.kafka.topics import TopicHandlers
 from gnomon.metadata.client import MetadataError
+from gnomon.runtime.settings import EVERY_ADDRESS
 from gnomon.runtime.timers import Timer
-from gnomon.runtime.world import Connection, WorldError
-from gnomon.wire.kafka.api import APIS, Api, ApiKey
+from gnomon.runtime.world import Connection, Listener, WorldError
+from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import Message
 from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader
@@ -36,6 +37,7 @@ from gnomon.wire.kafka.schema import MalformedMessage, check_end, decode
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
+DRAIN_SECONDS = 5.0
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
 """Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
@@ -57,8 +59,8 @@ class KafkaServer:
         self._produce = ProduceHandler(broker, self.flush_this_turn if broker.network_ends_turns else self.flush_later)
         self._fetch = FetchHandler(broker)
         self._unflushed: dict[KafkaConnection, None] = {}
+        self._listener: Listener | None = None
         broker.flush_replies = self.flush
-        self._apis: dict[int, Api] = {key.value: api for key, api in APIS.items()}
         self._handlers: dict[int, Handler] = {
             **MetadataHandler(broker).handlers(),
             **ClusterHandlers(broker).handlers(),
@@ -70,6 +72,9 @@ class KafkaServer:
             **GroupHandlers(broker).handlers(),
             **MODERN_GROUP_HANDLERS,
         }
+        broker.metrics.watch(
+            "request_bytes", "Bytes of requests received and not yet answered", lambda: self.request_bytes
+        )
 
     @property
     def connections_count(self) -> int:
@@ -85,6 +90,43 @@ class KafkaServer:
     def backlog_bytes(self) -> int:
         """Bytes of all answers that are ready and have not been taken yet."""
         return self._memory.backlog_bytes
+
+    async def listen(self, host: str, port: int, advertised_host: str, log_dirs: str) -> Listener:
+        """Takes connections from now on, and completes the broker's configs.
+
+        Args:
+            port: 0 picks a free one.
+            advertised_host: where clients are told to come back to.
+            log_dirs: what they are told of where records are kept.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+        broker = self._broker
+        listener = self._listener = await broker.world.network.listen(host, port, self.accept)
+        broker.configs.tell(
+            {
+                "advertised.listeners": f"PLAINTEXT://{advertised_host}:{listener.port}",
+                "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
+                "log.dirs": log_dirs,
+                "node.id": str(broker.node_id),
+            }
+        )
+        if advertised_host in EVERY_ADDRESS:
+            broker.log.warning(
+                "advertised_host_missing",
+                problem=f"clients are told to come back to {advertised_host}, which from another machine is not this "
+                "one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they "
+                "know it by",
+            )
+        return listener
+
+    async def stop(self) -> None:
+        """Takes no new connection any more, and `drain`s the others within DRAIN_SECONDS."""
+        if self._listener is not None:
+            self._listener.close()
+        with trio.move_on_after(DRAIN_SECONDS):
+            await self.drain()
 
     def accept(self, transport: Connection) -> KafkaConnection:
         """Makes the handler of a new stream."""
@@ -156,7 +198,7 @@ class KafkaServer:
     def _dispatch(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         """Raises MalformedFrame when the connection cannot go on."""
         key, version = header.api_key, header.api_version
-        api = self._apis.get(key)
+        api = APIS.get(key)
         if api is None:
             raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
         if len(frame) > DECODED_BYTES_MAX and key != ApiKey.PRODUCE:

@@ -423,7 +423,7 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() ->
             assert refused.error_message
             assert (await client.fetch("t", 0)).records
             await broker.simulation.sleep(0.3)
-        await broker.serving.broker.enforce_retention()
+        await broker.serving.broker.retention.enforce()
         broker.machine.disk.conditions.full = False
         await broker.simulation.sleep(5)
         assert (await client.produce("t", _batch())).base_offset == 1

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from gnomon.broker.standalone import DRAIN_SECONDS, Serving, run_standalone
+from gnomon.broker.kafka.server import DRAIN_SECONDS
+from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.runtime.settings import BrokerSettings, Settings
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.simulated_world import SimulatedWorld
@@ -40,7 +41,7 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
             await simulation.sleep(0.1)
         assert served[0].bookie_problem() is None
         await simulation.sleep(0.1)
-        assert served[0].image_problem() is None
+        assert served[0].broker.image_problem() is None
         assert simulation.coverage.counts["log/advertised_host_missing"] == int(warned)
         stop.set()
         with trio.fail_after(10):

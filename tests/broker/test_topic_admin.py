@@ -32,7 +32,7 @@ class Rival:
         await self._inner.txn([], [Put(key, Topic("t", UUID(int=7), 3, {}).encode())])
         result = await self._inner.txn(compare, then, otherwise)
         if self._deletes:
-            await self._node.image_at((await self._inner.txn([], [Delete(key)])).revision)
+            await self._node.topics.reached((await self._inner.txn([], [Delete(key)])).revision)
         return result
 
 
@@ -40,7 +40,7 @@ def test_who_comes_second_in_creating_a_topic_gets_the_first_ones() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
         node.metadata = Rival(broker, deletes=False)
-        assert (await node.auto_create("t", True)).partitions == 3
+        assert (await node.topic_admin.auto_create("t", True)).partitions == 3
 
     simulate_broker(scenario)
 
@@ -50,7 +50,7 @@ def test_who_comes_second_in_creating_a_topic_that_is_gone_again_does_not_wait_f
         node = broker.serving.broker
         node.metadata = Rival(broker, deletes=True)
         with trio.fail_after(60), pytest.raises(KafkaError) as refused:
-            await node.auto_create("t", True)
+            await node.topic_admin.auto_create("t", True)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     simulate_broker(scenario)

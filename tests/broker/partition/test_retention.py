@@ -26,16 +26,16 @@ def test_the_open_segment_of_an_unused_partition_expires_and_is_looked_at_once()
         node = broker.serving.broker
         metadata = node.metadata = CountingMetadata(node.metadata)
         with metadata.measure() as cost:
-            await node.enforce_retention()
+            await node.retention.enforce()
         assert (cost.reads, cost.writes) == (1, 0)
         assert node.partitions_open() == []
         await broker.simulation.sleep(RETENTION_SECONDS + 1)
-        await node.enforce_retention()
+        await node.retention.enforce()
         logs = [partition.log for partition in node.partitions_open()]
         assert [(log.start_offset, log.high_watermark) for log in logs if log is not None] == [(1, 1)] * 3
         await broker.simulation.sleep(3 * RETENTION_SECONDS)
         with metadata.measure() as cost:
-            await node.enforce_retention()
+            await node.retention.enforce()
         assert (cost.reads, cost.writes) == (1, 0)
         assert (await (await broker.connect()).fetch("t", 1, max_wait_ms=0)).log_start_offset == 1
 
@@ -51,7 +51,7 @@ def test_a_younger_record_in_an_old_segment_keeps_it_and_the_partition_is_opened
         await broker.simulation.sleep(RETENTION_SECONDS + 1)
         for expected in ((2, 1), (1, 0)):
             with metadata.measure() as cost:
-                await node.enforce_retention()
+                await node.retention.enforce()
             assert (cost.reads, cost.writes) == expected
         assert (await (await broker.connect()).fetch("t", 0)).records
 

@@ -101,7 +101,7 @@ def routes_kept(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a stopping node waits for ever for its connections", breaks="broker.standalone 2")
 def drain_hangs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gnomon.broker.standalone.DRAIN_SECONDS", 1e6)
+    patch.setattr("gnomon.broker.kafka.server.DRAIN_SECONDS", 1e6)
 
     async def drain(server: Any) -> None:
         while True:
