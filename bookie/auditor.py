@@ -145,7 +145,7 @@ class Auditor:
     async def _leave_bookies(self, item: KeyValue, lost: list[BookieId]) -> None:
         name = item.key.removeprefix(LEDGERS)
         repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
-        named = [bookie for bookie in lost if repair.names(bookie)]
+        named = [bookie for bookie in lost if bookie in repair.record.bookies]
         if not named:
             return
         if not repair.record.sealed and any(bookie in repair.record.fragments[-1].bookies for bookie in named):
@@ -160,7 +160,7 @@ class Auditor:
     async def _dismiss(self, draining: Iterable[BookieId]) -> None:
         """Drained bookies that hold nothing any more are members no more."""
         records = [decode_record(item.value) for item in await self._range(LEDGERS)]
-        named = {name for record in records for fragment in record.fragments for name in fragment.bookies}
+        named = {name for record in records for name in record.bookies}
         for name in sorted(draining):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))

@@ -121,16 +121,10 @@ class Bookies(Protocol):
 class LocalBookies:
     """Bookies that live in this process, or were connected to by hand; all take entries."""
 
-    def __init__(
-        self,
-        bookies: Mapping[BookieId, Bookie],
-        clock: Clock,
-        nursery: trio.Nursery,
-        domains: Mapping[BookieId, str] = {},
-    ) -> None:
+    def __init__(self, bookies: Mapping[BookieId, Bookie], clock: Clock, nursery: trio.Nursery) -> None:
         self.clock = clock
         self._bookies = bookies
-        self._domains = {name: (domains or {}).get(name, "") for name in bookies}
+        self._domains = dict.fromkeys(bookies, "")
         self._nursery = nursery
 
     def get(self, name: BookieId) -> Bookie | None:

@@ -257,19 +257,15 @@ async def read_from_memory(operation: Callable[[], T]) -> T:
     Raises:
         LedgerError: what the operation makes of an entry that could not be read.
     """
-    try:
-        return operation()
-    except NotInMemory as error:
-        missing = error
     reading = Reading()
     try:
         while True:
-            loaded = trio.Event()
-            reading.load(missing, loaded.set)
-            await loaded.wait()
             try:
                 return operation()
             except NotInMemory as error:
                 missing = error
+            loaded = trio.Event()
+            reading.load(missing, loaded.set)
+            await loaded.wait()
     finally:
         reading.close()

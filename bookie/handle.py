@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any
 
 import trio
@@ -49,14 +48,13 @@ METADATA_RETRY_SECONDS = 0.5
 LISTEN_AGAIN_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
 READ_BYTES_MIN = 1 << 14
-NO_SECRET = Secret(b"")
 
 
 class Ledger(HeldRecord):
     """One ledger, open in this process; made by the functions of `gnomon.bookie.ledger`."""
 
     def __init__(
-        self, metadata: Metadata, bookies: Bookies, stored: KeyValue, confirmed: EntryId, secret: Secret = NO_SECRET
+        self, metadata: Metadata, bookies: Bookies, stored: KeyValue, confirmed: EntryId, secret: Secret
     ) -> None:
         """A handle that reads, as of the record in `stored` and the last add confirmed known so far."""
         super().__init__(metadata, stored)
@@ -314,13 +312,16 @@ class Ledger(HeldRecord):
         if end_entry - 1 > self.last_add_confirmed:
             raise EntryNotConfirmed(self.id, EntryId(end_entry - 1), self.last_add_confirmed)
         length_bytes = await self._length_before(end_entry)
+
+        def shrunk(record: LedgerRecord) -> LedgerRecord:
+            shorter = records.shrink(record, end_entry, max(record.length_bytes, length_bytes))
+            return shorter.with_properties(properties)
+
         async with self._changing:
             if end_entry > self.record.start_entry or properties is not None or compare or also:
-                await self._change(
-                    lambda record: self._shrunk(record, end_entry, length_bytes, properties), compare, also
-                )
+                await self._change(shrunk, compare, also)
         if force:
-            for name in self._holders():
+            for name in self.record.bookies:
                 await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
 
     async def _length_before(self, end_entry: EntryId) -> int:
@@ -330,16 +331,6 @@ class Ledger(HeldRecord):
             with suppress(LedgerError):
                 return (await read_entry(self._bookies, self.id, self.record, last)).length_bytes
         return self.length_bytes
-
-    @staticmethod
-    def _shrunk(
-        record: LedgerRecord, end_entry: EntryId, length_bytes: int, properties: dict[str, Any] | None
-    ) -> LedgerRecord:
-        changed = records.shrink(record, end_entry, max(record.length_bytes, length_bytes))
-        return changed if properties is None else replace(changed, properties=properties)
-
-    def _holders(self) -> list[BookieId]:
-        return list(dict.fromkeys(name for fragment in self.record.fragments for name in fragment.bookies))
 
     async def seal(
         self,
@@ -408,8 +399,7 @@ class Ledger(HeldRecord):
         return self._appender
 
     def _sealed(self, record: LedgerRecord, properties: dict[str, Any] | None) -> LedgerRecord:
-        sealed = records.seal(record, self.last_add_confirmed, self.length_bytes)
-        return sealed if properties is None else replace(sealed, properties=properties)
+        return records.seal(record, self.last_add_confirmed, self.length_bytes).with_properties(properties)
 
     async def change_ensemble(self, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> None:
         """See `appender.Owner`; asks until it is known whether the change was recorded."""

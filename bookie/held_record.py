@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import trio
@@ -61,7 +60,7 @@ class HeldRecord:
             LedgerFenced: the record was changed by another since it was read, or a `compare` failed; nothing changed.
         """
         async with self._changing:
-            await self._change(lambda record: replace(record, properties=properties), compare, also)
+            await self._change(lambda record: record.with_properties(properties), compare, also)
 
     async def _change(
         self,

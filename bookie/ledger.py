@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from enum import Flag, auto
 from typing import Any
 
@@ -248,9 +247,7 @@ async def _claim(
     ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
     claimed = records.claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
-    )
-    if properties is not None:
-        claimed = replace(claimed, properties=properties)
+    ).with_properties(properties)
     reports = () if found.complete else (missing_report(ledger_id, name),)
     written = await replace_record(metadata, stored, claimed, compare, (*reports, *also))
     if written is None:
@@ -278,7 +275,7 @@ async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, passwor
     record = _checked(stored, password)
     if not await delete_ledgers(metadata, (stored,)):
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: try again")
-    for bookie in dict.fromkeys(bookie for fragment in record.fragments for bookie in fragment.bookies):
+    for bookie in record.bookies:
         with suppress(LedgerError, WorldError):
             await known_bookie(bookies, bookie).delete(LedgerId(stored.create_revision))
 

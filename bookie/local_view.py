@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def is_local(ledger: Ledger) -> bool:
     """Whether every entry of a ledger is in the store of one bookie of this process."""
-    names = {name for fragment in ledger.record.fragments for name in fragment.bookies}
-    return len(names) == 1 and ledger.store_view(next(iter(names))) is not None
+    names = ledger.record.bookies
+    return len(names) == 1 and ledger.store_view(names[0]) is not None
 
 
 class LocalViews:

@@ -103,6 +103,15 @@ class LedgerRecord:
         """Whether it takes no more appends, so that `last_entry` is final."""
         return self.state is LedgerState.SEALED
 
+    @property
+    def bookies(self) -> tuple[BookieId, ...]:
+        """Every bookie that a fragment names, each once."""
+        return tuple(dict.fromkeys(name for fragment in self.fragments for name in fragment.bookies))
+
+    def with_properties(self, properties: dict[str, Any] | None) -> LedgerRecord:
+        """The same with other properties; None keeps them."""
+        return self if properties is None else replace(self, properties=properties)
+
     def fragment_of(self, entry: EntryId) -> Fragment:
         """Where an entry lies."""
         for fragment in reversed(self.fragments):

@@ -38,7 +38,7 @@ class RemoteBookie:
 
     def _connected(self) -> RpcClient:
         if self.client is None:
-            raise NotSent("this bookie was not seen alive since this process started: nothing was sent")
+            raise _never_seen()
         return self.client
 
     def add(

@@ -63,10 +63,6 @@ class LedgerRepair:
         if self.record.sealed:
             yield fragments[-1], self.record.last_entry
 
-    def names(self, bookie: BookieId) -> bool:
-        """Whether the record names a bookie at all."""
-        return any(bookie in fragment.bookies for fragment in self.record.fragments)
-
     async def move_from(self, lost: BookieId) -> bool:
         """Copies what `lost` has of the closed fragments to other bookies, and names those in its place.
 

@@ -12,7 +12,7 @@ import trio
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX
 from gnomon.bookie.entry import HEADER_BYTES, session_of
-from gnomon.bookie.entry_store import Confirmed, EntryStore, FenceResult, StoreError
+from gnomon.bookie.entry_store import Confirmed, EntryStore, StoreError
 from gnomon.bookie.errors import (
     DigestMismatch,
     EntryShrunk,
@@ -110,14 +110,7 @@ class BookieService:
 
     def _fence(self, call: Call) -> None:
         ledger, session = _numbers(call, 2)
-
-        def done(result: FenceResult | None, error: StoreError | None) -> None:
-            if error is None:
-                call.reply(result)
-            else:
-                call.fail(error)
-
-        self._store.fence(LedgerId(ledger), Session(session), done)
+        self._store.fence(LedgerId(ledger), Session(session), _answer(call))
 
     def _read(self, call: Call) -> None:
         ledger, entry, minimum_session = _numbers(call, 3)
@@ -171,10 +164,10 @@ class BookieService:
         await self._store.remove(LedgerId(ledger))
 
 
-def _answer(call: Call) -> Callable[[None, StoreError | None], None]:
-    def done(_result: None, error: StoreError | None) -> None:
+def _answer(call: Call) -> Callable[[object, StoreError | None], None]:
+    def done(result: object, error: StoreError | None) -> None:
         if error is None:
-            call.reply()
+            call.reply(result)
         else:
             call.fail(error)
 

@@ -72,14 +72,18 @@ class LedgerWriter:
             self._complete.add(entry)
             return self.confirmed
         self._confirm(entry)
-        while self._complete and (after := EntryId(self.confirmed + 1)) in self._complete:
-            self._complete.discard(after)
-            self._confirm(after)
+        if self._complete:
+            self._confirm_complete()
         return self.confirmed
 
     def _confirm(self, entry: EntryId) -> None:
         self.confirmed = entry
         self._stored.pop(entry, None)
+
+    def _confirm_complete(self) -> None:
+        while (after := EntryId(self.confirmed + 1)) in self._complete:
+            self._complete.discard(after)
+            self._confirm(after)
 
     # --- bookies that fail ---
 
@@ -135,7 +139,5 @@ class LedgerWriter:
             self._stored[entry] = answered
             if answered.bit_count() >= self._quorum.ack_quorum:
                 self._complete.add(entry)
-        while (after := EntryId(self.confirmed + 1)) in self._complete:
-            self._complete.discard(after)
-            self._confirm(after)
+        self._confirm_complete()
         return self.confirmed, pending
