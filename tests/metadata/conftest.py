@@ -1,11 +1,10 @@
-"""Metadata backends under test, on an LMDB environment that commits inline, on virtual time."""
+"""The backends under test, and how a scenario runs on each."""
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,125 +13,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gnomon.metadata.client import LeaseId, Metadata, Revision, WatchBatch
+from gnomon.metadata.client import Revision, WatchBatch
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import serve_metadata
-from gnomon.runtime.commit import commit_group, open_lmdb
-from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.trio_world import TrioClock, open_trio_world
-from gnomon.runtime.world import CommitCounts, Durability, WorldError
-from gnomon.testing.etcd_server import EtcdServer, etcd_missing
+from gnomon.runtime.world import Durability
+from gnomon.testing.etcd_server import EtcdServer
 from gnomon.testing.simulation import Simulation, simulate
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `real_etcd`: test folders are no packages
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
-Scenario = Callable[[Metadata], Awaitable[None]]
-
-
-class InlineEnvironment:
-    """An `Environment` that commits within `submit`, unless it is held: then when the test says so."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.counts = CommitCounts()
-        self.held = False
-        self.failing: WorldError | None = None
-        self.waiting: list[tuple[Callable[[Any], Any], Callable[[Any, WorldError | None], None]]] = []
-        self.lmdb, self.databases = open_lmdb(path, databases=DATABASES, map_bytes=1 << 26, durability=Durability.NONE)
-
-    def read(self) -> AbstractContextManager[Any]:
-        return self.lmdb.begin(buffers=True)
-
-    def submit(self, operation: Callable[[Any], Any], done: Callable[[Any, WorldError | None], None]) -> None:
-        self.waiting.append((operation, done))
-        if not self.held:
-            self.release()
-
-    def release(self) -> None:
-        """Commits what has been submitted, or fails it with `failing`."""
-        waiting, self.waiting = self.waiting, []
-        for operation, done in waiting:
-            if self.failing is not None:
-                done(None, self.failing)
-                continue
-            self.counts.groups += 1
-            (result,) = commit_group(self.lmdb, self.path, [operation])
-            done(result, None)
-
-    def commit_untold(self) -> None:
-        """Commits what has been submitted, but the process dies before it hears of it."""
-        for operation, _ in self.waiting:
-            commit_group(self.lmdb, self.path, [operation])
-
-    async def commit(self, operation: Callable[[Any], Any]) -> Any:
-        assert not self.held
-        await trio.lowlevel.checkpoint()
-        (result,) = commit_group(self.lmdb, self.path, [operation])
-        return result
-
-    def file_bytes(self) -> int:
-        return (self.path / "data.mdb").stat().st_size
-
-    def close(self) -> None:
-        self.lmdb.close()
-
-
-class ClockOnlyWorld:
-    """A `World` of which the metadata store needs the clock alone."""
-
-    network: Any = None
-    disk: Any = None
-
-    def __init__(self) -> None:
-        self.clock = TrioClock()
-
-    def random(self, name: str) -> random.Random:
-        raise AssertionError("the metadata store draws no random numbers")
-
-    def blocking(self, call: Callable[..., Any], *args: object) -> Awaitable[Any]:
-        raise AssertionError("the metadata store makes no blocking calls")
-
-
-class Machine:
-    """One data directory, and the store in it as often as it is opened."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.world = ClockOnlyWorld()
-
-    @contextmanager
-    def environment(self) -> Iterator[InlineEnvironment]:
-        environment = InlineEnvironment(self.path)
-        try:
-            yield environment
-        finally:
-            environment.close()
-
-    async def open(self, environment: InlineEnvironment, history_revisions: int = 10_000) -> EmbeddedMetadata:
-        return await EmbeddedMetadata.open(self.world, environment, history_revisions=history_revisions)
-
-    def run(self, main: Callable[[], Awaitable[None]]) -> None:
-        """Runs an async test on virtual time: a test that hangs fails after ten virtual minutes."""
-
-        async def bounded() -> None:
-            with trio.fail_after(600):
-                await main()
-
-        trio.run(bounded, clock=MockClock(autojump_threshold=0))
-
-    def run_scenario(self, scenario: Scenario) -> None:
-        """Runs what is written against the interface alone."""
-
-        async def main() -> None:
-            with self.environment() as environment:
-                metadata = await self.open(environment)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(metadata.run)
-                    await scenario(metadata)
-                    nursery.cancel_scope.cancel()
-
-        self.run(main)
+from etcd_backend import EtcdBackend, EtcdWorld, etcd_or_skip
+from store_machine import Machine, Scenario
 
 
 @pytest.fixture
@@ -141,15 +33,20 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "metadata")
 
 
+async def open_store(world: Any) -> EmbeddedMetadata:
+    """The store on the disk of a simulated machine."""
+    environment = world.disk.open_environment(
+        Path("/data/metadata"), databases=DATABASES, map_bytes=1 << 26, durability=Durability.SYNCED
+    )
+    return await EmbeddedMetadata.open(world, environment)
+
+
 def run_simulated(scenario: Scenario) -> None:
     """Runs what is written against the interface alone on the simulated world, whose commits take time."""
     finished: list[bool] = []
 
     async def node(world: Any) -> None:
-        environment = world.disk.open_environment(
-            Path("/data/metadata"), databases=DATABASES, map_bytes=1 << 26, durability=Durability.SYNCED
-        )
-        metadata = await EmbeddedMetadata.open(world, environment)
+        metadata = await open_store(world)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(metadata.run)
             await scenario(metadata)
@@ -166,94 +63,12 @@ def run_simulated(scenario: Scenario) -> None:
     assert finished
 
 
-ETCD_HASTE = 8.0
-"""How many seconds of a scenario with leases pass in one of the machine's: etcd knows no virtual time."""
-
-
-class EtcdWorld(ClockOnlyWorld):
-    """A `World` of which the connection to etcd needs the clock, and random numbers for its pauses."""
-
-    def random(self, name: str) -> random.Random:
-        return random.Random(name)
-
-
-class HastenedMetadata:
-    """An etcd's metadata whose leases are shorter than asked for, and time, from the first of them on, faster."""
-
-    def __init__(self, inner: Any, clock: MockClock) -> None:
-        self._inner = inner
-        self._clock = clock
-        self.leases: list[LeaseId] = []
-        self.compacted = False
-
-    async def lease(self, ttl_seconds: float) -> LeaseId:
-        self._clock.rate = ETCD_HASTE
-        self.leases.append(await self._inner.lease(ttl_seconds / ETCD_HASTE))
-        return self.leases[-1]
-
-    async def compact(self, revision: Revision) -> None:
-        self.compacted = True
-        await self._inner.compact(revision)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class EtcdBackend:
-    """An etcd that many scenarios share, each below a prefix of its own, until one compacts its history."""
-
-    def __init__(self, new_directory: Callable[[], Path]) -> None:
-        self._new_directory = new_directory
-        self._server: EtcdServer | None = None
-        self._scenarios = 0
-
-    def run_scenario(self, scenario: Scenario) -> None:
-        """Runs what is written against the interface alone, on real or hastened time."""
-        from gnomon.metadata.etcd import EtcdMetadata  # needs httpx2
-
-        if self._server is None:
-            self._server = EtcdServer(self._new_directory())
-            self._server.start()
-            self._server.wait_ready()
-        self._scenarios += 1
-        endpoints, prefix = [self._server.endpoint], f"gnomon/scenario-{self._scenarios}/"
-        clock = MockClock(rate=1.0)
-
-        async def main() -> bool:
-            async with EtcdMetadata(EtcdWorld(), endpoints, prefix=prefix, call_seconds=10 * ETCD_HASTE) as inner:
-                metadata = HastenedMetadata(inner, clock)
-                with trio.fail_after(600):
-                    await scenario(metadata)
-                for lease in metadata.leases:  # the end of one would be a revision of the next scenario
-                    await metadata.revoke(lease)
-                return metadata.compacted
-
-        compacted = True
-        try:
-            compacted = trio.run(main, clock=clock)
-        finally:
-            if compacted:
-                self.close()
-
-    def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.kill()
-
-
 @pytest.fixture(scope="session")
 def etcd_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdBackend]:
     """The etcd of all scenarios, started by the first."""
     backend = EtcdBackend(lambda: tmp_path_factory.mktemp("etcd"))
     yield backend
     backend.close()
-
-
-def etcd_or_skip() -> None:
-    """Skips the test, loudly, where no etcd can be started."""
-    missing = etcd_missing()
-    if missing is not None:
-        pytest.skip(f"NOT TESTED ON ETCD: {missing}")
 
 
 @pytest.fixture
@@ -290,25 +105,16 @@ def run_remote(machine: Machine, scenario: Scenario) -> None:
     """Runs what is written against the interface alone over real sockets; virtual time passes when nothing moves."""
 
     async def main() -> None:
-        with machine.environment() as environment, trio.fail_after(600):
-            metadata = await machine.open(environment)
-            async with open_trio_world() as world, trio.open_nursery() as nursery:
-                nursery.start_soon(metadata.run)
-                listener = await serve_metadata(world, metadata, nursery, SilentLogger(), "127.0.0.1", 0)
-                remote = RemoteMetadata(world, [("127.0.0.1", listener.port)])
-                nursery.start_soon(remote.run)
-                await scenario(remote)
-                nursery.cancel_scope.cancel()
+        with trio.fail_after(600):
+            async with machine.serving() as served:
+                await scenario(served.remote())
 
     trio.run(main, clock=MockClock(autojump_threshold=0.02))
 
 
 async def serve_store(world: Any) -> None:
     """A node with a metadata store that others may ask, on port 7."""
-    environment = world.disk.open_environment(
-        Path("/data/metadata"), databases=DATABASES, map_bytes=1 << 26, durability=Durability.SYNCED
-    )
-    metadata = await EmbeddedMetadata.open(world, environment)
+    metadata = await open_store(world)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metadata.run)
         await serve_metadata(world, metadata, nursery, world.logger, "", 7)

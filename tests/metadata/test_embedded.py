@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from background_calls import calls, taken
 from trio.testing import wait_all_tasks_blocked
 
 from gnomon.metadata import records
@@ -20,58 +16,20 @@ from gnomon.metadata.client import (
     Compacted,
     Compare,
     LeaseNotFound,
-    MetadataError,
     MetadataFull,
     MetadataUnavailable,
     Put,
     Revision,
     TxnResult,
-    WatchBatch,
 )
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
-from gnomon.metadata.request import Compact, Grant, KeepAlive, Request, Revoke, Tick, Txn
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
-from gnomon.testing.metadata_model import MetadataModel, requests
 
 FULL = DiskFull("no room")
+
+
 BROKEN = DiskFailed("EIO")
-
-
-class Asked:
-    """A call that goes on in the background, and its outcome when there is one."""
-
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.error: MetadataError | None = None
-        self.answered = False
-
-    async def run(self, call: Coroutine[Any, Any, Any]) -> None:
-        try:
-            self.result = await call
-        except MetadataError as error:
-            self.error = error
-        self.answered = True
-
-
-@asynccontextmanager
-async def calls() -> AsyncIterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Starts calls in the order asked; what is unanswered at the end is cancelled."""
-    async with trio.open_nursery() as nursery:
-
-        async def start(call: Coroutine[Any, Any, Any]) -> Asked:
-            asked = Asked()
-            nursery.start_soon(asked.run, call)
-            await wait_all_tasks_blocked()
-            return asked
-
-        yield start
-        nursery.cancel_scope.cancel()
-
-
-async def taken(metadata: EmbeddedMetadata, from_revision: int, count: int) -> list[WatchBatch]:
-    async with metadata.watch("", Revision(from_revision)) as watch:
-        return [await anext(watch) for _ in range(count)]
 
 
 def test_everything_answered_is_there_after_a_restart(machine: Any) -> None:
@@ -92,80 +50,72 @@ def test_everything_answered_is_there_after_a_restart(machine: Any) -> None:
 
 
 def test_a_write_is_neither_answered_nor_visible_before_it_is_durable(machine: Any) -> None:  # invariants 2 and 3
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held = True
-            async with calls() as start:
-                put = await start(metadata.txn([], [Put("a", b"1")]))
-                seen = await start(taken(metadata, 1, 1))
-                assert await metadata.get("a") is None
-                assert (await metadata.range("")).revision == 0
-                assert not put.answered
-                assert not seen.answered
-                environment.release()
-                await wait_all_tasks_blocked()
-                assert put.result.revision == 1
-                assert seen.result[0].events[0].current == await metadata.get("a") is not None
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        async with calls() as start:
+            put = await start(metadata.txn([], [Put("a", b"1")]))
+            seen = await start(taken(metadata, 1, 1))
+            assert await metadata.get("a") is None
+            assert (await metadata.range("")).revision == 0
+            assert not put.answered
+            assert not seen.answered
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert put.result.revision == 1
+            assert seen.result[0].events[0].current == await metadata.get("a") is not None
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_what_is_asked_during_a_commit_becomes_one_commit_judged_in_order(machine: Any) -> None:  # invariant 1
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held = True
-            async with calls() as start:
-                claims = [
-                    await start(metadata.txn([Compare.absent("a")], [Put("a", b"%d" % n)], [Put(f"late/{n}", b"")]))
-                    for n in range(10)
-                ]
-                assert len(environment.waiting) == 1
-                environment.release()
-                assert len(environment.waiting) == 1
-                await wait_all_tasks_blocked()
-                assert [claim.answered for claim in claims] == [True] + [False] * 9
-                environment.release()
-                await wait_all_tasks_blocked()
-                assert [claim.result.succeeded for claim in claims] == [True] + [False] * 9
-                assert [claim.result.revision for claim in claims] == list(range(1, 11))
-                assert environment.counts.groups == 2
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        async with calls() as start:
+            claims = [
+                await start(metadata.txn([Compare.absent("a")], [Put("a", b"%d" % n)], [Put(f"late/{n}", b"")]))
+                for n in range(10)
+            ]
+            assert len(environment.waiting) == 1
+            environment.release()
+            assert len(environment.waiting) == 1
+            await wait_all_tasks_blocked()
+            assert [claim.answered for claim in claims] == [True] + [False] * 9
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert [claim.result.succeeded for claim in claims] == [True] + [False] * 9
+            assert [claim.result.revision for claim in claims] == list(range(1, 11))
+            assert environment.counts.groups == 2
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_refusal_that_rests_on_an_unfinished_write_waits_for_it(machine: Any) -> None:  # invariant 3
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held = True
-            async with calls() as start:
-                await start(metadata.txn([], [Put("x", b"")]))
-                first = await start(metadata.txn([Compare.absent("a")], [Put("a", b"1")]))
-                second = await start(metadata.txn([Compare.absent("a")], [Put("a", b"2")]))
-                environment.release()
-                await wait_all_tasks_blocked()
-                environment.failing = FULL
-                environment.release()
-                await wait_all_tasks_blocked()
-                assert isinstance(first.error, MetadataFull)
-                assert isinstance(second.error, MetadataFull)
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        async with calls() as start:
+            await start(metadata.txn([], [Put("x", b"")]))
+            first = await start(metadata.txn([Compare.absent("a")], [Put("a", b"1")]))
+            second = await start(metadata.txn([Compare.absent("a")], [Put("a", b"2")]))
+            environment.release()
+            await wait_all_tasks_blocked()
+            environment.failing = FULL
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert isinstance(first.error, MetadataFull)
+            assert isinstance(second.error, MetadataFull)
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_request_without_changes_costs_no_commit(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            lease = await metadata.lease(10)
-            commits = environment.counts.groups
-            await metadata.keep_alive(lease)
-            await metadata.txn([Compare.version("a", 1)], [Put("a", b"")])
-            assert environment.counts.groups == commits == 1
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        lease = await metadata.lease(10)
+        commits = environment.counts.groups
+        await metadata.keep_alive(lease)
+        await metadata.txn([Compare.version("a", 1)], [Put("a", b"")])
+        assert environment.counts.groups == commits == 1
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_full_disk_leaves_no_trace_and_what_was_asked_meanwhile_is_judged_without_it(machine: Any) -> None:
@@ -191,153 +141,137 @@ def test_a_full_disk_leaves_no_trace_and_what_was_asked_meanwhile_is_judged_with
 
 
 def test_a_failed_device_stops_the_node_and_every_writer_learns_that_its_outcome_is_unknown(machine: Any) -> None:
-    async def main() -> None:  # invariant 5
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held, environment.failing = True, BROKEN
-            outcome: list[DiskFailed] = []
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 5
+        environment.held, environment.failing = True, BROKEN
+        outcome: list[DiskFailed] = []
 
-            async def run() -> None:
-                with pytest.raises(DiskFailed) as raised:
-                    await metadata.run()
-                outcome.append(raised.value)
+        async def run() -> None:
+            with pytest.raises(DiskFailed) as raised:
+                await metadata.run()
+            outcome.append(raised.value)
 
-            async with calls() as start:
-                running = await start(run())
-                watching = await start(taken(metadata, 1, 1))
-                under_way = await start(metadata.txn([], [Put("a", b"")]))
-                waiting = await start(metadata.txn([], [Put("b", b"")]))
-                environment.release()
-                await wait_all_tasks_blocked()
-                assert running.answered
-                assert outcome == [BROKEN]
-                for asked in (under_way, waiting, watching):
-                    assert type(asked.error) is MetadataUnavailable
-                assert "may be lost" in str(under_way.error)
-                assert "nothing was applied" in str(waiting.error)
-                with pytest.raises(MetadataUnavailable):
-                    await metadata.txn([], [Put("c", b"")])
-            assert environment.waiting == []
+        async with calls() as start:
+            running = await start(run())
+            watching = await start(taken(metadata, 1, 1))
+            under_way = await start(metadata.txn([], [Put("a", b"")]))
+            waiting = await start(metadata.txn([], [Put("b", b"")]))
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert running.answered
+            assert outcome == [BROKEN]
+            for asked in (under_way, waiting, watching):
+                assert type(asked.error) is MetadataUnavailable
+            assert "may be lost" in str(under_way.error)
+            assert "nothing was applied" in str(waiting.error)
+            with pytest.raises(MetadataUnavailable):
+                await metadata.txn([], [Put("c", b"")])
+        assert environment.waiting == []
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_closed_store_answers_whoever_waits(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held = True
-            async with calls() as start:
-                under_way = await start(metadata.txn([], [Put("a", b"")]))
-                waiting = await start(metadata.txn([], [Put("b", b"")]))
-                watching = await start(taken(metadata, 1, 1))
-                metadata.close()
-                await wait_all_tasks_blocked()
-                assert isinstance(waiting.error, MetadataUnavailable)
-                assert isinstance(watching.error, MetadataUnavailable)
-                environment.release()
-                await wait_all_tasks_blocked()
-                assert under_way.result.succeeded
-                with pytest.raises(MetadataUnavailable, match="closed"):
-                    await metadata.get("a")
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        async with calls() as start:
+            under_way = await start(metadata.txn([], [Put("a", b"")]))
+            waiting = await start(metadata.txn([], [Put("b", b"")]))
+            watching = await start(taken(metadata, 1, 1))
+            metadata.close()
+            await wait_all_tasks_blocked()
+            assert isinstance(waiting.error, MetadataUnavailable)
+            assert isinstance(watching.error, MetadataUnavailable)
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert under_way.result.succeeded
+            with pytest.raises(MetadataUnavailable, match="closed"):
+                await metadata.get("a")
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_closing_the_store_ends_its_run_even_while_a_lease_is_due(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            await metadata.lease(10)
-            environment.failing = FULL
-            async with calls() as start:
-                running = await start(metadata.run())
-                await trio.sleep(10.5)
-                metadata.close()
-                await trio.sleep(2)
-                assert running.answered
-                assert running.error is None
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        await metadata.lease(10)
+        environment.failing = FULL
+        async with calls() as start:
+            running = await start(metadata.run())
+            await trio.sleep(10.5)
+            metadata.close()
+            await trio.sleep(2)
+            assert running.answered
+            assert running.error is None
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_cancelling_the_run_closes_the_store(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            with trio.move_on_after(1):
-                await metadata.run()
-            with pytest.raises(MetadataUnavailable, match="closed"):
-                await metadata.txn([], [Put("a", b"")])
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        with trio.move_on_after(1):
+            await metadata.run()
+        with pytest.raises(MetadataUnavailable, match="closed"):
+            await metadata.txn([], [Put("a", b"")])
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_caller_that_is_cancelled_may_have_written(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            environment.held = True
-            with trio.move_on_after(1) as scope:
-                await metadata.txn([], [Put("a", b"")])
-            assert scope.cancelled_caught
-            environment.release()
-            assert await metadata.get("a") is not None
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        environment.held = True
+        with trio.move_on_after(1) as scope:
+            await metadata.txn([], [Put("a", b"")])
+        assert scope.cancelled_caught
+        environment.release()
+        assert await metadata.get("a") is not None
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_watcher_that_falls_behind_the_history_is_told_and_the_others_miss_nothing(machine: Any) -> None:
-    async def main() -> None:  # invariant 6
-        with machine.environment() as environment:
-            metadata = await machine.open(environment, history_revisions=3)
-            seen: list[int] = []
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 6
+        seen: list[int] = []
 
-            async def follow() -> None:
-                async with metadata.watch("", Revision(1)) as watch:
-                    while True:
-                        seen.append((await anext(watch)).revision)
+        async def follow() -> None:
+            async with metadata.watch("", Revision(1)) as watch:
+                while True:
+                    seen.append((await anext(watch)).revision)
 
-            async with calls() as start, metadata.watch("", Revision(1)) as slow:
-                await start(follow())
-                for _ in range(10):
-                    await metadata.txn([], [Put("a", b"")])
-                    await wait_all_tasks_blocked()
-                with pytest.raises(Compacted, match="oldest kept is 8"):
-                    await anext(slow)
-            assert seen == list(range(1, 11))
+        async with calls() as start, metadata.watch("", Revision(1)) as slow:
+            await start(follow())
+            for _ in range(10):
+                await metadata.txn([], [Put("a", b"")])
+                await wait_all_tasks_blocked()
+            with pytest.raises(Compacted, match="oldest kept is 8"):
+                await anext(slow)
+        assert seen == list(range(1, 11))
 
-    machine.run(main)
+    machine.run_opened(main, history_revisions=3)
 
 
 def test_a_watch_of_a_quiet_prefix_does_not_fall_out_of_the_history(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment, history_revisions=2)
-            async with calls() as start, metadata.watch("quiet/", Revision(1)) as watch:
-                waiting = await start(anext(watch))  # type: ignore[arg-type]
-                for _ in range(10):
-                    await metadata.txn([], [Put("a", b"")])
-                    await wait_all_tasks_blocked()
-                await metadata.txn([], [Put("quiet/1", b"")])
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        async with calls() as start, metadata.watch("quiet/", Revision(1)) as watch:
+            waiting = await start(anext(watch))  # type: ignore[arg-type]
+            for _ in range(10):
+                await metadata.txn([], [Put("a", b"")])
                 await wait_all_tasks_blocked()
-                assert waiting.result.revision == 11
+            await metadata.txn([], [Put("quiet/1", b"")])
+            await wait_all_tasks_blocked()
+            assert waiting.result.revision == 11
 
-    machine.run(main)
+    machine.run_opened(main, history_revisions=2)
 
 
 def test_a_watch_that_is_cancelled_while_it_waits_goes_on_where_it_was(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            async with metadata.watch("", Revision(1)) as watch:
-                for expected in (1, 2, 3):
-                    with trio.move_on_after(1):
-                        await anext(watch)
-                    await metadata.txn([], [Put("a", b"")])
-                    assert (await anext(watch)).revision == expected
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        async with metadata.watch("", Revision(1)) as watch:
+            for expected in (1, 2, 3):
+                with trio.move_on_after(1):
+                    await anext(watch)
+                await metadata.txn([], [Put("a", b"")])
+                assert (await anext(watch)).revision == expected
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_history_is_trimmed_on_disk_too_and_at_once_when_the_setting_shrinks(machine: Any) -> None:
@@ -388,21 +322,19 @@ def test_leases_survive_a_restart_and_have_their_full_time_again(machine: Any) -
 
 
 def test_a_lease_that_could_not_be_ended_on_a_full_disk_ends_when_there_is_room(machine: Any) -> None:
-    async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            lease = await metadata.lease(10)
-            await metadata.txn([], [Put("a", b"", lease)])
-            async with calls() as start:
-                await start(metadata.run())
-                environment.failing = FULL
-                await trio.sleep(20)
-                assert await metadata.get("a") is not None
-                environment.failing = None
-                await trio.sleep(2)
-                assert await metadata.get("a") is None
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        lease = await metadata.lease(10)
+        await metadata.txn([], [Put("a", b"", lease)])
+        async with calls() as start:
+            await start(metadata.run())
+            environment.failing = FULL
+            await trio.sleep(20)
+            assert await metadata.get("a") is not None
+            environment.failing = None
+            await trio.sleep(2)
+            assert await metadata.get("a") is None
 
-    machine.run(main)
+    machine.run_opened(main)
 
 
 def test_a_store_of_a_newer_format_is_refused_untouched(machine: Any) -> None:
@@ -440,113 +372,3 @@ def test_many_claims_at_once_share_the_commits_of_the_production_world(tmp_path:
             metadata.close()
 
     trio.run(main)
-
-
-async def asked(metadata: EmbeddedMetadata, request: Request) -> Any:
-    """The answer to a request of the model's, or the type of its error."""
-    try:
-        match request:
-            case Txn(compare, then, otherwise):
-                return await metadata.txn(compare, then, otherwise)
-            case Grant(ttl_seconds):
-                return await metadata.lease(ttl_seconds)
-            case KeepAlive(lease):
-                return await metadata.keep_alive(lease)
-            case Revoke(lease):
-                return await metadata.revoke(lease)
-            case Compact(revision):
-                return await metadata.compact(revision)
-            case Tick():
-                return await metadata.compact(Revision(0))
-    except MetadataError as error:
-        return type(error)
-
-
-class Crash:
-    """The process dies with requests under way, whose commit reached the disk or did not."""
-
-    def __init__(self, under_way: list[Request], kept: bool) -> None:
-        self.under_way, self.kept = list(under_way), kept
-
-    def __repr__(self) -> str:
-        return f"Crash({self.under_way}, {self.kept})"
-
-
-class Life:
-    """A store that is asked, crashed and restarted, beside the model of what must be in it."""
-
-    def __init__(self, machine: Any, history_revisions: int) -> None:
-        self.machine, self.history_revisions = machine, history_revisions
-        self.model = MetadataModel(history_revisions)
-
-    async def live(self, steps: list[Any]) -> None:
-        """Each step is a request, seconds to wait, "full", or how a crash meets the request under way."""
-        while True:
-            with self.machine.environment() as environment:
-                metadata = await self.machine.open(environment, self.history_revisions)
-                self.model.restart(trio.current_time())
-                await self.check(metadata)
-                if not steps:
-                    return
-                while steps and not isinstance(steps[0], Crash):
-                    await self.step(environment, metadata, steps.pop(0))
-                    await self.check(metadata)
-                if steps:
-                    await self.crash(environment, metadata, steps.pop(0))
-
-    async def step(self, environment: Any, metadata: EmbeddedMetadata, step: Request | float | str) -> None:
-        if isinstance(step, float):
-            await trio.sleep(step)
-            step = Tick()
-        if isinstance(step, str):
-            environment.failing = FULL
-            assert await asked(metadata, Txn((), (Put("full", b""),))) is MetadataFull
-            environment.failing = None
-            return
-        assert await asked(metadata, step) == self.model.apply(step, trio.current_time())
-
-    async def crash(self, environment: Any, metadata: EmbeddedMetadata, crash: Crash) -> None:
-        environment.held = True
-        async with calls() as start:
-            for request in crash.under_way:
-                await start(asked(metadata, request))
-        if not crash.kept:
-            return
-        environment.commit_untold()
-        # One commit is under way at a time: it holds the first request that changed something durably.
-        durable = self.durable()
-        while crash.under_way and durable == self.durable():
-            self.model.apply(crash.under_way.pop(0), trio.current_time())
-
-    def durable(self) -> Any:
-        return self.model.revision, self.model.oldest_kept, list(self.model.leases)
-
-    async def check(self, metadata: EmbeddedMetadata) -> None:
-        found = await metadata.range("")
-        assert found.items == tuple(item for _, item in sorted(self.model.keys.items()))
-        assert found.revision == self.model.revision
-        start = max(self.model.oldest_kept, 1)
-        expected = self.model.watched("", start)
-        seen = await taken(metadata, start, len(expected))
-        assert [(batch.revision, sorted(batch.events, key=lambda event: event.key)) for batch in seen] == [
-            (batch.revision, list(batch.events)) for batch in expected
-        ]
-
-
-STEPS = st.one_of(
-    requests,
-    requests,
-    requests,
-    st.sampled_from([0.5, 2.0, 10.0]),
-    st.just("full"),
-    st.builds(Crash, st.lists(requests, max_size=2), st.booleans()),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(steps=st.lists(STEPS, max_size=25), history_revisions=st.sampled_from([2, 10_000]))
-def test_crashes_and_full_disks_lose_nothing_that_was_answered(
-    new_machine: Callable[[], Any], steps: list[Any], history_revisions: int
-) -> None:
-    machine = new_machine()
-    machine.run(lambda: Life(machine, history_revisions).live(copy.deepcopy(steps)))

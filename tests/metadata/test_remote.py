@@ -25,10 +25,8 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.messages import ERRORS
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.metadata.service import PROGRESS_REVISIONS, serve_metadata
-from gnomon.runtime.logs import SilentLogger
+from gnomon.metadata.service import PROGRESS_REVISIONS
 from gnomon.runtime.rpc_client import RpcClient
-from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
@@ -285,70 +283,51 @@ def test_the_lease_of_a_client_that_falls_silent_runs_out_and_that_of_one_that_t
 
 def test_the_store_of_another_cluster_is_unavailable_at_once(machine: Any) -> None:
     async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            async with open_trio_world() as world, trio.open_nursery() as nursery:
-                nursery.start_soon(metadata.run)
-                listener = await serve_metadata(
-                    world, metadata, nursery, SilentLogger(), "127.0.0.1", 0, cluster="ours"
-                )
-                remote = RemoteMetadata(world, [("127.0.0.1", listener.port)], cluster="theirs")
-                nursery.start_soon(remote.run)
-                with pytest.raises(MetadataUnavailable, match=r"cluster 'theirs'.*cluster 'ours'"):
-                    await remote.get("a")
-                async with remote.watch("", Revision(1)) as batches:
-                    with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
-                        await anext(batches)
-                nursery.cancel_scope.cancel()
+        async with machine.serving(cluster="ours") as served:
+            remote = served.remote(cluster="theirs")
+            with pytest.raises(MetadataUnavailable, match=r"cluster 'theirs'.*cluster 'ours'"):
+                await remote.get("a")
+            async with remote.watch("", Revision(1)) as batches:
+                with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
+                    await anext(batches)
 
     trio.run(main)
 
 
 def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_here(machine: Any) -> None:
     async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            async with open_trio_world() as world, trio.open_nursery() as nursery:
-                nursery.start_soon(metadata.run)
-                listener = await serve_metadata(world, metadata, nursery, SilentLogger(), "127.0.0.1", 0)
-                remote = RemoteMetadata(world, [("127.0.0.1", listener.port)])
-                nursery.start_soon(remote.run)
-                with pytest.raises(InvalidRequest, match="cannot be asked for"):
-                    await remote.get("\udc80")
-                with pytest.raises(LeaseNotFound, match="lease 99"):
-                    await remote.keep_alive(99)  # type: ignore[arg-type]
-                environment.failing = DiskFull("no room left")
-                with pytest.raises(MetadataFull, match="nothing was applied: no room left"):
-                    await remote.txn([], [Put("a", b"")])
-                environment.failing = None
-                assert (await written(remote, "a")).version == 1
-                nursery.cancel_scope.cancel()
+        async with machine.serving() as served:
+            remote = served.remote()
+            with pytest.raises(InvalidRequest, match="cannot be asked for"):
+                await remote.get("\udc80")
+            with pytest.raises(LeaseNotFound, match="lease 99"):
+                await remote.keep_alive(99)  # type: ignore[arg-type]
+            served.environment.failing = DiskFull("no room left")
+            with pytest.raises(MetadataFull, match="nothing was applied: no room left"):
+                await remote.txn([], [Put("a", b"")])
+            served.environment.failing = None
+            assert (await written(remote, "a")).version == 1
 
     trio.run(main)
 
 
 def test_arguments_of_any_kind_do_the_service_no_harm(machine: Any) -> None:
     async def main() -> None:
-        with machine.environment() as environment:
-            metadata = await machine.open(environment)
-            async with open_trio_world() as world, trio.open_nursery() as nursery:
-                nursery.start_soon(metadata.run)
-                listener = await serve_metadata(world, metadata, nursery, SilentLogger(), "127.0.0.1", 0)
-                client = RpcClient(world, "127.0.0.1", listener.port, "metadata", ERRORS)
-                nursery.start_soon(client.run)
-                stream = random.Random(0)
-                values = [None, True, 1, -1, 1.5, float("nan"), "a", b"a", [], [["get", "a"]], [["put", 1]], {"a": 1}]
-                for method in ("get", "range", "txn", "lease", "keep_alive", "revoke", "compact"):
-                    for _ in range(40):
-                        args = [stream.choice(values) for _ in range(stream.randint(0, 4))]
-                        try:
-                            await client.call(method, *args)
-                        except (InvalidRequest, LeaseNotFound):
-                            pass
-                for args in ([], ["a"], ["a", "b"], [1, 1], ["a", 1, 1]):
-                    with pytest.raises(InvalidRequest):
-                        async with client.stream("watch", *args) as items:
-                            await anext(items)
-                nursery.cancel_scope.cancel()
+        async with machine.serving() as served:
+            client = RpcClient(served.world, "127.0.0.1", served.port, "metadata", ERRORS)
+            served.nursery.start_soon(client.run)
+            stream = random.Random(0)
+            values = [None, True, 1, -1, 1.5, float("nan"), "a", b"a", [], [["get", "a"]], [["put", 1]], {"a": 1}]
+            for method in ("get", "range", "txn", "lease", "keep_alive", "revoke", "compact"):
+                for _ in range(40):
+                    args = [stream.choice(values) for _ in range(stream.randint(0, 4))]
+                    try:
+                        await client.call(method, *args)
+                    except (InvalidRequest, LeaseNotFound):
+                        pass
+            for args in ([], ["a"], ["a", "b"], [1, 1], ["a", 1, 1]):
+                with pytest.raises(InvalidRequest):
+                    async with client.stream("watch", *args) as items:
+                        await anext(items)
 
     trio.run(main)
