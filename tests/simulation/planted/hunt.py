@@ -1,0 +1,65 @@
+"""How many seeds it takes to find a planted bug, and what it is found by."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from gnomon.testing.simulation import Simulation
+from gnomon.testing.sweep import seeds_to_find
+
+from planted.planted_bug import PlantedBug
+
+Scenario = Callable[[Simulation], Awaitable[object]]
+
+SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
+UNSEEN_SEEDS_MAX = 50
+QUICK_SEEDS_MAX = 40
+"""They take below ten today; where the product changes, its seeds tell other stories."""
+
+
+def found_within(bug: PlantedBug, scenario: Scenario, seeds: int) -> tuple[int, str] | None:
+    """How many seeds it takes until one fails, and how it failed; None where none does."""
+    with bug.planted():
+        found = seeds_to_find(scenario, range(seeds))
+    return found and (found[0], _report(_still_fitting(found[1])))
+
+
+def find_all(bugs: Iterable[tuple[PlantedBug, Scenario]]) -> None:
+    """Prints how many seeds each takes.
+
+    Raises:
+        AssertionError: one that the harness can see was not found.
+    """
+    missed = []
+    print(f"\n{'seeds':>5}  {'seconds':>7}  bug, the invariant that it breaks, and what was reported")
+    for bug, scenario in bugs:
+        started = time.perf_counter()
+        found = found_within(bug, scenario, UNSEEN_SEEDS_MAX if bug.unseen else SEEDS_MAX)
+        seeds, said = found or ("none", bug.unseen or "nothing")
+        took = time.perf_counter() - started
+        print(f"{seeds:>5}  {took:7.1f}  {bug.name} ({bug.breaks})\n{'':16}{said}", flush=True)
+        if found is None and not bug.unseen:
+            missed.append(bug.name)
+    assert not missed, f"not found within {SEEDS_MAX} seeds: {', '.join(missed)}"
+
+
+def _still_fitting(error: Exception) -> Exception:
+    """The error that a planted bug was found by; one that does not fit the product any more fails by itself."""
+    assert not isinstance(_cause_of(error), TypeError | AttributeError | NameError), f"the patch failed: {error!r}"
+    return error
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """What the harness said first."""
+    if isinstance(error, BaseExceptionGroup):
+        return _cause_of(error.exceptions[0])
+    return error if error.__cause__ is None else _cause_of(error.__cause__)
+
+
+def _report(error: BaseException) -> str:
+    """The heart of it, in one line."""
+    cause = _cause_of(error)
+    text = str(cause).partition("\n")[0]
+    return text[:110] if text else type(cause).__name__
