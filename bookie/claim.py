@@ -6,12 +6,9 @@ the promise of a session that somebody else now owns, and copies of entries that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import trio
 
-from gnomon.bookie.client import Bookie, Bookies, RangeRead
-from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.client import Bookie, Bookies, RangeRead, known_bookie
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import Fenced, LedgerError, LedgerFenced, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
@@ -188,12 +185,3 @@ class _Driver:
         for index, name in zip(leaving, chosen, strict=False):
             ensemble[index] = name
         return tuple(ensemble)
-
-
-def ensemble_of(bookies: Bookies, names: tuple[BookieId, ...]) -> Mapping[BookieId, Bookie]:
-    """The bookies of a fragment, in order.
-
-    Raises:
-        NotEnoughBookies: this process has never heard of one of them.
-    """
-    return {name: known_bookie(bookies, name) for name in names}

@@ -9,6 +9,7 @@ import trio
 
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult
+from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.store_view import StoreView
 from gnomon.runtime.outcome import outcome_of
@@ -116,6 +117,27 @@ class Bookies(Protocol):
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Runs work of an open ledger in the background, as long as this process lives."""
+
+
+def known_bookie(bookies: Bookies, name: BookieId) -> Bookie:
+    """A bookie by name.
+
+    Raises:
+        NotEnoughBookies: this process has never heard of it.
+    """
+    bookie = bookies.get(name)
+    if bookie is None:
+        raise NotEnoughBookies(f"bookie {name!r} is not known here: start it")
+    return bookie
+
+
+def ensemble_of(bookies: Bookies, names: tuple[BookieId, ...]) -> Mapping[BookieId, Bookie]:
+    """The bookies of a fragment, in order.
+
+    Raises:
+        NotEnoughBookies: this process has never heard of one of them.
+    """
+    return {name: known_bookie(bookies, name) for name in names}
 
 
 class LocalBookies:

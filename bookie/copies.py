@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import trio
 
-from gnomon.bookie.client import Bookie, Bookies, RangeRead
+from gnomon.bookie.client import Bookies, RangeRead, known_bookie
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import LedgerError, NoSuchEntry, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
@@ -20,18 +20,6 @@ SPECULATIVE_SECONDS = 0.2
 """How long a bookie may be silent before the next one is asked as well."""
 
 Answer = StoredEntry | LedgerError | WorldError
-
-
-def known_bookie(bookies: Bookies, name: BookieId) -> Bookie:
-    """A bookie by name.
-
-    Raises:
-        NotEnoughBookies: this process has never heard of it.
-    """
-    bookie = bookies.get(name)
-    if bookie is None:
-        raise NotEnoughBookies(f"bookie {name!r} is not known here: start it")
-    return bookie
 
 
 async def read_entry(bookies: Bookies, ledger: LedgerId, record: LedgerRecord, entry: EntryId) -> StoredEntry:

@@ -17,9 +17,8 @@ import trio
 
 from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appended, Appender
-from gnomon.bookie.claim import ensemble_of
-from gnomon.bookie.client import Bookie, Bookies
-from gnomon.bookie.copies import SPECULATIVE_SECONDS, known_bookie, read_entry, read_run
+from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
+from gnomon.bookie.copies import SPECULATIVE_SECONDS, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
 from gnomon.bookie.entry_store import Confirmed
@@ -34,18 +33,17 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.held_record import HeldRecord
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId
+from gnomon.bookie.lac import ask_confirmed, wait_for_news
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
 from gnomon.bookie.store_view import StoreView
 from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataError, MetadataUnavailable, Operation, Put
 from gnomon.runtime.outcome import outcome_of
-from gnomon.runtime.world import WorldError
 
 MISSING = "missing/"
 """Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
 METADATA_RETRY_SECONDS = 0.5
-LISTEN_AGAIN_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
 READ_BYTES_MIN = 1 << 14
 
@@ -212,11 +210,7 @@ class Ledger(HeldRecord):
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
-        heard: list[Confirmed] = []
-        for name in self.record.fragments[-1].bookies:
-            with suppress(LedgerError, WorldError):
-                heard.append(await known_bookie(self._bookies, name).last_add_confirmed(self.id))
-        for confirmed in heard:
+        for confirmed in await ask_confirmed(self._bookies, self.id, self.record.fragments[-1].bookies):
             await self._heard(confirmed)
         return self.last_add_confirmed
 
@@ -250,37 +244,14 @@ class Ledger(HeldRecord):
         return self.last_add_confirmed
 
     async def _follow(self, entry: EntryId) -> EntryId:
-        """Listens to the bookies for the LAC and to the metadata for the record, whichever tells first."""
         while self.last_add_confirmed < entry and not self.record.sealed:
-            changed: list[KeyValue | None] = []
-            heard: list[Confirmed] = []
-            problems: list[MetadataError] = []
-            bookies = [known_bookie(self._bookies, name) for name in self.record.fragments[-1].bookies]
-            async with trio.open_nursery() as nursery:
-                for bookie in bookies:
-                    nursery.start_soon(self._listen, bookie, entry, heard, nursery.cancel_scope)
-                try:
-                    changed.append(await self._changed())
-                except MetadataError as error:
-                    problems.append(error)
-                nursery.cancel_scope.cancel()
-            if problems:
-                raise problems[0]
+            names = self.record.fragments[-1].bookies
+            heard, changed = await wait_for_news(self._bookies, self.id, names, entry, self._changed)
             for stored in changed:
                 self._refresh(stored)
             for confirmed in heard:
                 await self._heard(confirmed)
         return self.last_add_confirmed
-
-    async def _listen(self, bookie: Bookie, entry: EntryId, heard: list[Confirmed], waiting: trio.CancelScope) -> None:
-        while True:
-            try:
-                heard.append(await bookie.wait_for_lac(self.id, entry))
-            except (LedgerError, WorldError):
-                await self._bookies.clock.sleep(LISTEN_AGAIN_SECONDS)  # it may come back before the record changes
-            else:
-                waiting.cancel()
-                return
 
     def _refresh(self, stored: KeyValue | None) -> None:
         super()._refresh(stored)

@@ -16,9 +16,8 @@ from enum import Flag, auto
 from typing import Any
 
 from gnomon.bookie import record as records
-from gnomon.bookie.claim import Recovered, ensemble_of, recover
-from gnomon.bookie.client import Bookies
-from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.claim import Recovered, recover
+from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import (

@@ -15,8 +15,7 @@ from typing import Any
 
 import trio
 
-from gnomon.bookie.client import Bookies
-from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.client import Bookies, known_bookie
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId

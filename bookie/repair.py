@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies
-from gnomon.bookie.copies import known_bookie, read_entry
-from gnomon.bookie.errors import EntryShrunk, LedgerError
+from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
+from gnomon.bookie.copies import read_entry
+from gnomon.bookie.errors import EntryShrunk
 from gnomon.bookie.held_record import replace_record
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.lac import ask_confirmed
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
 from gnomon.metadata.client import KeyValue, Metadata
-from gnomon.runtime.world import Clock, WorldError
+from gnomon.runtime.world import Clock
 
 BATCH_BYTES_MAX = 1 << 20
 
@@ -122,12 +123,9 @@ class LedgerRepair:
             return []
         fragment = self.record.fragments[-1]
         heard = EntryId(fragment.first_entry - 1)
-        for name in fragment.bookies:
-            try:
-                told = await known_bookie(self._bookies, name).last_add_confirmed(self.id)
-                heard = max(heard, told.entry) if told.session <= self.record.session else heard
-            except (LedgerError, WorldError):
-                continue  # it is not asked for entries either
+        for told in await ask_confirmed(self._bookies, self.id, fragment.bookies):
+            if told.session <= self.record.session:
+                heard = max(heard, told.entry)
         return [(fragment, heard)]
 
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:

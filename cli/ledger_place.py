@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import click
 import trio
 
-from gnomon.bookie.copies import known_bookie
+from gnomon.bookie.client import known_bookie
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId

@@ -1,0 +1,70 @@
+"""How far a ledger is confirmed that another process may be writing, as its bookies tell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import trio
+
+from gnomon.bookie.client import Bookie, Bookies, known_bookie
+from gnomon.bookie.entry_store import Confirmed
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.metadata.client import KeyValue, MetadataError
+from gnomon.runtime.world import WorldError
+
+LISTEN_AGAIN_SECONDS = 0.5
+
+
+async def ask_confirmed(bookies: Bookies, ledger: LedgerId, names: Iterable[BookieId]) -> list[Confirmed]:
+    """What those of the bookies know that answer."""
+    heard: list[Confirmed] = []
+    for name in names:
+        with suppress(LedgerError, WorldError):
+            heard.append(await known_bookie(bookies, name).last_add_confirmed(ledger))
+    return heard
+
+
+async def wait_for_news(
+    bookies: Bookies,
+    ledger: LedgerId,
+    names: Iterable[BookieId],
+    entry: EntryId,
+    record_changed: Callable[[], Awaitable[KeyValue | None]],
+) -> tuple[list[Confirmed], list[KeyValue | None]]:
+    """Listens to the bookies until one knows that `entry` is confirmed, and to the metadata for another record.
+
+    Returns:
+        What was told first, by bookies or by `record_changed`.
+
+    Raises:
+        NotEnoughBookies: this process has never heard of one of them.
+        MetadataError: the record could not be watched.
+    """
+    known = [known_bookie(bookies, name) for name in names]
+    heard: list[Confirmed] = []
+    changed: list[KeyValue | None] = []
+    problems: list[MetadataError] = []
+    async with trio.open_nursery() as nursery:
+
+        async def listen(bookie: Bookie) -> None:
+            while True:
+                try:
+                    heard.append(await bookie.wait_for_lac(ledger, entry))
+                except (LedgerError, WorldError):
+                    await bookies.clock.sleep(LISTEN_AGAIN_SECONDS)  # it may come back before the record changes
+                else:
+                    nursery.cancel_scope.cancel()
+                    return
+
+        for bookie in known:
+            nursery.start_soon(listen, bookie)
+        try:
+            changed.append(await record_changed())
+        except MetadataError as error:
+            problems.append(error)
+        nursery.cancel_scope.cancel()
+    if problems:
+        raise problems[0]
+    return heard, changed
