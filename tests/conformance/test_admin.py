@@ -29,6 +29,16 @@ def refused(family: Family, action: object, *arguments: object) -> int:
     return family.code(error.value)
 
 
+def create_with_ten_records(family: Family, admin: Admin, topic: str) -> None:
+    """A topic of one partition, offsets 0 to 9."""
+    admin.create_topic(topic, 1)
+    producer = family.producer()
+    for number in range(10):
+        producer.send(topic, b"%d" % number)
+    producer.flush()
+    producer.close()
+
+
 def test_topics_are_created_described_grown_and_deleted(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 3, {"retention.ms": "60000"})
     assert topic in admin.topics()
@@ -54,12 +64,7 @@ def test_topic_configs_are_told_and_altered(family: Family, admin: Admin, topic:
 
 
 def test_records_are_deleted_up_to_an_offset(family: Family, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic, 1)
-    producer = family.producer()
-    for number in range(10):
-        producer.send(topic, b"%d" % number)
-    producer.flush()
-    producer.close()
+    create_with_ten_records(family, admin, topic)
     assert admin.delete_records(topic, 0, 4) == 4
     reader = family.reader(topic, 0, "earliest")
     assert read(reader, 6)[0].offset == 4
@@ -68,12 +73,7 @@ def test_records_are_deleted_up_to_an_offset(family: Family, admin: Admin, topic
 
 
 def test_groups_are_listed_described_reset_and_deleted(family: Family, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic, 1)
-    producer = family.producer()
-    for number in range(10):
-        producer.send(topic, b"%d" % number)
-    producer.flush()
-    producer.close()
+    create_with_ten_records(family, admin, topic)
     member = Member(lambda: family.member(topic, topic))
     settle([member], 1)
     wait_until(lambda: admin.committed(topic, topic) == {0: 10}, "the member commits")
