@@ -7,22 +7,13 @@ serve plain tests, asyncio and Trio.
 from __future__ import annotations
 
 import os
-import re
-import selectors
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-import gnomon
-
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
-_READY = re.compile(r"ready kafka=(\S+):(\d+) admin=(\S+):(\d+) data=")
+from gnomon.testing.daemon import Daemon, DaemonNotStarted
 
 
 class BrokerNotStarted(Exception):
@@ -50,11 +41,11 @@ class KafkaBroker:
         durability: str = "none",
         settings: Mapping[str, str | int | bool] | None = None,
     ) -> None:
-        self._own_directory = tempfile.mkdtemp(prefix="gnomon-") if data_dir is None else None
-        self.data_dir = Path(self._own_directory or data_dir or "") / ("data" if data_dir is None else "")
-        self._log = tempfile.TemporaryFile(prefix="gnomon-log-")  # noqa: SIM115 - lives until close
+        self._directory = Path(tempfile.mkdtemp(prefix="gnomon-"))
+        self.data_dir = self._directory / "data" if data_dir is None else Path(data_dir)
+        self._log = self._directory / "log"
         self._variables = _variables({"log.level": "warning", "bookie.durability": durability, **(settings or {})})
-        self._process: subprocess.Popen[str] | None = None
+        self._daemon: Daemon | None = None
         self.host = "127.0.0.1"
         self.port = 0
         self.admin_host = "127.0.0.1"
@@ -73,18 +64,17 @@ class KafkaBroker:
     @property
     def pid(self) -> int:
         """The process id of the running broker."""
-        assert self._process is not None, "the broker does not run: call start()"
-        return self._process.pid
+        assert self._daemon is not None, "the broker does not run: call start()"
+        return self._daemon.pid
 
     @property
     def running(self) -> bool:
         """Whether the process is there."""
-        return self._process is not None and self._process.poll() is None
+        return self._daemon is not None and self._daemon.running
 
     def log(self) -> str:
         """What it wrote to standard error so far, all starts together."""
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")
+        return self._log.read_text(errors="replace")
 
     def start(self) -> None:
         """Starts the broker and returns once it serves: the first time on a free port, then on the same one.
@@ -93,41 +83,15 @@ class KafkaBroker:
             BrokerNotStarted: with what it wrote.
         """
         assert not self.running, "the broker runs already"
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "gnomon.cli.child", "standalone"),
-                *("--data-dir", str(self.data_dir)),
-                *("--kafka-port", str(self.port), "--admin-port", str(self.admin_port)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env={**_inherited(), **self._variables},
-            process_group=0,  # an interrupt from the keyboard is the tests' to handle, not the broker's
-        )
-        line = self._first_line()
-        ready = _READY.match(line)
-        if ready is None:
-            end = "ended" if self._process.poll() is not None else f"was silent for {START_SECONDS_MAX:g} s"
-            self.kill()
-            raise BrokerNotStarted(f"the broker {end} before it was ready; it wrote:\n{line}{self.log()}")
-        self.host, self.port = ready[1], int(ready[2])
-        self.admin_host, self.admin_port = ready[3], int(ready[4])
-
-    def _first_line(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            deadline = time.monotonic() + START_SECONDS_MAX
-            while (left := deadline - time.monotonic()) > 0:
-                if selector.select(left):
-                    line = self._process.stdout.readline()
-                    if not line:
-                        self._process.wait()
-                    return line
-        return ""
+        ports = ("--kafka-port", self.port, "--admin-port", self.admin_port)
+        self._daemon = Daemon(("standalone", "--data-dir", self.data_dir, *ports), self._log, self._variables)
+        try:
+            ready = self._daemon.wait_ready().ready
+        except DaemonNotStarted as error:
+            self._daemon = None
+            raise BrokerNotStarted(str(error)) from None
+        self.host, self.port = _place(ready["kafka"])
+        self.admin_host, self.admin_port = _place(ready["admin"])
 
     def stop(self) -> int:
         """Asks the broker to end (SIGTERM) and waits: what was asked of it is answered first.
@@ -135,36 +99,19 @@ class KafkaBroker:
         Returns:
             its exit code, 0 when all went well.
         """
-        if self._process is None:
-            return 0
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        return self._ended()
+        daemon, self._daemon = self._daemon, None
+        return 0 if daemon is None else daemon.stop()
 
     def kill(self) -> None:
         """Ends the broker at once (SIGKILL), in the midst of whatever it does."""
-        if self._process is not None:
-            self._process.kill()
-            self._ended()
-
-    def _ended(self) -> int:
-        assert self._process is not None
-        code = self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process = None
-        return code
+        daemon, self._daemon = self._daemon, None
+        if daemon is not None:
+            daemon.kill()
 
     def close(self) -> None:
         """Stops the broker and removes its temporary directory."""
         self.stop()
-        self._log.close()
-        if self._own_directory is not None:
-            shutil.rmtree(self._own_directory, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> KafkaBroker:
         try:
@@ -192,8 +139,6 @@ def _variables(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
     return variables
 
 
-def _inherited() -> dict[str, str]:
-    """This process's environment without settings of ours, and with this very gnomon importable."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
-    paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
-    return {**inherited, "PYTHONPATH": os.pathsep.join(paths)}
+def _place(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from gnomon.testing.daemon import Daemon, DaemonNotStarted
 from gnomon.testing.etcd_server import EtcdServer, etcd_missing
-from gnomon.testing.ledger_processes import BOOKIE_OPTIONS, Daemon, DaemonNotStarted, LedgerProcesses, wait_until
+from gnomon.testing.ledger_processes import BOOKIE_OPTIONS, LedgerProcesses, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -169,7 +170,7 @@ def test_a_cluster_keeps_its_metadata_in_etcd(tmp_path: Path, inside: Run) -> No
     with EtcdServer(tmp_path / "etcd") as etcd:
         at = ("--metadata", f"etcd://{etcd.endpoint}")
         command = ("bookie", "--name", "one", *at, "--data-dir", tmp_path / "one", "--port", 0, "--admin-port", 0)
-        daemon = Daemon([*command, *BOOKIE_OPTIONS], tmp_path / "one.log")
+        daemon = Daemon([*command, *BOOKIE_OPTIONS], tmp_path / "one.log").wait_ready()
         try:
             assert inside("ledger", "create", "x", "--ensemble-size", 1, *at).returncode == 0
             assert inside("ledger", "append", "x", *at, stdin="1\n").returncode == 0

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from bisect import bisect
@@ -199,7 +201,7 @@ def _kill_and_start(broker: KafkaBroker, stream: random.Random) -> list[float]:
         time.sleep(0.4 * stream.random())
         kills.append(time.monotonic())
         if broker.running:
-            broker._process.kill()  # type: ignore[union-attr]
+            os.kill(broker.pid, signal.SIGKILL)
         starting.join()
         broker.kill()
     broker.start()

@@ -1,0 +1,115 @@
+"""A `gnomon` process for tests: it says when it is ready, and ends with this one; everything here blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import gnomon
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
+
+
+class DaemonNotStarted(Exception):
+    """The daemon ended or stayed silent before it was ready; the text holds what it wrote."""
+
+
+class Daemon:
+    """One process, started at once; `ready` holds the facts of its line, once it was waited for."""
+
+    def __init__(self, command: Sequence[object], log: Path, variables: Mapping[str, str] | None = None) -> None:
+        """Starts it.
+
+        Args:
+            command: what stands behind `gnomon`.
+            log: gets its standard error, behind what is there.
+            variables: of its environment, beside those of this process that are no settings of gnomon's.
+        """
+        self.ready: dict[str, str] = {}
+        self.log = log
+        self._name = f"gnomon {command[0]}"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
+        paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
+        with open(log, "ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **(variables or {})},
+                process_group=0,  # an interrupt from the keyboard is the tests' to handle, not the daemon's
+            )
+
+    def wait_ready(self) -> Self:
+        """Returns once it serves.
+
+        Raises:
+            DaemonNotStarted: with what it wrote.
+        """
+        line = self._first_line()
+        if not line.startswith("ready "):
+            end = "was silent for too long" if self.running else "ended"
+            self.kill()
+            raise DaemonNotStarted(f"{self._name} {end} before it was ready; it wrote:\n{line}{self.log.read_text()}")
+        self.ready = dict(re.findall(r"(\w+)=(\S+)", line))
+        return self
+
+    def _first_line(self) -> str:
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(START_SECONDS_MAX):
+                return ""
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+        return line
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
+    def stop(self) -> int:
+        """SIGTERM, and `wait`."""
+        self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Waits until it ended by itself, kills it where that takes too long; returns the exit code."""
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            pass
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL; returns the exit code when it is gone. Idempotent."""
+        self._process.kill()
+        code = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+    def pause(self) -> None:
+        """Stops it in its tracks: it stays connected and says nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self._process.send_signal(signal.SIGCONT)
