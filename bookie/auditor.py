@@ -18,12 +18,11 @@ import trio
 
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.handle import MISSING
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import end_fragment
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies
-from gnomon.bookie.repair import LedgerRepair, Throttle
+from gnomon.bookie.repair import MISSING, LedgerRepair, Throttle
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError

@@ -32,17 +32,16 @@ from gnomon.bookie.errors import (
     LedgerSealed,
 )
 from gnomon.bookie.held_record import HeldRecord
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId
 from gnomon.bookie.lac import ask_confirmed, wait_for_news
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
+from gnomon.bookie.repair import missing_report
 from gnomon.bookie.store_view import StoreView
 from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataError, MetadataUnavailable, Operation, Put
 from gnomon.runtime.outcome import outcome_of
 
-MISSING = "missing/"
-"""Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
 METADATA_RETRY_SECONDS = 0.5
 READ_BYTES_MAX = 1 << 20
 READ_BYTES_MIN = 1 << 14
@@ -398,8 +397,3 @@ class Ledger(HeldRecord):
         if self._appender is not None:
             self._appender.finish()
         self._wake_waiters()
-
-
-def missing_report(ledger: LedgerId, name: str) -> Put:
-    """Tells the auditor that a bookie may lack entries of a ledger."""
-    return Put(f"{MISSING}{ledger}", name.encode())

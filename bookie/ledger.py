@@ -29,7 +29,7 @@ from gnomon.bookie.errors import (
     NotEnoughBookies,
     UnauthorizedAccess,
 )
-from gnomon.bookie.handle import Ledger, missing_report
+from gnomon.bookie.handle import Ledger
 from gnomon.bookie.held_record import replace_record
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.bookie.local_view import LocalView, LocalViews, is_local
@@ -44,6 +44,7 @@ from gnomon.bookie.record import (
     ledger_key,
     password_fits,
 )
+from gnomon.bookie.repair import missing_report
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
 from gnomon.runtime.world import WorldError
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
 from gnomon.bookie.copies import read_entry
@@ -20,10 +21,17 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.lac import ask_confirmed
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
-from gnomon.metadata.client import KeyValue, Metadata
+from gnomon.metadata.client import KeyValue, Metadata, Put
 from gnomon.runtime.world import Clock
 
+MISSING: Final = "missing/"
+"""Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
 BATCH_BYTES_MAX = 1 << 20
+
+
+def missing_report(ledger: LedgerId, name: str) -> Put:
+    """Tells the auditor that a bookie may lack entries of a ledger."""
+    return Put(f"{MISSING}{ledger}", name.encode())
 
 
 class Throttle:

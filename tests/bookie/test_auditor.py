@@ -9,11 +9,11 @@ from numbered_entries import fill
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.cookie import COOKIES
-from gnomon.bookie.handle import MISSING
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
+from gnomon.bookie.repair import MISSING
 from gnomon.metadata.client import Put
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
