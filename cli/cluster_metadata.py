@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TypeVar
 
 import trio
@@ -32,9 +32,17 @@ def metadata_address(settings: Settings) -> MetadataAddress:
         address = parse_metadata_address(text)
     except ValueError as error:
         raise Failure(str(error), Exit.USAGE) from None
-    if address.etcd and find_spec("httpx2") is None:
-        raise Failure("metadata in etcd needs the package httpx2, which is not there: pip install 'gnomon[etcd]'")
+    if address.etcd:
+        check_etcd_client()
     return address
+
+
+def check_etcd_client() -> None:
+    """Raises Failure where what talks to an etcd is not installed."""
+    try:
+        import_module("gnomon.metadata.etcd")
+    except ModuleNotFoundError as error:
+        raise Failure(str(error)) from None
 
 
 def in_cluster(settings: Settings, work: Callable[[Ledgers], Awaitable[T]]) -> T:
