@@ -16,7 +16,6 @@ from gnomon.runtime.settings import (
     SettingsError,
     declared_settings,
     load_settings,
-    render_settings_page,
 )
 from gnomon.runtime.world import Durability
 
@@ -177,8 +176,3 @@ def test_every_field_is_declared_with_one_line_of_documentation() -> None:
             assert setting.doc.endswith(".")
             assert "\n" not in setting.doc
     assert declared["broker.kafka_port"].variable == "GNOMON_BROKER__KAFKA_PORT"
-
-
-def test_the_page_of_settings_begins_with_the_one_written_from_the_code() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page.startswith(render_settings_page()), "write it again: python tests/house/settings_page.py"
