@@ -77,11 +77,6 @@ class KafkaServer:
         )
 
     @property
-    def connections_count(self) -> int:
-        """Clients connected now."""
-        return len(self._connections)
-
-    @property
     def request_bytes(self) -> int:
         """Bytes of all requests in flight."""
         return self._memory.bytes_used

@@ -119,7 +119,7 @@ def test_a_poll_whose_client_is_gone_leaves_nothing_behind() -> None:
         client.connection.close()
         await broker.simulation.sleep(1)
         assert len(partition._waiters) == 0
-        assert broker.server.connections_count == broker.server.request_bytes == 0
+        assert broker.serving.metrics.connections == broker.server.request_bytes == 0
 
     simulate_broker(scenario)
 

@@ -115,7 +115,7 @@ def test_connections_on_which_nothing_passes_are_closed_and_the_others_are_not()
             await trio.sleep(4)
             await busy.ask(ApiVersionsRequest(), 0)
         assert silent.ended.is_set()
-        assert broker.server.connections_count == 2
+        assert broker.serving.metrics.connections == 2
         answer = await reader.connection.wait(poll)
         assert trio.current_time() - opened == pytest.approx(20, abs=0.1)
         assert answer.responses == [] or answer.responses[0].partitions[0].error_code == ErrorCode.NONE
@@ -123,7 +123,7 @@ def test_connections_on_which_nothing_passes_are_closed_and_the_others_are_not()
         assert not reader.connection.closed_by_peer
         await trio.sleep(1)
         assert reader.connection.closed_by_peer
-        assert broker.server.connections_count == 0
+        assert broker.serving.metrics.connections == 0
         assert [event for event, _ in broker.events].count("connection_idle") == 3
         assert "connection_refused" not in [event for event, _ in broker.events]
 
@@ -149,7 +149,7 @@ def test_a_connection_costs_one_timer_whatever_is_asked_and_none_when_it_is_gone
         assert len(timers) == before + 1
         client.connection.connection.close()
         await trio.sleep(1)
-        assert broker.server.connections_count == 0
+        assert broker.serving.metrics.connections == 0
         assert len(timers) == before
 
     simulate_broker(scenario)
