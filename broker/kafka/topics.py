@@ -92,6 +92,8 @@ class TopicHandlers:
                 self._check_assignment(assignment.broker_ids)
             return len(indexes)
         brokers = len(self._broker.leadership.brokers)
+        if not brokers:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "No broker is registered at the moment: ask again in a second.")
         if item.replication_factor != BROKER_DEFAULT and not 1 <= item.replication_factor <= brokers:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

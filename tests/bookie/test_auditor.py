@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import trio
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.cookie import COOKIES
-from gnomon.bookie.handle import MISSING
+from gnomon.bookie.handle import MISSING, missing_report
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Ledger, Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
-from gnomon.metadata.client import Put
+from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -168,3 +169,33 @@ def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> N
         assert auditors["candidate-1"].elected
 
     simulate(4, scenario)
+
+
+def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def audit(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await client.metadata.txn((), (missing_report(ledger.id, ledger.name),))
+            txn, lost = client.metadata.txn, 0
+
+            async def lose_once(compare: Sequence[Compare], then: Sequence[Operation], *rest: Any) -> TxnResult:
+                nonlocal lost
+                if any(isinstance(operation, Delete) for operation in then) and not lost:
+                    lost += 1
+                    raise MetadataUnavailable("no answer")
+                return await txn(compare, then, *rest)
+
+            client.metadata.txn = lose_once  # type: ignore[method-assign]
+
+            async def settled(auditor: Auditor) -> bool:
+                return auditor.totals.reports_settled == 1
+
+            await audited(client, settled)
+            assert lost == 1
+
+        await cluster.run_client("client", audit)
+
+    simulate(1, scenario)
