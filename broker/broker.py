@@ -31,6 +31,7 @@ from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, sealed_segments, stored_bytes
 from gnomon.broker.partition.log import LogSettings, segments_to_drop
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
@@ -116,6 +117,8 @@ class Broker:
         self._turn_end_due = False
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
+        self.refused = RefusedBatches()
+        """What was sent to partitions that are not open here."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
@@ -257,7 +260,11 @@ class Broker:
     async def image_at(self, revision: Revision) -> None:
         """Waits until the image shows the topics as of a revision that changed one."""
         while self.image.revision < revision:
-            await self._image_moved.wait()
+            await self.image_moved()
+
+    async def image_moved(self) -> None:
+        """Waits until the image is another one."""
+        await self._image_moved.wait()
 
     # --- topics and partitions ----------------------------------------------------------------------------------
 
@@ -342,6 +349,7 @@ class Broker:
                 self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
                 self.turn_ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
+                self.refused.join(topic.name, topic.id.bytes, index),
             )
             partition.epochs_told = self.lease_until is None
             self._partitions[topic.id, index] = partition
