@@ -28,6 +28,31 @@ class DaemonNotStarted(Exception):
     """The daemon ended or stayed silent before it was ready; the text holds what it wrote."""
 
 
+def spawn(command: Sequence[object], log: Path, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Starts `gnomon` with these words, as a child that ends with this process; what it writes is appended to `log`.
+
+    Args:
+        prefix: a command that runs it in its own place (`nsenter ...`).
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
+    paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
+    with open(log, "ab") as stderr:
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**inherited, "PYTHONPATH": os.pathsep.join(paths)},
+            process_group=0,
+        )
+
+
+def ready_facts(line: str) -> dict[str, str]:
+    """What a `ready` line says."""
+    return dict(re.findall(r"(\w+)=(\S+)", line))
+
+
 class Daemon:
     """One `gnomon` process; `ready` holds the facts of its line."""
 
@@ -38,23 +63,12 @@ class Daemon:
             DaemonNotStarted: with what it wrote.
         """
         self.log = log
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
-        paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
-        with open(log, "ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env={**inherited, "PYTHONPATH": os.pathsep.join(paths)},
-                process_group=0,
-            )
+        self._process = spawn(command, log)
         line = self._first_line()
         if not line.startswith("ready "):
             self.kill()
             raise DaemonNotStarted(f"gnomon {command[0]} was not ready; it wrote:\n{line}{log.read_text()}")
-        self.ready: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", line))
+        self.ready = ready_facts(line)
 
     def _first_line(self) -> str:
         assert self._process.stdout is not None
