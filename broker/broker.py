@@ -99,7 +99,7 @@ class Broker:
         """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
         self.claimant: tuple[Compare, ...] = ()
         """What must hold in the metadata for this broker to take a partition."""
-        self.quorum: Callable[[], Quorum] = Quorum
+        self.quorum = Quorum()
         """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
         self.image = TopicImage()
@@ -338,7 +338,7 @@ class Broker:
                 ledgers_prefix(topic.id, index),
                 topic_key(topic.name),
                 topic.create_revision,
-                self.quorum(),
+                self.quorum,
                 self.claimant,
             )
             partition = Partition(
