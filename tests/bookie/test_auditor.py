@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pytest
 import trio
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
@@ -88,6 +89,55 @@ def test_what_a_lost_bookie_had_is_copied_to_others_also_of_ledgers_that_nobody_
                 copies = await copies_of(client, f"ledger-{number}")
                 assert len(copies) == 20
                 assert all(len(there) == 3 for there in copies.values())
+
+        await cluster.run_client("audit", audit)
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("quorum", [WIDE, Quorum(4, 2, 2)])
+def test_what_is_copied_is_read_many_entries_at_a_time_and_not_from_the_bookie_that_is_gone(quorum: Quorum) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> BookieId:
+            ledger = await client.create("ledger", quorum)
+            await fill(ledger, 200)
+            await ledger.seal()
+            return ledger.record.fragments[0].bookies[0]
+
+        lost = await cluster.run_client("writer", write)
+        simulation.machine(lost).power_off()
+
+        async def audit(client: LedgerClient) -> None:
+            asked: list[tuple[str, BookieId]] = []
+
+            def watched(name: BookieId, method: str) -> None:
+                bookie = client.bookies.get(name)
+                read = getattr(bookie, method)
+
+                def noted(*args: Any) -> Any:
+                    asked.append((method, name))
+                    return read(*args)
+
+                setattr(bookie, method, noted)
+
+            for name in client.bookies.known():
+                watched(name, "read")
+                watched(name, "read_range")
+
+            async def nobody_names_it(_auditor: Auditor) -> bool:
+                return not await named(client, lost)
+
+            auditor = await audited(client, nobody_names_it)
+            assert auditor.copied_bytes > 0
+            assert {method for method, _ in asked} == {"read_range"}
+            assert lost not in {name for _, name in asked}
+            assert len(asked) <= quorum.ensemble_size
+            copies = await copies_of(client, "ledger")
+            assert len(copies) == 200
+            assert all(len(there) == quorum.write_quorum for there in copies.values())
 
         await cluster.run_client("audit", audit)
 
