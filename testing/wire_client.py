@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 import trio
 
 from gnomon.runtime.world import Connection, Unreachable, World
+from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.wire.kafka.api import APIS, ApiKey, request_header_version, response_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import FrameReader, skip_tagged_fields
@@ -154,7 +155,7 @@ class KafkaCluster:
 
     def __init__(
         self,
-        world: World,
+        world: SimulatedWorld,
         bootstrap: Sequence[tuple[str, int]],
         client_id: str = "simulated",
         *,
