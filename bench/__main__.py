@@ -1,14 +1,17 @@
-"""`python -m bench`: gnomon, its floor and Apache Kafka side by side."""
+"""`python -m bench`: gnomon as one node and as a cluster, its floor and Apache Kafka side by side."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import click
 from rich.console import Console
 
+from bench.cluster import Cluster
 from bench.generator import Generators, Unavailable
 from bench.goal import GOALS, judge
 from bench.picture import draw
@@ -17,16 +20,16 @@ from bench.rounds import Rounds
 from bench.scenario import SCENARIOS, Scenario
 from bench.stage import Scale, Stage
 from bench.summary import Failed, Measured, Outcome, Summary
-from bench.system import systems
+from bench.system import Floor, Gnomon, Kafka, KafkaSynced, System
 from bench.workspace import Workspace
 
-NAMES = ("gnomon", "floor", "kafka", "kafka-synced")
+NAMES = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
 ROUNDS, QUICK_ROUNDS = 3, 1
 REASON_CHARACTERS = 120
 """In the line of a measurement; the whole reason stands at the end."""
 TABLE_WIDTH = 160
 """Columns the table needs; a narrower window or a pipe gets long lines rather than broken words."""
-QUICK = Scale(seconds=0.5, partitions=200)
+QUICK = Scale(seconds=0.5, partitions=200, ledgers=50, ledger_bytes=32 << 20)
 
 
 def chosen_systems(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ def main(
     """
     signal.signal(signal.SIGTERM, end_on_sigterm)
     usual = QUICK if quick else Scale()
-    scale = Scale(seconds or usual.seconds, partitions or usual.partitions)
+    scale = replace(usual, seconds=seconds or usual.seconds, partitions=partitions or usual.partitions)
     rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
     scenarios = [scenario for scenario in SCENARIOS if not only or scenario.name in only]
     workspace, progress = Workspace.make(), Console(stderr=True)
@@ -86,6 +89,11 @@ def main(
         workspace.remove()
     verdicts = [judge(goal, summary) for goal in GOALS if not only or goal.scenario in only]
     finish(Report(scenarios, names, rounds, scale, summary, verdicts), workspace, progress)
+
+
+def systems(cache: Path) -> dict[str, System]:
+    """All systems by name, in the order they are shown."""
+    return {system.name: system for system in (Gnomon(), Cluster(), Floor(), Kafka(cache), KafkaSynced(cache))}
 
 
 def words(scenario: Scenario, outcome: Outcome) -> str:

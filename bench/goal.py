@@ -20,7 +20,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """gnomon's `figure` of a scenario, divided by that of `peer` if there is one, against a bound."""
+    """The `figure` of a system in a scenario, divided by that of `peer` if there is one, against a bound."""
 
     scenario: str
     figure: str
@@ -28,10 +28,11 @@ class Goal:
     bound: float
     peer: str = ""
     unit: str = ""
+    system: str = "gnomon"
 
     @property
     def expression(self) -> str:
-        return f"{self.figure} gnomon ÷ {self.peer}" if self.peer else f"{self.figure} gnomon"
+        return f"{self.figure} {self.system} ÷ {self.peer}" if self.peer else f"{self.figure} {self.system}"
 
     @property
     def bound_text(self) -> str:
@@ -47,7 +48,7 @@ class Verdict:
 
 def judge(goal: Goal, summary: Summary) -> Verdict:
     """A goal is unknown when either side was not measured in every round."""
-    own = summary.spread(goal.scenario, "gnomon", goal.figure)
+    own = summary.spread(goal.scenario, goal.system, goal.figure)
     peer = summary.spread(goal.scenario, goal.peer, goal.figure) if goal.peer else None
     if own is None or (goal.peer and (peer is None or peer.median == 0)):
         return Verdict(goal, Status.UNKNOWN, None)
@@ -74,4 +75,7 @@ GOALS = (
     Goal("restart", "ready_s", "≤", 2, unit="s"),
     Goal("subscribe", "first_message_ms", "≤", 200, unit="ms"),
     Goal("fan-out", "delivered_percent", "≥", 100, unit="%"),
+    Goal("produce-1k-64k", "per_cpu_second", "≥", 0.5, peer="gnomon", system="cluster"),
+    Goal("takeover", "served_ms", "≤", 200, unit="ms", system="cluster"),
+    Goal("ledgers", "served_s", "≤", 20, unit="s", system="cluster"),
 )

@@ -13,7 +13,7 @@ from bench.summary import Failed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"gnomon": "#d97706", "floor": "#a3a3a3", "kafka": "#2563eb", "kafka-synced": "#1e3a8a"}
+COLOURS = {"gnomon": "#d97706", "cluster": "#059669", "floor": "#a3a3a3", "kafka": "#2563eb", "kafka-synced": "#1e3a8a"}
 PANELS_PER_ROW = 4
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.generator import GeneratorFailed
+
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 LOG_TAIL_LINES = 3
+READY_SECONDS = 60
+LOOK_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,20 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._child.poll() is None
+
+    def ready(self) -> dict[str, str]:
+        """What gnomon's `ready` line says, once it is there.
+
+        Raises:
+            GeneratorFailed: the process ended before that, or was silent for too long.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while self.alive and time.monotonic() < deadline:
+            line = re.search(r"^ready (.*)\n", self.log.read_text(errors="replace"), re.MULTILINE)
+            if line:
+                return dict(re.findall(r"(\w+)=(\S+)", line[1]))
+            time.sleep(LOOK_SECONDS)
+        raise GeneratorFailed(f"{self.log.stem} was not ready: {self.log_tail()}")
 
     def cpu_seconds(self) -> float:
         """User and system time of all threads so far; the kernel counts in ticks of 10 ms."""

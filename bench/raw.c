@@ -5,8 +5,9 @@
  *   raw fan   PORT TOPIC READERS RATE WARMUP COUNT FRAME_FILE
  *       sends the frame (one record) WARMUP + COUNT times at RATE a second; READERS long-poll with Fetch v4 from the
  *       end; all records must arrive, the latencies are those of the last COUNT
- *   raw start PORT TOPIC PARTITIONS TIMEOUT_MS FRAME_FILE|-
- *       waits until Metadata v4 names PARTITIONS leaders, then until the frame is acknowledged (- : leaders only)
+ *   raw start PORT TOPIC PARTITIONS TIMEOUT_MS FRAME_FILE|- LEADER
+ *       waits until Metadata v4 names LEADER (-1: any broker) for PARTITIONS partitions, then until the frame is
+ *       acknowledged (- : leaders only)
  *
  * One JSON object goes to standard output. Every response's error code is checked; the exit status is 0 only if
  * there was none, and every request was answered. */
@@ -106,8 +107,8 @@ static struct frame metadata_frame(const char *topic) {
     return frame;
 }
 
-/* Partitions of the only topic of a Metadata v4 response that have a leader and no error. */
-static long metadata_leaders(const char *response) {
+/* Partitions of the only topic of a Metadata v4 response that have no error, and `leader` (-1: any) for leader. */
+static long metadata_leaders(const char *response, int32_t leader) {
     const char *at = response + 12; /* length, correlation id, throttle time */
     uint32_t brokers = get32(at);
     at += 4;
@@ -119,7 +120,8 @@ static long metadata_leaders(const char *response) {
     at += 4;
     long leaders = 0;
     while (partitions--) {
-        leaders += get16(at) == 0 && (int32_t)get32(at + 6) >= 0;
+        int32_t named = (int32_t)get32(at + 6);
+        leaders += get16(at) == 0 && named >= 0 && (leader < 0 || named == leader);
         at += 10;
         at += 4 + 4 * get32(at);
         at += 4 + 4 * get32(at);
@@ -472,7 +474,7 @@ static bool exchange(int fd, struct frame request, char **response) {
 }
 
 static int start_main(char **arguments) {
-    int port = atoi(arguments[0]), fd = -1, error = 0;
+    int port = atoi(arguments[0]), leader = atoi(arguments[5]), fd = -1, error = 0;
     long partitions = atol(arguments[2]), leaders = 0;
     double deadline = clock_seconds() + atof(arguments[3]) / 1e3, connected_at = 0, ready_at = 0, acknowledged_at = 0;
     bool produces = strcmp(arguments[4], "-") != 0;
@@ -490,7 +492,7 @@ static int start_main(char **arguments) {
             close(fd);
             fd = -1;
         } else if (!ready_at) {
-            leaders = metadata_leaders(response);
+            leaders = metadata_leaders(response, leader);
             if (leaders >= partitions) ready_at = clock_seconds();
             else usleep(5000);
         } else if ((error = produce_error(response, NULL)) == 0) {
@@ -509,6 +511,6 @@ static int start_main(char **arguments) {
 int main(int count, char **arguments) {
     if (count == 8 && !strcmp(arguments[1], "load")) return load_main(arguments + 2);
     if (count == 9 && !strcmp(arguments[1], "fan")) return fan_main(arguments + 2);
-    if (count == 7 && !strcmp(arguments[1], "start")) return start_main(arguments + 2);
+    if (count == 8 && !strcmp(arguments[1], "start")) return start_main(arguments + 2);
     die("usage: raw load|fan|start ... (the head of raw.c says which arguments)");
 }

@@ -60,16 +60,20 @@ class Rounds:
             for scenario in waiting:
                 note(scenario, Skipped(str(reason)))
             return []
-        with stage.serving(installation):
-            started = _attempt(warm_up, stage)
-            if not isinstance(started, Measured):
-                for scenario in waiting:
-                    note(scenario, started)
-                return []
-            while waiting and stage.served:
-                scenario, *waiting = waiting
-                note(scenario, _attempt(scenario.measure, stage))
-        return waiting
+        started: Outcome
+        try:
+            with stage.serving(installation):
+                started = _attempt(warm_up, stage)
+                while isinstance(started, Measured) and waiting and stage.served:
+                    scenario, *waiting = waiting
+                    note(scenario, _attempt(scenario.measure, stage))
+        except GeneratorFailed as failure:
+            started = Failed(str(failure))
+        if isinstance(started, Measured):
+            return waiting
+        for scenario in waiting:
+            note(scenario, started)
+        return []
 
 
 def _attempt(measure: Callable[[Stage], Figures], stage: Stage) -> Outcome:

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.failover import lose_bookie, lose_leader, take_over
 from bench.generator import Figures, GeneratorFailed
-from bench.stage import CpuCost, Stage
+from bench.stage import UNTIL_ENOUGH, CpuCost, Stage
 
-ALL = ("gnomon", "floor", "kafka", "kafka-synced")
+SINGLE = ("gnomon", "floor", "kafka", "kafka-synced")
+ALL = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
+CLUSTER = ("cluster",)
 PEERS = ("gnomon", "kafka", "kafka-synced")
 ONE_OF_EACH = ("gnomon", "kafka")
 """Where flush.messages changes nothing, Kafka is measured once."""
 
 KIB, MIB = 1 << 10, 1 << 20
+CPU_GRAIN_SECONDS = 0.01
 IDLE_SECONDS = 2.0
-UNTIL_ENOUGH = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Column:
 
 MESSAGES = Column("rate", "messages", "msg/s", more=True)
 REQUESTS = Column("rate", "requests", "req/s", more=True)
+PER_CPU_SECOND = Column("per_cpu_second", "messages per second of broker CPU", "msg", more=True)
 P50 = Column("p50_ms", "p50", "ms")
 P99 = Column("p99_ms", "p99", "ms")
 
@@ -58,6 +62,7 @@ def throughput(figures: Figures, cost: CpuCost) -> dict[str, float]:
         "megabytes_per_s": figures.get("bytes", 0.0) / seconds / 1e6,
         "generator_cpu_us": figures["generator_cpu_s"] / total * 1e6,
         "broker_cpu_us": cost.seconds / total * 1e6,
+        "per_cpu_second": total / max(cost.seconds, CPU_GRAIN_SECONDS),
     }
     return {**figures, **derived}
 
@@ -67,10 +72,10 @@ def warm_up(stage: Stage) -> Figures:
     stage.await_leaders("warm-up")
     topic, seconds = stage.topic(), min(2.0, stage.scale.seconds)
     if not stage.system.only_produces:
-        filled = _fill(stage, topic, KIB, seconds)
+        filled = stage.fill(topic, KIB, seconds)
         stage.rdkafka("consume", stage.server.bootstrap, topic, filled, 30_000)
     frame = stage.frame(topic, 1, 100)
-    return stage.raw("load", stage.server.installation.port, 10, 5, 0, int(seconds * 1e3), frame)
+    return stage.raw("load", stage.server.port, 10, 5, 0, int(seconds * 1e3), frame)
 
 
 def produce(value_bytes: int, batch_bytes: int) -> Callable[[Stage], Figures]:
@@ -91,25 +96,16 @@ def unbatched(connections: int, in_flight: int) -> Callable[[Stage], Figures]:
         frame = stage.frame(topic, 1, 100)
         times = (int(scale.warmup_seconds * 1e3), int(scale.seconds * 1e3))
         with stage.cpu_cost() as cost:
-            figures = stage.raw("load", stage.server.installation.port, connections, in_flight, *times, frame)
+            figures = stage.raw("load", stage.server.port, connections, in_flight, *times, frame)
         return throughput(figures, cost)
 
     return measure
 
 
-def _fill(stage: Stage, topic: str, value_bytes: int, seconds: float) -> int:
-    """Produces for that long in batches of 64 KiB; how many records the topic holds then."""
-    milliseconds = int(seconds * 1e3)
-    filled = stage.rdkafka(
-        "produce", stage.server.bootstrap, topic, value_bytes, 64 * KIB, 0, milliseconds, UNTIL_ENOUGH
-    )
-    return int(filled["total"])
-
-
 def consume(value_bytes: int) -> Callable[[Stage], Figures]:
     def measure(stage: Stage) -> Figures:
         topic = stage.topic()
-        filled = _fill(stage, topic, value_bytes, stage.scale.seconds)
+        filled = stage.fill(topic, value_bytes, stage.scale.seconds)
         with stage.cpu_cost() as cost:
             figures = stage.rdkafka("consume", stage.server.bootstrap, topic, filled, 60_000)
         return throughput(figures, cost)
@@ -132,7 +128,7 @@ def fan_out(stage: Stage) -> Figures:
     counts = (int(rate * scale.seconds), int(rate * scale.seconds))
     frame = stage.frame(topic, 1, KIB)
     with stage.cpu_cost() as cost:
-        figures = stage.raw("fan", stage.server.installation.port, topic, readers, rate, *counts, frame)
+        figures = stage.raw("fan", stage.server.port, topic, readers, rate, *counts, frame)
     share = figures["operations"] / figures["wanted"]
     return {**throughput(figures, cost), "delivered_percent": share * 100}
 
@@ -163,7 +159,9 @@ def restart(stage: Stage) -> Figures:
     if installation is None:
         installation = stage.system.install(stage.workspace)
         with stage.serving(installation):
-            _seed_partitions(stage, partitions, topic)
+            stage.await_leaders("probe")
+            stage.topic(partitions, name=topic)
+            stage.seed(topic, partitions)
         stage.kept["restart"] = installation
     with stage.serving(installation) as server:
         reached = stage.await_leaders(topic, partitions, stage.frame(topic, 1, 100))
@@ -172,12 +170,6 @@ def restart(stage: Stage) -> Figures:
             "ready_s": reached["ready_at_s"] - started_at,
             "acknowledged_s": reached["acknowledged_at_s"] - started_at,
         }
-
-
-def _seed_partitions(stage: Stage, partitions: int, topic: str) -> None:
-    stage.await_leaders("probe")
-    stage.topic(partitions, name=topic)
-    stage.rdkafka("seed", stage.server.bootstrap, topic, partitions, 180_000, timeout_seconds=200)
 
 
 def memory(stage: Stage) -> Figures:
@@ -198,13 +190,13 @@ def memory(stage: Stage) -> Figures:
 
 
 SCENARIOS = (
-    Scenario("produce-1k-64k", "produce 1 KB, 64 KiB batches", ALL, (MESSAGES,), produce(KIB, 64 * KIB)),
+    Scenario("produce-1k-64k", "produce 1 KB, 64 KiB batches", ALL, (MESSAGES, PER_CPU_SECOND), produce(KIB, 64 * KIB)),
     Scenario("produce-1k-1m", "produce 1 KB, 1 MiB batches", ALL, (MESSAGES,), produce(KIB, MIB)),
-    Scenario("produce-100b-64k", "produce 100 B, 64 KiB batches", ALL, (MESSAGES,), produce(100, 64 * KIB)),
-    Scenario("produce-100b-1m", "produce 100 B, 1 MiB batches", ALL, (MESSAGES,), produce(100, MIB)),
-    Scenario("unbatched-1x1", "unbatched, 1 connection", ALL, (REQUESTS, P50), unbatched(1, 1)),
+    Scenario("produce-100b-64k", "produce 100 B, 64 KiB batches", SINGLE, (MESSAGES,), produce(100, 64 * KIB)),
+    Scenario("produce-100b-1m", "produce 100 B, 1 MiB batches", SINGLE, (MESSAGES,), produce(100, MIB)),
+    Scenario("unbatched-1x1", "unbatched, 1 connection", SINGLE, (REQUESTS, P50), unbatched(1, 1)),
     Scenario("unbatched-50x1", "unbatched, 50 connections", ALL, (REQUESTS,), unbatched(50, 1)),
-    Scenario("unbatched-1x100", "unbatched, 100 in flight on one", ALL, (REQUESTS,), unbatched(1, 100)),
+    Scenario("unbatched-1x100", "unbatched, 100 in flight on one", SINGLE, (REQUESTS,), unbatched(1, 100)),
     Scenario("consume-1k", "consume 1 KB", ONE_OF_EACH, (MESSAGES,), consume(KIB)),
     Scenario("consume-100b", "consume 100 B", ONE_OF_EACH, (MESSAGES,), consume(100)),
     Scenario("end-to-end", "end to end at 1,000 msg/s", PEERS, (P50, P99), end_to_end),
@@ -230,7 +222,7 @@ SCENARIOS = (
     Scenario(
         "start-up",
         "start → first produce",
-        ALL[:3],
+        SINGLE[:3],
         (Column("acknowledged_s", "acknowledged after", "s"),),
         start_up,
         own_server=True,
@@ -252,6 +244,30 @@ SCENARIOS = (
             Column("anonymous_loaded_mb", "anonymous after load", "MB"),
         ),
         memory,
+        own_server=True,
+    ),
+    Scenario(
+        "takeover",
+        "takeover of a large open ledger",
+        CLUSTER,
+        (Column("served_ms", "first request served after", "ms"), Column("slowest_ms", "slowest of five", "ms")),
+        take_over,
+        own_server=True,
+    ),
+    Scenario(
+        "ledgers",
+        "open ledgers of a dead broker",
+        CLUSTER,
+        (Column("served_s", "all served after", "s"),),
+        lose_leader,
+        own_server=True,
+    ),
+    Scenario(
+        "repair",
+        "repair after a bookie's death",
+        CLUSTER,
+        (Column("repaired_mb_s", "copied", "MB/s", more=True),),
+        lose_bookie,
         own_server=True,
     ),
 )

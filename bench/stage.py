@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.frame import produce_frame
 from bench.generator import Figures, Generator, GeneratorFailed, Generators
-from bench.process import Process
 from bench.system import Installation, Server, System
 from bench.workspace import Workspace
 
@@ -21,6 +20,11 @@ GRACE_SECONDS = 60
 """Beyond its measuring time, what a generator may take to connect, drain and report."""
 READY_SECONDS = 180
 ADMIN_SECONDS = 180
+ANY_BROKER = -1
+UNTIL_ENOUGH = 10**12
+FILL_BATCH_BYTES = 64 << 10
+FILL_SECONDS_MAX = 300
+SEED_SECONDS_MAX = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class Scale:
 
     seconds: float = 2.5
     partitions: int = 5_000
+    """Of the node that restarts."""
+    ledgers: int = 1_000
+    """Open ones that a broker leaves behind."""
+    ledger_bytes: int = 1 << 30
+    """Of one that is open when its broker dies; for repair a quarter of it."""
 
     @property
     def warmup_seconds(self) -> float:
@@ -66,12 +75,12 @@ class Stage:
     def serving(self, installation: Installation) -> Iterator[Server]:
         """A started server of the installation for the block; killed at its end, however it ends."""
         server = installation.start()
-        with server.process:
-            self._server = server
-            try:
-                yield server
-            finally:
-                self._server = None
+        self._server = server
+        try:
+            yield server
+        finally:
+            self._server = None
+            server.kill()
 
     def raw(self, *arguments: object, timeout_seconds: float = GRACE_SECONDS) -> Figures:
         return self._generate(self.generators.raw, arguments, timeout_seconds)
@@ -98,10 +107,16 @@ class Stage:
         path.write_bytes(produce_frame(topic, records, value_bytes))
         return path
 
-    def await_leaders(self, topic: str, partitions: int = 1, first_produce: Path | None = None) -> Figures:
-        """Waits until the server answers, leads all partitions and has acknowledged the frame; when each was so."""
-        milliseconds = READY_SECONDS * 1000
-        arguments = ("start", self.server.installation.port, topic, partitions, milliseconds, first_produce or "-")
+    def await_leaders(
+        self, topic: str, partitions: int = 1, first_produce: Path | None = None, leader: int = ANY_BROKER
+    ) -> Figures:
+        """Waits until the server answers, says that `leader` leads all partitions, and has acknowledged the frame.
+
+        Returns:
+            when each was so, as monotonic seconds.
+        """
+        times = (partitions, READY_SECONDS * 1000)
+        arguments = ("start", self.server.port, topic, *times, first_produce or "-", leader)
         return self.raw(*arguments, timeout_seconds=READY_SECONDS)
 
     def topic(self, partitions: int = 1, name: str = "") -> str:
@@ -115,6 +130,17 @@ class Stage:
         self.await_leaders(name, partitions)
         return name
 
+    def fill(self, topic: str, value_bytes: int, seconds: float = FILL_SECONDS_MAX, records: int = UNTIL_ENOUGH) -> int:
+        """Produces for that long, or so many records, in batches of 64 KiB; how many records the topic has got."""
+        arguments = (topic, value_bytes, FILL_BATCH_BYTES, 0, int(seconds * 1e3), records)
+        filled = self.rdkafka("produce", self.server.bootstrap, *arguments, timeout_seconds=seconds + GRACE_SECONDS)
+        return int(filled["total"])
+
+    def seed(self, topic: str, partitions: int) -> Figures:
+        """Writes one record into each partition."""
+        arguments = (topic, partitions, SEED_SECONDS_MAX * 1000)
+        return self.rdkafka("seed", self.server.bootstrap, *arguments, timeout_seconds=SEED_SECONDS_MAX + GRACE_SECONDS)
+
     def discard(self) -> None:
         """Removes the data of servers that are gone, except what is kept."""
         keep = {installation.data_dir for installation in self.kept.values()}
@@ -124,7 +150,7 @@ class Stage:
 
     @contextmanager
     def cpu_cost(self) -> Iterator[CpuCost]:
-        process: Process = self.server.process
+        process = self.server.process
         cost, before = CpuCost(), process.cpu_seconds()
         yield cost
         if process.alive:

@@ -41,23 +41,24 @@ class Installation:
     port: int
 
     def start(self) -> Server:
-        log = self.data_dir.parent / f"{self.data_dir.name}.log"
-        command = self.system.command(self)
-        started_at = time.monotonic()
-        return Server(self, Process(command, log), started_at)
+        return self.system.start(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Server:
     """A started system; not necessarily ready. `started_at_seconds` is the monotonic time just before exec."""
 
-    installation: Installation
+    port: int
     process: Process
+    """Whom clients talk to, and whose processor time and memory are measured."""
     started_at_seconds: float
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.installation.port}"
+        return f"127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        self.process.kill()
 
 
 class System(ABC):
@@ -73,26 +74,50 @@ class System(ABC):
         return Installation(self, workspace.data_dir(self.name), free_port())
 
     @abstractmethod
+    def start(self, installation: Installation) -> Server:
+        """Starts it; it shall listen on the installation's port."""
+
+
+class Program(System):
+    """A system that is one process."""
+
+    @abstractmethod
     def command(self, installation: Installation) -> list[str]:
-        """What to execute; the server shall listen on the installation's port."""
+        """What to execute."""
+
+    def start(self, installation: Installation) -> Server:
+        log = installation.data_dir.parent / f"{installation.data_dir.name}.log"
+        command = self.command(installation)
+        started_at = time.monotonic()
+        return Server(installation.port, Process(command, log), started_at)
 
 
-class Gnomon(System):
+def gnomon(*arguments: str) -> list[str]:
+    """A command of gnomon's."""
+    script = Path(sys.executable).with_name("gnomon")
+    program = [str(script)] if script.exists() else [sys.executable, "-m", "gnomon.cli.main"]
+    return [*program, *arguments]
+
+
+def check_gnomon() -> None:
+    """Raises Unavailable where gnomon is not installed."""
+    if importlib.util.find_spec("gnomon.cli.main") is None:
+        raise Unavailable("gnomon's command line is not installed for this Python: run `make run` once")
+
+
+class Gnomon(Program):
     name = "gnomon"
 
     def install(self, workspace: Workspace) -> Installation:
-        if importlib.util.find_spec("gnomon.cli.main") is None:
-            raise Unavailable("gnomon's command line is not installed for this Python: run `make run` once")
+        check_gnomon()
         return super().install(workspace)
 
     def command(self, installation: Installation) -> list[str]:
-        script = Path(sys.executable).with_name("gnomon")
-        program = [str(script)] if script.exists() else [sys.executable, "-m", "gnomon.cli.main"]
-        ports = ["--kafka-port", str(installation.port), "--admin-port", "0"]
-        return [*program, "standalone", *ports, "--data-dir", str(installation.data_dir)]
+        ports = ("--kafka-port", str(installation.port), "--admin-port", "0")
+        return gnomon("standalone", *ports, "--data-dir", str(installation.data_dir))
 
 
-class Floor(System):
+class Floor(Program):
     name = "floor"
     only_produces = True
 
@@ -101,7 +126,7 @@ class Floor(System):
 
 
 @dataclass(frozen=True)
-class Kafka(System):
+class Kafka(Program):
     """Apache Kafka from Maven as one KRaft node with the JVM options of its own start script."""
 
     name: ClassVar[str] = "kafka"
@@ -187,8 +212,3 @@ class KafkaSynced(Kafka):
 
     name = "kafka-synced"
     topic_config = TOPIC_CONFIG | {"flush.messages": "1"}
-
-
-def systems(cache: Path) -> dict[str, System]:
-    """All systems by name, in the order they are shown."""
-    return {system.name: system for system in (Gnomon(), Floor(), Kafka(cache), KafkaSynced(cache))}

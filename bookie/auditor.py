@@ -85,8 +85,8 @@ class Auditor:
                     await self._audit_under(lease)
                 else:
                     await self._metadata.revoke(lease)
-            except MetadataError as error:
-                self._log.warning("audit_interrupted", reason=str(error))
+            except* MetadataError as errors:
+                self._log.warning("audit_interrupted", reason=str(errors.exceptions[0]))
             self.elected = False
             await self._clock.sleep(self._settings.interval_seconds)
 

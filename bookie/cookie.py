@@ -14,7 +14,7 @@ from gnomon.bookie.entry_store import ENTRIES, STATES
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.removal import stored_ledgers
-from gnomon.metadata.client import Compare, Metadata, Put
+from gnomon.metadata.client import Compare, Get, KeyValue, Metadata, Put
 from gnomon.runtime.world import Environment, RandomStream
 
 COOKIES: Final = "cookies/"
@@ -48,8 +48,11 @@ async def check_cookie(
             )
         cookie = on_disk or stream.getrandbits(_COOKIE_BITS).to_bytes(_COOKIE_BITS // 8, "big")
         await environment.commit(lambda transaction: transaction.put(_COOKIE_KEY, cookie, db=states))
-        result = await metadata.txn((Compare.absent(COOKIES + bookie),), (Put(COOKIES + bookie, cookie),))
-        if not result.succeeded:
+        key = COOKIES + bookie
+        result = await metadata.txn((Compare.absent(key),), (Put(key, cookie),), (Get(key),))
+        there = result.results[0]
+        # It may be this disk's own: what an attempt before asked for without an answer was done just now.
+        if not result.succeeded and not (isinstance(there, KeyValue) and there.value == cookie):
             raise ForeignDisk(f"another disk took the name {bookie!r} just now: give each bookie a name of its own")
         return None
     if on_disk is None:

@@ -27,6 +27,7 @@ from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.stored_configs import StoredConfigs
@@ -103,7 +104,7 @@ class Broker:
         """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
         self.claimant: tuple[Compare, ...] = ()
         """What must hold in the metadata for this broker to take a partition."""
-        self.quorum: Callable[[], Quorum] = Quorum
+        self.quorum = Quorum()
         """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
         self.image = TopicImage()
@@ -123,6 +124,8 @@ class Broker:
         self._turn_end_due = False
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
+        self.refused = RefusedBatches()
+        """What was sent to partitions that are not open here."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
         self._advanced: dict[Partition, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
@@ -298,7 +301,7 @@ class Broker:
                 ledgers_prefix(topic.id, index),
                 topic_key(topic.name),
                 topic.create_revision,
-                self.quorum(),
+                self.quorum,
                 self.claimant,
             )
             partition = Partition(
@@ -309,6 +312,7 @@ class Broker:
                 self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
                 self.turn_ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
+                self.refused.join(topic.name, topic.id.bytes, index),
             )
             partition.epochs_told = self.lease_until is None
             self._partitions[topic.id, index] = partition

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from gnomon.bookie.ledger import Bookies, Quorum
+from gnomon.bookie.ledgers import REPLICATED
 from gnomon.broker.broker import Broker, BrokerLimits
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.brokers import Brokers, broker_key, id_taken, wait_for_id
@@ -43,19 +44,11 @@ class BrokerNodeSettings:
     rack: str = ""
     lease_seconds: float = 6.0
     """How long after its death other brokers may take its partitions."""
-    ensemble_size: int = 3
-    write_quorum: int = 3
-    ack_quorum: int = 2
-    """Of new ledgers; as many bookies as there are, where there are fewer."""
+    quorum: Quorum = REPLICATED
+    """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
-
-    def quorum(self, bookies: int) -> Quorum:
-        """The quorum of a new ledger where there are so many bookies."""
-        size = max(1, min(self.ensemble_size, bookies))
-        write = min(self.write_quorum, size)
-        return Quorum(size, write, min(self.ack_quorum, write))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +86,10 @@ async def run_broker(
         MetadataUnavailable: the metadata could not be read at the start.
         ValueError: the quorum makes no sense.
     """
-    Quorum(settings.ensemble_size, settings.write_quorum, settings.ack_quorum).check()
+    settings.quorum.check()
     metrics = Metrics()
     broker = Broker(world, metadata, bookies, BrokerConfigs(settings.kafka), settings.limits, metrics, log, _nothing)
-    broker.quorum = lambda: settings.quorum(len(bookies.known()))
+    broker.quorum = settings.quorum
     await wait_for_id(metadata, world.clock, broker.node_id)
     async with trio.open_nursery() as nursery:
         try:

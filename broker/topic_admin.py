@@ -99,6 +99,25 @@ class TopicAdmin:
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                 )
 
+    async def current(self, name: str) -> Topic | None:
+        """A topic as the metadata has it: another broker may have changed that just before, and the image be behind.
+
+        Returns:
+            The topic, None where there is none; the image shows the same by now.
+
+        Raises:
+            MetadataUnavailable: the metadata cannot be read now.
+        """
+        broker = self._broker
+        before = broker.image.get(name)
+        item = await broker.metadata.get(topic_key(name))
+        if item is not None:
+            await broker.topics.reached(item.mod_revision)
+        elif before is not None:
+            while (shown := broker.image.get(name)) is not None and shown.id == before.id:
+                await broker.topics.moved()
+        return broker.image.get(name)
+
     async def create(self, topic: Topic) -> Topic:
         """Creates a topic that `check_new` made.
 

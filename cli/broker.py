@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import trio
 
+from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.broker.admin.http import Check
 from gnomon.broker.broker import BrokerLimits
@@ -56,20 +57,18 @@ def broker(
 
 def _told(settings: Settings) -> BrokerNodeSettings:
     at, cluster = settings.broker, settings.broker_service
-    if not cluster.ensemble_size >= cluster.write_quorum >= cluster.ack_quorum:
-        raise Failure(
-            "the settings of broker_service make no quorum: ensemble_size >= write_quorum >= ack_quorum has to hold",
-            Exit.USAGE,
-        )
+    quorum = Quorum(cluster.ensemble_size, cluster.write_quorum, cluster.ack_quorum)
+    try:
+        quorum.check()
+    except ValueError as problem:
+        raise Failure(f"settings of broker_service: {problem}", Exit.USAGE) from None
     return BrokerNodeSettings(
         host=at.kafka_host,
         port=at.kafka_port,
         advertised_host=at.advertised_host,
         rack=cluster.rack,
         lease_seconds=cluster.lease_seconds,
-        ensemble_size=cluster.ensemble_size,
-        write_quorum=cluster.write_quorum,
-        ack_quorum=cluster.ack_quorum,
+        quorum=quorum,
         limits=BrokerLimits.of(at),
         kafka=settings.kafka,
     )

@@ -25,6 +25,8 @@ from gnomon.runtime.trio_world import open_trio_world
 HOST = "127.0.0.1"
 ETCD_SECONDS_MAX = 30.0
 ETCD_HISTORY_REVISIONS = 10_000
+COPIES = 3
+"""Of each entry, where there are so many bookies."""
 
 
 @click.group()
@@ -100,8 +102,13 @@ class Plan:
                 for name in names
             ]
         )
+        copies = min(self.bookies, COPIES)
+        quorum = [
+            f"--set=broker_service.{name}={count}"
+            for name, count in {"ensemble_size": copies, "write_quorum": copies, "ack_quorum": copies // 2 + 1}.items()
+        ]
         brokers = [
-            self._gnomon(f"broker-{number}", "broker", "--id", str(number), "--kafka-port", str(port), *at)
+            self._gnomon(f"broker-{number}", "broker", "--id", str(number), "--kafka-port", str(port), *at, *quorum)
             for number, port in enumerate(self.kafka_ports, 1)
         ]
         await self._start_stage(brokers)

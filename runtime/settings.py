@@ -134,7 +134,7 @@ class BrokerServiceSettings:
 
     rack: str = _setting("", "What clients are told as the broker's rack.")
     lease_seconds: float = _setting(6.0, "How soon the others take over the partitions of a dead broker.", minimum=0.5)
-    ensemble_size: int = _setting(3, "Bookies that a new ledger lies on; fewer where there are fewer.", minimum=1)
+    ensemble_size: int = _setting(3, "Bookies that a new ledger lies on; with fewer there is none.", minimum=1)
     write_quorum: int = _setting(3, "Copies of each entry of a new ledger.", minimum=1)
     ack_quorum: int = _setting(2, "Copies on disk before a record is acknowledged.", minimum=1)
 

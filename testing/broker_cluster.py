@@ -16,11 +16,13 @@ from typing import TypeVar
 
 import trio
 
+from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
+from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.testing.counting_metadata import Cost, CountingMetadata
-from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerCluster
+from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, START_AGAIN_SECONDS, LedgerCluster
 from gnomon.testing.machine import Machine, Node, result_of
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
@@ -42,9 +44,10 @@ class BrokerCluster:
         *,
         lease_seconds: float = 3.0,
         kafka: Mapping[str, str] | None = None,
+        audit: AuditSettings | None = None,
     ) -> None:
         self.simulation = simulation
-        self.ledgers = LedgerCluster(simulation, bookies)
+        self.ledgers = LedgerCluster(simulation, bookies, lease_seconds=lease_seconds, audit=audit)
         self.brokers = {number: simulation.machine(f"broker-{number}") for number in range(1, brokers + 1)}
         self.bootstrap = [(machine.name, KAFKA_PORT) for machine in self.brokers.values()]
         self.serving: dict[int, ServingBroker] = {}
@@ -62,6 +65,11 @@ class BrokerCluster:
         for number in self.brokers:
             self.start_broker(number)
         await self.settled(*self.brokers)
+
+    def nodes(self) -> dict[str, Node]:
+        """What runs on each machine, bookies and metadata among them."""
+        brokers = {machine.name: self._node(number, number) for number, machine in self.brokers.items()}
+        return {**self.ledgers.nodes(), **brokers}
 
     def start_broker(self, number: int, *, broker_id: int | None = None) -> None:
         """Starts a broker's machine."""
@@ -111,19 +119,30 @@ class BrokerCluster:
                 remote = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
                 nursery.start_soon(remote.run)
                 metadata = self.counting[number] = CountingMetadata(remote)
-                with ExitStack() as starting:
-                    self.start_costs[number] = starting.enter_context(metadata.measure())
-
-                    def ready(serving: ServingBroker) -> None:
-                        starting.close()
-                        self.serving[number] = serving
-
-                    bookies = RegisteredBookies(world, metadata, None, nursery)
-                    await bookies.load()
-                    nursery.start_soon(bookies.run)
-                    await run_broker(
-                        world, metadata, bookies, settings, world.logger, ready=ready, stop=world.stop_requested
-                    )
+                while not world.stop_requested.is_set():
+                    try:
+                        await self._serve(number, world, metadata, settings)
+                    except* MetadataUnavailable:
+                        await world.clock.sleep(START_AGAIN_SECONDS)  # as whoever keeps it running does
                 nursery.cancel_scope.cancel()
 
         return node
+
+    async def _serve(
+        self, number: int, world: SimulatedWorld, metadata: CountingMetadata, settings: BrokerNodeSettings
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            with ExitStack() as starting:
+                self.start_costs[number] = starting.enter_context(metadata.measure())
+
+                def ready(serving: ServingBroker) -> None:
+                    starting.close()
+                    self.serving[number] = serving
+
+                bookies = RegisteredBookies(world, metadata, None, nursery)
+                await bookies.load()
+                nursery.start_soon(bookies.run)
+                await run_broker(
+                    world, metadata, bookies, settings, world.logger, ready=ready, stop=world.stop_requested
+                )
+            nursery.cancel_scope.cancel()

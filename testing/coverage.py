@@ -9,7 +9,8 @@ A sweep that leaves a counter at zero has tested less than it says, so it fails:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from gnomon.testing.trace import Trace
 
@@ -42,38 +43,42 @@ class Coverage:
 
 
 class SimulatedLogger:
-    """A `runtime.logs.Logger` whose events go into the trace and the counters, fields left out.
+    """A `runtime.logs.Logger` whose events go into the trace and the counters; fields are asides of the trace.
 
     Fields may hold what differs between two runs of one seed, such as a traceback.
     """
 
-    def __init__(self, node: str, trace: Trace, coverage: Coverage) -> None:
+    def __init__(
+        self, node: str, trace: Trace, coverage: Coverage, fields: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
         self._node = node
         self._trace = trace
         self._coverage = coverage
+        self._fields = fields
 
     def bind(self, **fields: object) -> SimulatedLogger:
         """See `Logger.bind`."""
-        return self
+        return SimulatedLogger(self._node, self._trace, self._coverage, {**self._fields, **fields})
 
     def debug(self, event: str, **fields: object) -> None:
         """See `Logger.debug`."""
-        self._add("debug", event)
+        self._add("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """See `Logger.info`."""
-        self._add("info", event)
+        self._add("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """See `Logger.warning`."""
-        self._add("warning", event)
+        self._add("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """See `Logger.error`."""
-        self._add("error", event)
+        self._add("error", event, fields)
 
     exception = error
 
-    def _add(self, level: str, event: str) -> None:
-        self._trace.add(f"{self._node}  {level}: {event}")
+    def _add(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        aside = "".join(f"  {name}={value}" for name, value in (*self._fields.items(), *fields.items()))
+        self._trace.add(f"{self._node}  {level}: {event}", aside)
         self._coverage.count(f"log/{event}")

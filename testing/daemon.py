@@ -22,32 +22,45 @@ class DaemonNotStarted(Exception):
     """The daemon ended or stayed silent before it was ready; the text holds what it wrote."""
 
 
+def spawn(
+    command: Sequence[object], log: Path, *, prefix: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Starts a process, which ends with this one.
+
+    Args:
+        command: what stands behind `gnomon`.
+        log: gets its standard error, behind what is there.
+        prefix: a command that runs it in a place of its own (`nsenter ...`).
+        variables: of its environment, beside those of this process that are no settings of gnomon's.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
+    paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
+    with open(log, "ab") as stderr:
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **(variables or {})},
+            process_group=0,  # an interrupt from the keyboard is the tests' to handle, not the daemon's
+        )
+
+
+def ready_facts(line: str) -> dict[str, str]:
+    """What a `ready` line says."""
+    return dict(re.findall(r"(\w+)=(\S+)", line))
+
+
 class Daemon:
     """One process, started at once; `ready` holds the facts of its line, once it was waited for."""
 
     def __init__(self, command: Sequence[object], log: Path, variables: Mapping[str, str] | None = None) -> None:
-        """Starts it.
-
-        Args:
-            command: what stands behind `gnomon`.
-            log: gets its standard error, behind what is there.
-            variables: of its environment, beside those of this process that are no settings of gnomon's.
-        """
+        """Starts it: see `spawn`."""
         self.ready: dict[str, str] = {}
         self.log = log
         self._name = f"gnomon {command[0]}"
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
-        paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
-        with open(log, "ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **(variables or {})},
-                process_group=0,  # an interrupt from the keyboard is the tests' to handle, not the daemon's
-            )
+        self._process = spawn(command, log, variables=variables)
 
     def wait_ready(self) -> Self:
         """Returns once it serves.
@@ -60,7 +73,7 @@ class Daemon:
             end = "was silent for too long" if self.running else "ended"
             self.kill()
             raise DaemonNotStarted(f"{self._name} {end} before it was ready; it wrote:\n{line}{self.log.read_text()}")
-        self.ready = dict(re.findall(r"(\w+)=(\S+)", line))
+        self.ready = ready_facts(line)
         return self
 
     def _first_line(self) -> str:

@@ -31,8 +31,9 @@ from gnomon.testing.simulation import Simulation
 STARTING_SECONDS = 1.0
 """So long after its start a node may still need room to begin at all."""
 
-
 STOPPING_SECONDS = 60.0
+CALM_LATENCY_SECONDS = 0.01
+"""At most, on average: clients that send one record after the other have to come to their end."""
 
 
 class Fault(Enum):
@@ -162,12 +163,14 @@ class Storm:
         self._inject[fault](machine)
 
     def calm(self) -> None:
-        """No more faults: links and disks heal, clocks are right, every victim runs."""
+        """No more faults: links and disks heal, links are quick, clocks are right, every victim runs."""
         self._raging = False
         for victim in self._victims:
             if victim.process is not None and victim.process.may_stop:
                 victim.kill()  # its disk failed, or was full at its start: it may be about to stop
         self._simulation.heal()
+        network = self._simulation.network.conditions
+        network.latency_seconds_mean = min(network.latency_seconds_mean, CALM_LATENCY_SECONDS)
         for victim in self._victims:
             if not victim.running:
                 victim.start()

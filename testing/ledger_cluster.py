@@ -19,13 +19,15 @@ from typing import Any, TypeVar
 
 import trio
 
+from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import Ledger, OpenMode, Quorum, open_ledger
 from gnomon.bookie.node import BookieSettings, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
-from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.client import Metadata, MetadataUnavailable
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata
+from gnomon.runtime.world import DiskFull
 from gnomon.testing.machine import Machine, Node, result_of
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
@@ -62,8 +64,21 @@ class LedgerClient:
         return await open_ledger(self.metadata, self.bookies, name, mode=mode, **options)
 
 
+async def followed_bookies(world: SimulatedWorld, metadata: Metadata, nursery: trio.Nursery) -> RegisteredBookies:
+    """The bookies, once the metadata says who there is; followed in the nursery."""
+    bookies = RegisteredBookies(world, metadata, None, nursery)
+    while True:
+        try:
+            await bookies.load()
+            break
+        except MetadataUnavailable:
+            await world.clock.sleep(START_AGAIN_SECONDS)
+    nursery.start_soon(bookies.run)
+    return bookies
+
+
 class LedgerCluster:
-    """The machines; `domains` gives each bookie its rack or zone."""
+    """The machines; `domains` gives each bookie its rack or zone, `audit` lets each stand for auditor."""
 
     def __init__(
         self,
@@ -73,6 +88,7 @@ class LedgerCluster:
         lease_seconds: float = 3.0,
         domains: tuple[str, ...] = (),
         garbage_interval_seconds: float = 10.0,
+        audit: AuditSettings | None = None,
     ) -> None:
         self.simulation = simulation
         self.metadata = simulation.machine(METADATA)
@@ -81,13 +97,17 @@ class LedgerCluster:
         self._domains = dict(zip(self.names, domains, strict=False))
         self._lease_seconds = lease_seconds
         self._garbage_interval_seconds = garbage_interval_seconds
+        self._audit = audit
 
     async def start(self) -> None:
         """Starts all machines and waits until every bookie has registered."""
-        self.metadata.start(self._metadata_node)
-        for name, machine in self.bookies.items():
-            machine.start(self._bookie_node(name))
+        for name, node in self.nodes().items():
+            self.simulation.machine(name).start(node)
         await self.run_client("starter", self._all_registered)
+
+    def nodes(self) -> dict[str, Node]:
+        """What runs on each machine."""
+        return {METADATA: self._metadata_node, **{name: self._bookie_node(name) for name in self.names}}
 
     async def _all_registered(self, client: LedgerClient) -> None:
         while len(client.bookies.available()) < len(self.bookies):
@@ -122,14 +142,27 @@ class LedgerCluster:
                             settings,
                             world.logger,
                             cluster=None,
-                            ready=lambda _: None,
+                            ready=lambda _: self._start_auditor(world, metadata, name, nursery),
                             stop=world.stop_requested,
                         )
-                    except MetadataUnavailable:
+                    except* (MetadataUnavailable, DiskFull):
                         await world.clock.sleep(START_AGAIN_SECONDS)  # as whoever keeps it running does
                 nursery.cancel_scope.cancel()
 
         return node
+
+    def _start_auditor(
+        self, world: SimulatedWorld, metadata: RemoteMetadata, name: BookieId, nursery: trio.Nursery
+    ) -> None:
+        if self._audit is not None:
+            nursery.start_soon(self._run_auditor, world, metadata, name, nursery, self._audit)
+
+    @staticmethod
+    async def _run_auditor(
+        world: SimulatedWorld, metadata: RemoteMetadata, name: BookieId, nursery: trio.Nursery, settings: AuditSettings
+    ) -> None:
+        bookies = await followed_bookies(world, metadata, nursery)
+        await Auditor(metadata, bookies, settings, name, world.logger).run()
 
     def client_node(self, work: Callable[[LedgerClient], Awaitable[object]]) -> Node:
         """A node that does `work`, once the metadata answers."""
@@ -138,14 +171,7 @@ class LedgerCluster:
             async with trio.open_nursery() as nursery:
                 metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
                 nursery.start_soon(metadata.run)
-                bookies = RegisteredBookies(world, metadata, None, nursery)
-                while True:
-                    try:
-                        await bookies.load()
-                        break
-                    except MetadataUnavailable:
-                        await world.clock.sleep(START_AGAIN_SECONDS)
-                nursery.start_soon(bookies.run)
+                bookies = await followed_bookies(world, metadata, nursery)
                 await work(LedgerClient(world, metadata, bookies))
                 nursery.cancel_scope.cancel()
 

@@ -74,7 +74,6 @@ COUNTERS = (
 Seen: TypeAlias = tuple[Revision, str, bool]
 """Revision and key of an event, and whether the key was deleted."""
 RETRY_SECONDS = 0.2
-CALM_LATENCY_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ class _Run:
         simulation.machine("watcher").start(cluster.client_node(self._watch))
         storm = Storm(simulation, [cluster.metadata, *cluster.bookies.values()], mix=scenario.mix)
         beside = LedgerStorm(cluster, clients, flips=quorum.ack_quorum > 1)
-        simulation.start_soon(beside.rage)
+        simulation.start_soon(beside.rage, scenario.storm_seconds)
         await storm.rage(scenario.storm_seconds)
         beside.calm()
         for client in clients:
@@ -148,8 +147,6 @@ class _Run:
             for machine in (cluster.metadata, *cluster.bookies.values()):
                 machine.power_off()
         storm.calm()
-        network = simulation.network.conditions
-        network.latency_seconds_mean = min(network.latency_seconds_mean, CALM_LATENCY_SECONDS)
         for client in clients:
             if client.name.startswith("reader") and not client.running:
                 client.start()

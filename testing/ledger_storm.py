@@ -37,8 +37,9 @@ class LedgerStorm:
         self._inject: dict[str, Callable[[], None]] = {
             "pause": self._pause,
             "power loss of several": self._power_off_several,
-            "kill of a client": self._kill_client,
         }
+        if self._clients:
+            self._inject["kill of a client"] = self._kill_client
         if flips:
             self._inject["bit flip"] = self._flip
         self._flipping = self.random.choice(cluster.names)
@@ -46,14 +47,15 @@ class LedgerStorm:
         self._rates = rates
         self._raging = True
 
-    async def rage(self) -> None:
-        """Injects faults until `calm`."""
+    async def rage(self, seconds: float) -> None:
+        """Injects faults for a while, or until `calm`."""
         if not self._rates:
             return
+        end = self._simulation.clock.monotonic() + seconds
         kinds, rates = zip(*self._rates.items(), strict=True)
         while True:
             await self._simulation.sleep(self.random.expovariate(sum(rates)))
-            if not self._raging:
+            if not self._raging or self._simulation.clock.monotonic() >= end:
                 return
             kind = self.random.choices(kinds, rates)[0]
             self._inject[kind]()

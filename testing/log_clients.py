@@ -218,6 +218,13 @@ class SimulatedProducer:
             self._last[batch.partition] = batch
             for index, send in enumerate(batch.sends):
                 send.acknowledged(-1 if duplicate or found.base_offset < 0 else found.base_offset + index)
+            self._cluster.world.logger.debug(
+                "acknowledged",
+                partition=batch.partition,
+                sequence=batch.sequence,
+                records=len(batch.sends),
+                offset=found.base_offset,
+            )
         for batch, code in failed:
             _check(code, f"{self.name} sent sequence {batch.sequence} to partition {batch.partition}")
         self._unsettled.popleft()

@@ -38,7 +38,8 @@ class LogScenario:
         bootstrap: host (a machine name) and port of brokers.
         topic: is created by the first client that asks for it.
         partitions: how many of the topic's partitions are used at most, as each seed draws it; each has a consumer.
-        producers: one writes to all partitions at once where there are several, the others to one of them each.
+        producers: each writes to one of the partitions.
+        together: the first one writes to all partitions at once where there are several, which takes one broker.
         sends: records of each producer, spread over `storm_seconds`.
         deletions: whether DeleteRecords moves the logs' starts in some of the seeds.
         beside: other clients by name; they end by themselves within the liveness phase.
@@ -51,6 +52,7 @@ class LogScenario:
     topic: str = "orders"
     partitions: int = 1
     producers: int = 2
+    together: bool = True
     sends: int = 150
     deletions: bool = False
     beside: Mapping[str, StormClient] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class LogScenario:
         """Starts whoever changes something; all of them end by themselves."""
         nodes: dict[str, Node] = {}
         for number in range(self.producers):
-            several = number == 0 and len(histories) > 1
+            several = self.together and number == 0 and len(histories) > 1
             chosen = range(len(histories)) if several else [number % len(histories)]
             name = f"producer-{number}"
             nodes[name] = self._producer({partition: histories[partition] for partition in chosen}, name)

@@ -152,6 +152,7 @@ def simulate(
     *,
     virtual_seconds_max: float = 3600.0,
     node_packages: tuple[str, ...] = ("gnomon",),
+    told: Callable[[str], None] = lambda line: None,
 ) -> Outcome[T]:
     """Runs a scenario on virtual time.
 
@@ -160,6 +161,7 @@ def simulate(
         scenario: starts machines and says what happens; when it returns, what still runs is killed.
         virtual_seconds_max: a simulation that takes longer has failed.
         node_packages: whose code may not go around its world.
+        told: gets the trace line by line, while it runs.
 
     Raises:
         SimulationFailed: a node failed, or the time was over.
@@ -170,6 +172,7 @@ def simulate(
     try:
         clock = trio.testing.MockClock(autojump_threshold=0)
         simulation = Simulation(seed, folder)
+        simulation.trace.told = told
         with deterministic_scheduling(seed), guard(node_packages):
             results = trio.run(simulation.run, scenario, virtual_seconds_max, clock=clock)
     finally:

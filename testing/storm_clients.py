@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import trio
@@ -58,13 +59,21 @@ SNAPSHOT_BYTES = 160
 """What it may count for a segment beyond its batches."""
 
 
-async def ask_until(cluster: KafkaCluster, ask: Callable[[KafkaConnection], Awaitable[T]]) -> tuple[T, bool]:
-    """Asks on new connections until there is an answer; returns it, and whether an earlier try may take effect too."""
+async def ask_until(
+    cluster: KafkaCluster,
+    ask: Callable[[KafkaConnection], Awaitable[T]],
+    connect: Callable[[], Awaitable[KafkaConnection]] | None = None,
+) -> tuple[T, bool]:
+    """Asks on new connections until there is an answer; returns it, and whether an earlier try may take effect too.
+
+    Args:
+        connect: finds the broker to ask, any one where it is None.
+    """
     doubtful = False
     while True:
         connection: KafkaConnection | None = None
         try:
-            connection = await cluster.connect()
+            connection = await (connect or cluster.connect)()
             return await ask(connection), doubtful
         except Unreachable:
             doubtful = doubtful or connection is not None
@@ -137,7 +146,7 @@ async def commit_offsets(
         while True:
             connection: KafkaConnection | None = None
             try:
-                connection = await cluster.connect()
+                connection = await cluster.coordinator(group)
                 while True:
                     floor = history.floor
                     history.check(await fetch(connection), floor)
@@ -160,7 +169,7 @@ async def commit_offsets(
         while clock.monotonic() < end:
             connection: KafkaConnection | None = None
             try:
-                connection = await cluster.connect()
+                connection = await cluster.coordinator(group)
                 while clock.monotonic() < end:
                     await commit_next(connection)
                     await clock.sleep(stream.expovariate(commits_a_second))
@@ -168,9 +177,10 @@ async def commit_offsets(
                 await clock.sleep(RETRY_SECONDS)
             if connection is not None:
                 connection.close()
-        await ask_until(cluster, commit_next)
+        find = partial(cluster.coordinator, group)
+        await ask_until(cluster, commit_next, find)
         floor = history.floor
-        last, _ = await ask_until(cluster, fetch)
+        last, _ = await ask_until(cluster, fetch, find)
         history.check(last, floor)
         nursery.cancel_scope.cancel()
 
@@ -203,8 +213,12 @@ async def delete_topic(cluster: KafkaCluster, name: str) -> bool:
     return (await ask_until(cluster, delete))[1]
 
 
-async def recreate_topics(cluster: KafkaCluster, seconds: float) -> None:
-    """Creates a topic, fills and reads it, deletes it, and begins again: each life holds its own records alone."""
+async def recreate_topics(cluster: KafkaCluster, seconds: float, *, lag_seconds: float = 0.0) -> None:
+    """Creates a topic, fills and reads it, deletes it, and begins again: each life holds its own records alone.
+
+    Args:
+        lag_seconds: how long brokers may show a topic that another one has deleted.
+    """
     clock, stream = cluster.world.clock, cluster.world.random("topics")
     end = clock.monotonic() + seconds
     life, name = 0, "reborn-0"
@@ -213,7 +227,7 @@ async def recreate_topics(cluster: KafkaCluster, seconds: float) -> None:
         doubtful = await create_topic(cluster, name, {})
         await _fill_and_read(cluster, name, f"life-{life}", stream.choice([1, 5, 30]))
         doubtful |= await delete_topic(cluster, name)
-        await _expect_gone(cluster, name)
+        await _expect_gone(cluster, name, lag_seconds)
         if doubtful:
             name = f"reborn-{life}"  # a late deletion, or creation, would meet the next life
         await clock.sleep(stream.expovariate(2.0))
@@ -235,12 +249,14 @@ async def _fill_and_read(cluster: KafkaCluster, topic: str, life: str, records: 
         raise Refused(f"{topic}, {life}: {'; '.join(found)}")
 
 
-async def _expect_gone(cluster: KafkaCluster, name: str) -> None:
+async def _expect_gone(cluster: KafkaCluster, name: str, lag_seconds: float) -> None:
     async def look(connection: KafkaConnection) -> int:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         return (await connection.request(request, METADATA_VERSION, MetadataResponse)).topics[0].error_code
 
-    code, _ = await ask_until(cluster, look)
+    end = cluster.world.clock.monotonic() + lag_seconds
+    while (code := (await ask_until(cluster, look))[0]) == ErrorCode.NONE and cluster.world.clock.monotonic() < end:
+        await cluster.world.clock.sleep(RETRY_SECONDS)
     if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise Refused(f"{name} is still there after its deletion was acknowledged: {ErrorCode(code).name}")
 
@@ -286,6 +302,7 @@ async def delete_records(
     """Moves the start of a log forward now and then; it never goes back, nor further than it was asked to."""
     clock, stream = cluster.world.clock, cluster.world.random("deletions")
     reader = SimulatedConsumer(cluster, topic, partition, history, name="deletions")
+    leader = partial(cluster.leader, topic, partition)
     acknowledged = 0
     end = clock.monotonic() + seconds
     while clock.monotonic() < end:
@@ -307,9 +324,9 @@ async def delete_records(
             return found.low_watermark
 
         with trio.move_on_after(max(0.0, end - clock.monotonic())):
-            acknowledged = max(acknowledged, (await ask_until(cluster, delete))[0])
+            acknowledged = max(acknowledged, (await ask_until(cluster, delete, leader))[0])
 
-    start, _ = await ask_until(cluster, lambda connection: reader.offset(connection, EARLIEST))
+    start, _ = await ask_until(cluster, lambda connection: reader.offset(connection, EARLIEST), leader)
     if not acknowledged <= start <= history.log_start_offset:
         raise Refused(
             f"{topic}-{partition} starts at {start}: it was moved to {acknowledged}, at most {history.log_start_offset}"

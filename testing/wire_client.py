@@ -17,10 +17,12 @@ from typing import TypeVar, cast
 import trio
 
 from gnomon.runtime.world import Connection, Unreachable, World
+from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.wire.kafka.api import APIS, ApiKey, request_header_version, response_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import FrameReader, skip_tagged_fields
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.schema import Message, decode, encode
 
 R = TypeVar("R", bound=Message)
@@ -28,6 +30,7 @@ R = TypeVar("R", bound=Message)
 REQUEST_SECONDS_MAX = 10.0
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 METADATA_VERSION = 9
+FIND_COORDINATOR_VERSION = 3
 _HEADER = Struct(">ihhih")
 
 
@@ -152,7 +155,7 @@ class KafkaCluster:
 
     def __init__(
         self,
-        world: World,
+        world: SimulatedWorld,
         bootstrap: Sequence[tuple[str, int]],
         client_id: str = "simulated",
         *,
@@ -194,3 +197,19 @@ class KafkaCluster:
                 return await KafkaConnection.open(self.world, *brokers[found.leader_id], self.client_id)
         error = ErrorCode(metadata.topics[0].error_code)
         raise Unreachable(f"{topic}-{partition} has no leader ({error.name})")
+
+    async def coordinator(self, group: str) -> KafkaConnection:
+        """A connection to the broker that coordinates the group.
+
+        Raises:
+            Unreachable: no broker answers, or there is no coordinator yet.
+        """
+        connection = await self.connect()
+        try:
+            request = FindCoordinatorRequest(key=group, key_type=0)
+            found = await connection.request(request, FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
+        finally:
+            connection.close()
+        if found.error_code:
+            raise Unreachable(f"group {group!r} has no coordinator ({ErrorCode(found.error_code).name})")
+        return await KafkaConnection.open(self.world, found.host, found.port, self.client_id)

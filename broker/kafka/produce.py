@@ -77,6 +77,7 @@ class ProduceHandler:
         try:
             partition = self._broker.partition_to_produce(topic, index)
         except KafkaError as error:
+            self._broker.refused.of(topic, index).refused_batch(records, self._broker.world.clock.wall_ms())
             answer.refuse(slot, error.code, error.text)
             return
         metrics = self._broker.metrics

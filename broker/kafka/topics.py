@@ -68,6 +68,8 @@ class TopicHandlers:
     async def _create(self, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
         partitions = self._partitions_asked(item)
         configs = {config.name: config.value for config in item.configs}
+        if self._broker.image.get(item.name) is not None:
+            await self._broker.topic_admin.current(item.name)
         topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
         if not validate_only:
             topic = await self._broker.topic_admin.create(topic)
@@ -92,6 +94,8 @@ class TopicHandlers:
                 self._check_assignment(assignment.broker_ids)
             return len(indexes)
         brokers = len(self._broker.leadership.brokers)
+        if not brokers:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "No broker is registered at the moment: ask again in a second.")
         if item.replication_factor != BROKER_DEFAULT and not 1 <= item.replication_factor <= brokers:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -134,7 +138,7 @@ class TopicHandlers:
     async def _delete(self, item: DeleteTopicState) -> DeletableTopicResult:
         image = self._broker.image
         by_id = item.topic_id != NO_UUID
-        topic = image.get_by_id(item.topic_id) if by_id else image.get(item.name or "")
+        topic = image.get_by_id(item.topic_id) if by_id else await self._find(item.name or "")
         name = topic.name if topic is not None else (None if by_id else item.name)
         try:
             if topic is None:
@@ -151,6 +155,10 @@ class TopicHandlers:
             )
         return DeletableTopicResult(name=name, topic_id=topic.id)
 
+    async def _find(self, name: str) -> Topic | None:
+        """A topic, also one that another broker has only just created."""
+        return self._broker.image.get(name) or await self._broker.topic_admin.current(name)
+
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         """Grows topics."""
         message: CreatePartitionsRequest = request.message
@@ -166,7 +174,7 @@ class TopicHandlers:
         return CreatePartitionsResponse(results=results)
 
     async def _grow(self, item: CreatePartitionsTopic, validate_only: bool) -> None:
-        topic = self._broker.image.get(item.name)
+        topic = await self._find(item.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
         if topic.internal:

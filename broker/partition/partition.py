@@ -36,7 +36,7 @@ from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.metadata.client import MetadataError, MetadataFull
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
-from gnomon.wire.kafka.batch import BatchRejected, MalformedBatch, parse_batch
+from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
 
 REOPEN_SECONDS = 0.5
@@ -112,6 +112,7 @@ class Partition(LogReader):
         advanced: Callable[[Partition], None],
         turn_ended: Callable[[], None],
         logger: Logger,
+        awaited: AwaitedBatches,
     ) -> None:
         super().__init__(logger)
         self.failure: ErrorCode | None = None
@@ -130,7 +131,7 @@ class Partition(LogReader):
         self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
-        self._awaited = AwaitedBatches()
+        self._awaited = awaited
         self._waiters: dict[Waiter, None] = {}
         self._maintenance = trio.Lock()
         self._opened = trio.Event()
@@ -211,13 +212,7 @@ class Partition(LogReader):
 
     def _note_refused(self, records: memoryview) -> None:
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
-        try:
-            batch = parse_batch(records)
-        except MalformedBatch:
-            return
-        if batch.producer_id >= 0:
-            now_ms = self._clock.wall_ms()
-            self._awaited.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
+        self._awaited.refused_batch(records, self._clock.wall_ms())
 
     def check_epoch(self, epoch: int) -> ErrorCode:
         """See `LogReader.check_epoch`.
@@ -261,7 +256,8 @@ class Partition(LogReader):
 
     def _refuse_stalled(self, outcome: Produced) -> None:
         stalled, self._stalled = self._stalled, deque()
-        for _, appender, slot in stalled:
+        for records, appender, slot in stalled:
+            self._note_refused(memoryview(records))
             appender.appended(slot, outcome)
 
     # --- appending ----------------------------------------------------------------------------------------------
@@ -296,6 +292,7 @@ class Partition(LogReader):
 
     def _stall(self, records: memoryview, appender: Appender, slot: Any) -> None:
         if self._state in (State.ENDED, State.RELEASED):
+            self._note_refused(records)
             appender.appended(slot, _DELETED if self._state is State.ENDED else _RELEASED)
             return
         if self._state is State.CLOSED:

@@ -6,7 +6,7 @@
 3. Otherwise its first sequence is the last one + 1, where 2^31 - 1 is followed by 0; anything else is out of order.
 4. A newer epoch begins at sequence 0; an older one is fenced.
 5. A producer that is not known may begin at any sequence: its state may have expired here. But one whose batch was
-   refused for want of storage goes on with that batch: what it had sent behind it must not overtake it.
+   refused, for want of storage or a leader, goes on with that batch: what it had sent behind it must not overtake it.
 6. A state nobody used for the expiry time is dropped; time is the wall time of its last batch.
 """
 
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgpack
 
 from gnomon.broker.partition.entry import Offset
+from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 
 BATCHES_REMEMBERED = 5
@@ -46,6 +47,10 @@ class ProducerState:
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
 
+PRODUCERS_AWAITED_MAX = 10_000
+"""Of each partition; beyond these the oldest are forgotten, and their batches may be overtaken again."""
+
+
 class AwaitedBatches:
     """The oldest batch that was refused of each producer and not appended since: (epoch, first sequence, when)."""
 
@@ -53,10 +58,26 @@ class AwaitedBatches:
         self._batches: dict[int, tuple[int, int, int]] = {}
 
     def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
-        """A batch could not be stored."""
+        """A batch was not appended."""
         before = self._batches.get(producer_id)
         if before is None or before[0] < epoch:
             self._batches[producer_id] = (epoch, first, now_ms)
+            if len(self._batches) > PRODUCERS_AWAITED_MAX:
+                del self._batches[next(iter(self._batches))]
+
+    def refused_batch(self, records: memoryview, now_ms: int) -> None:
+        """A batch as it was sent was not appended; malformed ones, and those of other producers, do not matter."""
+        try:
+            batch = parse_batch(records)
+        except MalformedBatch:
+            return
+        if batch.producer_id >= 0:
+            self.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
+
+    def absorb(self, other: AwaitedBatches) -> None:
+        """What was refused elsewhere was refused here."""
+        for producer_id, awaited in other._batches.items():
+            self.refused(producer_id, *awaited)
 
     def overtaken(self, producer_id: int, epoch: int, first: int) -> bool:
         """Whether a batch comes too early: another one of its epoch is awaited."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+import pytest
 import trio
 from numbered_entries import fill
 
@@ -13,8 +15,8 @@ from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
-from gnomon.bookie.repair import MISSING
-from gnomon.metadata.client import Put
+from gnomon.bookie.repair import MISSING, missing_report
+from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -83,6 +85,55 @@ def test_what_a_lost_bookie_had_is_copied_to_others_also_of_ledgers_that_nobody_
                 copies = await copies_of(client, f"ledger-{number}")
                 assert len(copies) == 20
                 assert all(len(there) == 3 for there in copies.values())
+
+        await cluster.run_client("audit", audit)
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("quorum", [WIDE, Quorum(4, 2, 2)])
+def test_what_is_copied_is_read_many_entries_at_a_time_and_not_from_the_bookie_that_is_gone(quorum: Quorum) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> BookieId:
+            ledger = await client.create("ledger", quorum)
+            await fill(ledger, 200)
+            await ledger.seal()
+            return ledger.record.fragments[0].bookies[0]
+
+        lost = await cluster.run_client("writer", write)
+        simulation.machine(lost).power_off()
+
+        async def audit(client: LedgerClient) -> None:
+            asked: list[tuple[str, BookieId]] = []
+
+            def watched(name: BookieId, method: str) -> None:
+                bookie = client.bookies.get(name)
+                read = getattr(bookie, method)
+
+                def noted(*args: Any) -> Any:
+                    asked.append((method, name))
+                    return read(*args)
+
+                setattr(bookie, method, noted)
+
+            for name in client.bookies.known():
+                watched(name, "read")
+                watched(name, "read_range")
+
+            async def nobody_names_it(_auditor: Auditor) -> bool:
+                return not await named(client, lost)
+
+            auditor = await audited(client, nobody_names_it)
+            assert auditor.copied_bytes > 0
+            assert {method for method, _ in asked} == {"read_range"}
+            assert lost not in {name for _, name in asked}
+            assert len(asked) <= quorum.ensemble_size
+            copies = await copies_of(client, "ledger")
+            assert len(copies) == 200
+            assert all(len(there) == quorum.write_quorum for there in copies.values())
 
         await cluster.run_client("audit", audit)
 
@@ -164,3 +215,33 @@ def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> N
         assert auditors["candidate-1"].elected
 
     simulate(4, scenario)
+
+
+def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def audit(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await client.metadata.txn((), (missing_report(ledger.id, ledger.name),))
+            txn, lost = client.metadata.txn, 0
+
+            async def lose_once(compare: Sequence[Compare], then: Sequence[Operation], *rest: Any) -> TxnResult:
+                nonlocal lost
+                if any(isinstance(operation, Delete) for operation in then) and not lost:
+                    lost += 1
+                    raise MetadataUnavailable("no answer")
+                return await txn(compare, then, *rest)
+
+            client.metadata.txn = lose_once  # type: ignore[method-assign]
+
+            async def settled(auditor: Auditor) -> bool:
+                return auditor.totals.reports_settled == 1
+
+            await audited(client, settled)
+            assert lost == 1
+
+        await cluster.run_client("client", audit)
+
+    simulate(1, scenario)

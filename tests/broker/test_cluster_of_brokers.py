@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from gnomon.bookie.ledger import Quorum
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -415,3 +416,27 @@ async def ask_coordinator(client: KafkaCluster, group: str) -> KafkaConnection:
     connection.close()
     assert found.error_code == 0
     return await KafkaConnection.open(client.world, found.host, found.port)
+
+
+def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        away = list(cluster.ledgers.bookies.values())[1:]
+        for bookie in away:
+            bookie.kill()
+        await simulation.sleep(LEASE_SECONDS + 1)
+        history = LogHistory()
+        producer = cluster.start_client("producer", lambda client: produce(client, history, "producer", 0, 3))
+        await simulation.sleep(10)
+        assert all(send.offset < 0 for send in history.sends)
+        for bookie in away:
+            bookie.start()
+        assert producer.process is not None
+        with trio.fail_after(10):
+            await producer.process.ended.wait()
+        assert [send.offset for send in history.sends] == [0, 1, 2]
+        (partition,) = cluster.serving[1].broker.partitions_open()
+        assert partition.segments[-1].ledger.record.quorum == Quorum(3, 3, 2)
+
+    simulate(1, scenario)

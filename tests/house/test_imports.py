@@ -29,6 +29,7 @@ PURE = (
     "broker/partition/entry.py",
     "broker/partition/log.py",
     "broker/partition/producers.py",
+    "broker/partition/refused_batches.py",
     "broker/groups/group.py",
     "broker/kafka/connection.py",
     "broker/kafka/fetch_sessions.py",

@@ -1,4 +1,4 @@
-"""The scenario of the sweeps here: one broker, whatever clients do, and a storm of faults."""
+"""The scenarios of the sweeps here: one broker or a whole cluster, whatever clients do, and a storm of faults."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -13,6 +14,7 @@ from gnomon.broker.groups import hosted_shard
 from gnomon.broker.partition import log
 from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
+from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.log_scenario import LogScenario
 from gnomon.testing.simulated_disk import DiskConditions
@@ -22,6 +24,13 @@ from gnomon.testing.simulation import Simulation
 from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
 
 MAP_BYTES = 64 << 20
+KAFKA = {
+    "num.partitions": "3",
+    "offsets.topic.num.partitions": "1",
+    "log.segment.bytes": "2048",
+    "log.retention.check.interval.ms": "1000",
+}
+"""Rolls, producer snapshots and retention happen within the few hundred records of a seed."""
 
 
 async def broker(world: SimulatedWorld) -> None:
@@ -33,16 +42,12 @@ async def broker(world: SimulatedWorld) -> None:
         broker=replace(settings.broker, kafka_host="broker", kafka_port=9092, advertised_host="broker"),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
-        # Rolls, producer snapshots and retention happen within the few hundred records of a seed.
-        kafka={
-            "num.partitions": "3",
-            "offsets.topic.num.partitions": "1",
-            "log.segment.bytes": "2048",
-            "log.retention.check.interval.ms": "1000",
-        },
+        kafka=KAFKA,
     )
     await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 
+
+Scenario: TypeAlias = Callable[[Simulation], Awaitable[int]]
 
 CLIENTS = LogScenario(
     {"broker": broker},
@@ -58,19 +63,25 @@ CLIENTS = LogScenario(
 )
 
 
-async def run(simulation: Simulation, clients: LogScenario = CLIENTS) -> int:
+CLUSTER = ClusterScenario(
+    replace(CLIENTS, beside={**CLIENTS.beside, "topics": partial(recreate_topics, lag_seconds=10.0)}), KAFKA
+)
+
+
+async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
     """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
-        return await clients(simulation)
+        return await scenario(simulation)
 
 
 SCENARIO = run
+CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 
 
-def scenario_with(seconds_between: Mapping[Fault, float]) -> Callable[[Simulation], Awaitable[int]]:
+def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
     """The same under one mix of faults in every seed."""
     network = NetworkConditions(latency_seconds_mean=0.05)
     mix = FaultMix(dict(seconds_between), network, DiskConditions(sync_seconds_mean=0.02))
-    return partial(run, clients=replace(CLIENTS, mix=mix))
+    return partial(run, scenario=replace(CLIENTS, mix=mix))

@@ -17,6 +17,7 @@ from gnomon.broker.partition.chain import Chain, ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Put
@@ -90,7 +91,7 @@ class Act:
         chain = Chain(self.metadata, self.stores.bookies, entries, names, topic_key("orders"), revision)
         settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
         told = (self._advanced, lambda: None, self.logger)
-        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, *told)
+        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, *told, AwaitedBatches())
 
     def _advanced(self, partition: Partition) -> None:
         self.advances += 1

@@ -15,6 +15,7 @@ from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Put
 from gnomon.runtime.logs import SilentLogger
@@ -69,7 +70,7 @@ class Leader:
         obeyed = LogSettings(**{"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings})
         clock = self.client.world.clock
         told: Any = (Partition.wake_waiters, lambda: None, SilentLogger())
-        partition = Partition(chain, obeyed, clock, self._nursery, *told)
+        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches())
         while await partition.opened() is None:
             await clock.sleep(1)
         return partition

@@ -1,0 +1,300 @@
+"""A whole cluster in processes of its own, each restarted when it ends as a service manager would; for storms.
+
+`tick` does all the work and is to be called often. A process that ends by itself is written down in `ended`: only one
+that did not reach the metadata when it started may (`Exit.UNREACHABLE`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from gnomon.cli.exit import Exit
+from gnomon.testing.daemon import ready_facts, spawn
+from gnomon.testing.lan import Host, Lan
+from gnomon.testing.ledger_processes import wait_until
+
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 40.0
+RESTART_SECONDS: Final = 0.5
+LOG_BYTES_SHOWN: Final = 4000
+LOOPBACK: Final = "127.0.0.1"
+ROLES: Final = ("metadata", "bookie", "broker")
+"""In the order of their start."""
+SECTIONS: Final = {"metadata": "metadata_service", "bookie": "bookie_service", "broker": "broker"}
+
+
+class Node:
+    """One process of the cluster, through all its starts."""
+
+    def __init__(self, name: str, host: Host | None, log: Path) -> None:
+        self.name = name
+        self.role = name.partition("-")[0]
+        self.host = host
+        self.log = log
+        self.data_file: Path | None = None
+        """Of a bookie."""
+        self.command: list[object] = []
+        self.ready: dict[str, str] = {}
+        """What it said last, also while it does not run; empty before it was ready for the first time."""
+        self.serves = False
+        self._process: subprocess.Popen[str] | None = None
+        self._line = ""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return LOOPBACK if self.host is None else self.host.address
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the process that ended, until it is started again."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Starts it, and waits for nothing."""
+        assert not self.running, f"{self.name} runs already"
+        self._close_pipes()
+        self._process = spawn(self.command, self.log, prefix=() if self.host is None else self.host.prefix)
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._line, self.serves = "", False
+
+    def look(self) -> None:
+        """Sees whether it has said that it is ready."""
+        if self.serves or not self.running:
+            return
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            self._line += os.read(self._process.stdout.fileno(), 65536).decode()
+        except BlockingIOError:
+            return
+        if self._line.endswith("\n"):
+            self.ready, self.serves = ready_facts(self._line), True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal, where it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code, None where it did not end in time; 0 where nothing ran."""
+        try:
+            return 0 if self._process is None else self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def limit_files(self, size_bytes: int) -> None:
+        """No file that it writes to may become larger; resource.RLIM_INFINITY ends that."""
+        assert self._process is not None
+        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+
+    def page(self, path: str) -> str:
+        """A page of its admin server; empty where it does not answer with success."""
+        try:
+            with urllib.request.urlopen(f"http://{self.ready['admin']}{path}", timeout=2) as page:
+                return str(page.read().decode())
+        except (OSError, KeyError, urllib.error.URLError):
+            return ""
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace") if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._close_pipes()
+        self._process, self.serves = None, False
+
+    def _close_pipes(self) -> None:
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+
+class ClusterProcesses:
+    """One metadata service, bookies and brokers; as a context manager all of it ends with its block.
+
+    Args:
+        lan: gives each process a machine of its own; None has all of them on the loopback.
+        disk_bytes: of each bookie's own disk, where there is a `lan`.
+        settings: of all processes, by their names and by Kafka's.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        lan: Lan | None,
+        *,
+        bookies: int,
+        brokers: int,
+        disk_bytes: int,
+        settings: Mapping[str, object],
+    ) -> None:
+        self.directory = directory
+        self.ended: list[str] = []
+        """Processes that ended by themselves, and what they said."""
+        self.restarts = 0
+        """Of processes that ended because the metadata did not answer when they started."""
+        self._lan = lan
+        self._disk_bytes = disk_bytes
+        self._settings = settings
+        self._wanted: dict[str, float] = {}
+        """Nodes that are to run, and from when on."""
+        self._stopping: dict[str, float] = {}
+        """Nodes that were asked to end, and when they must have."""
+        names = ["metadata", *(f"bookie-{n + 1}" for n in range(bookies)), *(f"broker-{n + 1}" for n in range(brokers))]
+        self.nodes = {name: self._node(name) for name in names}
+
+    def of(self, *roles: str) -> list[Node]:
+        """The nodes of these roles."""
+        return [node for node in self.nodes.values() if node.role in roles]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For Kafka clients."""
+        return ",".join(node.ready["kafka"] for node in self.of("broker"))
+
+    def __enter__(self) -> Self:
+        try:
+            for role in ROLES:
+                for node in self.of(role):
+                    self.want(node)
+                self.wait_until_all_serve()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+    # --- what is to run ---
+
+    def want(self, node: Node, seconds: float = 0.0) -> None:
+        """It is to run, beginning in so many seconds."""
+        self._wanted[node.name] = time.monotonic() + seconds
+
+    def kill(self, node: Node) -> None:
+        """SIGKILL; it stays away until it is wanted again."""
+        self._wanted.pop(node.name, None)
+        node.kill()
+
+    def stop(self, node: Node) -> None:
+        """SIGTERM, and a new start once it has ended; that it ends, and well, is part of the judgement."""
+        self._stopping[node.name] = time.monotonic() + STOP_SECONDS_MAX
+        node.signal(signal.SIGTERM)
+
+    def tick(self) -> None:
+        """Looks after every process."""
+        now = time.monotonic()
+        for node in self.nodes.values():
+            node.look()
+            if not node.running and now >= self._wanted.get(node.name, float("inf")):
+                if node.exit_code is not None and self._ended(node, node.exit_code):
+                    continue
+                node.command = self._command(node)
+                node.start()
+            elif node.running and now > self._stopping.get(node.name, float("inf")):
+                self.ended.append(f"{node.name} did not end {STOP_SECONDS_MAX:g} s after SIGTERM")
+                self.kill(node)
+                self.want(node)
+
+    def _ended(self, node: Node, code: int) -> bool:
+        """Judges that it ended; says whether its next start has to wait."""
+        asked, served = self._stopping.pop(node.name, None) is not None, node.serves
+        node.kill()
+        if asked and (code == 0 or (code == -signal.SIGTERM and not served)):
+            return False
+        self.want(node, RESTART_SECONDS)
+        if code == Exit.UNREACHABLE and not served:
+            self.restarts += 1
+        else:
+            self.ended.append(f"{node.name} ended with {code}{' after SIGTERM' if asked else ''}:\n{node.last_words()}")
+        return True
+
+    def wait_until_all_serve(self, seconds: float = START_SECONDS_MAX) -> None:
+        """Waits until every process that is wanted says so, on its admin page too.
+
+        Raises:
+            TimeoutError: one does not.
+        """
+
+        def served() -> bool:
+            self.tick()
+            wanted = [node for node in self.nodes.values() if node.name in self._wanted]
+            return all(node.serves for node in wanted) and all(node.page("/readyz") for node in wanted)
+
+        try:
+            wait_until(served, "", seconds)
+        except TimeoutError:
+            states = {node.name: node.page("/readyz?verbose") or "silent" for node in self.nodes.values()}
+            raise TimeoutError(f"not everything serves after {seconds:g} s: {states}") from None
+
+    def stop_all(self) -> list[str]:
+        """SIGTERM to all, brokers first; returns what did not end well."""
+        wrong = []
+        for role in reversed(ROLES):
+            nodes = self.of(role)
+            for node in nodes:
+                self._wanted.pop(node.name, None)
+                node.signal(signal.SIGTERM)
+            for node in nodes:
+                code = node.wait(STOP_SECONDS_MAX)
+                if code:
+                    wrong.append(f"{node.name} ended with {code} after SIGTERM:\n{node.last_words()}")
+                elif code is None:
+                    wrong.append(f"{node.name} did not end {STOP_SECONDS_MAX:g} s after SIGTERM")
+        return wrong
+
+    # --- how they are started ---
+
+    def _node(self, name: str) -> Node:
+        host = None if self._lan is None else self._lan.host()
+        node = Node(name, host, self.directory / f"{name}.log")
+        if node.role == "bookie":
+            path = self.directory / name
+            if host is not None:
+                host.mount_disk(path, self._disk_bytes)
+            node.data_file = path / "bookie" / "data.mdb"
+        return node
+
+    def _command(self, node: Node) -> list[object]:
+        """The words of its command line; with the ports of its last start, where it had one."""
+        section, (kafka, service, admin) = SECTIONS[node.role], self._ports(node)
+        words: list[object] = [node.role, "--set", f"{section}.admin_host={node.address}", "--admin-port", admin]
+        words += [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
+        if node.role != "metadata":
+            words += ["--metadata", self.nodes["metadata"].ready["metadata"]]
+        if node.role == "broker":
+            return [*words, "--id", node.name.partition("-")[2], "--kafka-host", node.address, "--kafka-port", kafka]
+        if node.role == "bookie":
+            words += ["--name", node.name]
+        return [*words, "--host", node.address, "--port", service, "--data-dir", self.directory / node.name]
+
+    @staticmethod
+    def _ports(node: Node) -> tuple[int, int, int]:
+        """For Kafka's clients, for the cluster, for the admin server: 0 until it has been given one."""
+        said = [node.ready.get(name, ":0") for name in ("kafka", node.role, "admin")]
+        kafka, service, admin = (int(address.rpartition(":")[2]) for address in said)
+        return kafka, service, admin

@@ -1,0 +1,268 @@
+"""Real Kafka clients that work at a steady pace while their brokers come and go, and write down what they are told.
+
+load = Load(bootstrap_servers, "orders", partitions=4)
+workers = [load.producer("producer-0"), load.consumer("consumer-0")]
+... start them, do something bad, mend it ...
+producer.finish(); load.wait_until_consumed(); consumer.finish()
+assert load.findings() == []                        # the log is read and judged (see `log_checker`)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+
+from gnomon.testing.log_checker import LogHistory, check_log
+
+SECONDS_TO_SETTLE: Final = 60.0
+CLIENT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+BATCH_RECORDS: Final = 10
+BEHIND_SECONDS_MAX: Final = 1.0
+"""A producer that fell back further (its machine was busy) does not make up for it."""
+
+
+class Worker(threading.Thread):
+    """Repeats `step` until it is stopped, then does `last`; `finish` raises its error."""
+
+    def __init__(self, name: str, step: Callable[[], None], last: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._step, self._last = step, last
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """See `threading.Thread`."""
+        try:
+            while not self._stopping.is_set():
+                self._step()
+            self._last()
+        except BaseException as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Lets it do its last, and waits for it."""
+        self._stopping.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        """Lets it end soon; waits for nothing."""
+        self._last = lambda: None
+        self._stopping.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without an acknowledgement of a partition: monotonic seconds."""
+
+    partition: int
+    since: float
+    until: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.until - self.since
+
+
+class Load:
+    """Producers and a consumer group of one topic, and what they were told.
+
+    Args:
+        records_a_second: of each producer.
+        padding_bytes: that follow each record's own bytes; histories leave them out.
+        message_timeout_seconds: a record that is not acknowledged by then is a finding.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        partitions: int,
+        records_a_second: int = 1000,
+        padding_bytes: int = 0,
+        message_timeout_seconds: float = 120,
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.topic = topic
+        self.histories = [LogHistory() for _ in range(partitions)]
+        self.acknowledged: list[tuple[float, int]] = []
+        """When, and which partition, in the order of time but for what came at the same moment."""
+        self.consumed = [0] * partitions
+        """The offset behind the last one that the group has read, by partition."""
+        self._step_seconds = BATCH_RECORDS / records_a_second
+        self._padding = b"." * padding_bytes
+        self._message_timeout_ms = int(message_timeout_seconds * 1000)
+        self._lock = threading.Lock()
+
+    def producer(self, name: str) -> Worker:
+        """An idempotent producer of unique values, to each partition in turn."""
+        client = Producer(
+            {
+                **CLIENT,
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "retry.backoff.ms": 20,
+                "message.timeout.ms": self._message_timeout_ms,
+            }
+        )
+        sent, due = 0, 0.0
+
+        def send() -> None:
+            nonlocal sent, due
+            for _ in range(BATCH_RECORDS):
+                self._send(client, name, sent)
+                sent += 1
+            now = time.monotonic()
+            due = max(due + self._step_seconds, now - BEHIND_SECONDS_MAX)
+            client.poll(0)
+            while (left := due - time.monotonic()) > 0:
+                client.poll(left)
+
+        def flush() -> None:
+            assert client.flush(SECONDS_TO_SETTLE) == 0, f"{len(client)} records of {name} were never answered"
+
+        return Worker(name, send, flush)
+
+    def _send(self, client: Producer, name: str, number: int) -> None:
+        partition, value = number % len(self.histories), f"{name}/{number}".encode()
+        with self._lock:
+            record = self.histories[partition].send(name, value)
+
+        def delivered(error: Any, message: Message) -> None:
+            assert error is None, f"{record.value!r} was not delivered: {error}"
+            record.acknowledged(message.offset())
+            self.acknowledged.append((time.monotonic(), partition))
+
+        client.produce(self.topic, value + self._padding, partition=partition, on_delivery=delivered)
+
+    def consumer(self, name: str) -> Worker:
+        """A member of a group that goes on from its commits; each assignment is a reader of its own."""
+        client = Consumer(
+            {
+                **CLIENT,
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 200,
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        assignments = 0
+
+        def assigned(_client: Consumer, _partitions: list[TopicPartition]) -> None:
+            nonlocal assignments
+            assignments += 1
+
+        client.subscribe([self.topic], on_assign=assigned)
+
+        def poll() -> None:
+            message = client.poll(0.1)  # one at a time: what it returns belongs to the assignment that holds then
+            if message is None:
+                return
+            if message.error() is not None:
+                assert message.error().retriable() or not message.error().fatal(), message.error()
+                return
+            self._polled(f"{name}/{assignments}", message)
+
+        return Worker(name, poll, client.close)
+
+    def _polled(self, reader: str, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        with self._lock:
+            self.histories[partition].polled(reader, offset, self._named(message))
+            assert offset <= self.consumed[partition], (
+                f"the group went from offset {self.consumed[partition]} to {offset} of partition {partition}"
+            )
+            self.consumed[partition] = max(self.consumed[partition], offset + 1)
+
+    def _named(self, message: Message) -> bytes:
+        """The part of the value that is the record's own; all of it where the padding was damaged."""
+        value: bytes = message.value()
+        return value.removesuffix(self._padding)
+
+    def wait_until_consumed(self) -> None:
+        """Waits until the group has read all that was acknowledged."""
+        deadline = time.monotonic() + SECONDS_TO_SETTLE
+        while True:
+            ends = [max((send.offset for send in history.sends), default=-1) + 1 for history in self.histories]
+            if all(map(int.__ge__, self.consumed, ends)):
+                return
+            assert time.monotonic() < deadline, f"the group stands at {self.consumed}, the partitions end at {ends}"
+            time.sleep(0.05)
+
+    def findings(self) -> list[str]:
+        """Reads every partition and compares it with what everybody was told; empty when all is well."""
+        found: list[str] = []
+        for partition, history in enumerate(self.histories):
+            history.final = self._read_all(partition)
+            where, records = f"{self.topic}-{partition}", len(history.final)
+            found += [f"{where}: {finding.anomaly.value}: {finding.text}" for finding in check_log(history)]
+            if records and history.final[0][0] != 0:
+                found.append(f"{where}: the log begins at {history.final[0][0]}")
+            if records != len(history.sends):
+                found.append(f"{where}: {len(history.sends)} records were sent, {records} are there")
+        return found
+
+    def _read_all(self, partition: int) -> list[tuple[int, bytes]]:
+        client = Consumer({**CLIENT, "bootstrap.servers": self.bootstrap_servers, "group.id": "judge"})
+        client.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING)])
+        _, end = client.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)
+        records: list[tuple[int, bytes]] = []
+        deadline = time.monotonic() + SECONDS_TO_SETTLE
+        while end and (not records or records[-1][0] < end - 1):
+            for message in client.consume(5000, 1.0):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                records.append((message.offset(), self._named(message)))
+                deadline = time.monotonic() + SECONDS_TO_SETTLE
+            assert time.monotonic() < deadline, f"partition {partition} cannot be read from {len(records)} to {end}"
+        client.close()
+        return records
+
+    # --- how long nothing was acknowledged ---
+
+    def outages(self, kills: list[float]) -> list[float]:
+        """Seconds between the acknowledgements before and after each kill; kills in one gap count once."""
+        times = sorted(when for when, _ in self.acknowledged)
+        gaps = {}
+        for kill in kills:
+            at = bisect(times, kill)
+            if 0 < at < len(times):
+                gaps[times[at - 1]] = times[at] - times[at - 1]
+        return sorted(gaps.values())
+
+    def gaps(self, seconds_min: float) -> list[Gap]:
+        """Times without an acknowledgement of a partition that took as long or longer, the shortest first."""
+        found = []
+        for partition in range(len(self.histories)):
+            times = sorted(when for when, at in self.acknowledged if at == partition)
+            found += [Gap(partition, *pair) for pair in pairwise(times) if pair[1] - pair[0] >= seconds_min]
+        return sorted(found, key=lambda gap: gap.seconds)
+
+    def wait_until_acknowledged(self, since: float, partition: int | None = None) -> float:
+        """Waits for an acknowledgement, of this partition or of any, after `since`; returns how many seconds after.
+
+        Raises:
+            AssertionError: there was none within SECONDS_TO_SETTLE.
+        """
+        deadline, at = time.monotonic() + SECONDS_TO_SETTLE, bisect(self.acknowledged, (since, len(self.histories)))
+        while True:
+            while at < len(self.acknowledged):
+                when, which = self.acknowledged[at]
+                if when > since and partition in (None, which):
+                    return when - since
+                at += 1
+            assert time.monotonic() < deadline, f"{SECONDS_TO_SETTLE} s without an acknowledgement of {partition=}"
+            time.sleep(0.001)

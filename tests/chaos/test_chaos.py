@@ -1,0 +1,157 @@
+"""A real cluster under real clients, while its processes are killed and stopped, its disks fill and its links are cut.
+
+`make chaos MINUTES=10 [SEED=n]`; as one of the tests it takes half a minute. The figures come with pytest's `-s`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from gnomon.testing.cluster_processes import ClusterProcesses
+from gnomon.testing.kafka_load import CLIENT, Gap, Load, Worker
+from gnomon.testing.lan import Lan, lan_missing
+from gnomon.testing.process_storm import KINDS, ProcessStorm
+
+TOPIC = "orders"
+PARTITIONS = 6
+PRODUCERS = 3
+CONSUMERS = 3
+BOOKIES = 4
+BROKERS = 3
+RECORDS_A_SECOND = 300
+PADDING_BYTES = 1000
+MESSAGE_TIMEOUT_SECONDS = 300
+SECONDS_WITHOUT_MINUTES = 20.0
+CALM_SECONDS = 2.0
+DISK_BYTES_A_SECOND = 4 << 20
+DISK_BYTES = 256 << 20
+"""Of each bookie, and DISK_BYTES_A_SECOND for as long as it shall last."""
+GAP_SECONDS_MIN = 1.0
+PROGRESS_SECONDS = 10.0
+GAPS_SHOWN = 8
+SETTINGS = {
+    "auditor.grace_seconds": 10,
+    "auditor.interval_seconds": 1,
+    "log.segment.bytes": 1 << 20,
+    "offsets.topic.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def weather(storm: ProcessStorm, load: Load, seconds: float, began: float) -> None:
+    """Lets it rage, and says every now and then how it goes."""
+    progress_at = began
+    while (now := time.monotonic()) < began + seconds:
+        storm.tick()
+        if now >= progress_at:
+            progress_at += PROGRESS_SECONDS
+            happening = ", ".join(fault.text for fault in storm.faults if not fault.over)
+            acknowledged = len(load.acknowledged)
+            say(f"{now - began:5.0f} s  {len(storm.faults)} faults, {acknowledged} acknowledged  {happening}")
+        time.sleep(0.01)
+
+
+def settle(storm: ProcessStorm, load: Load, producers: list[Worker], consumers: list[Worker]) -> list[str]:
+    """Heals the cluster; everything has to be acknowledged, read by the group, and right."""
+    found: list[str] = []
+
+    def judge(what: str, step: object) -> None:
+        try:
+            step()  # type: ignore[operator]
+        except Exception as error:
+            found.append(f"{what}: {error}")
+
+    healed = time.monotonic()
+    judge("healing", storm.heal)
+    ready = time.monotonic()
+    for partition in range(PARTITIONS):
+        judge("after healing", lambda partition=partition: load.wait_until_acknowledged(healed, partition))
+    again = max((load.wait_until_acknowledged(healed, partition) for partition in range(PARTITIONS)), default=0)
+    say(f"healed: all processes serve after {ready - healed:.1f} s, all partitions after {again:.1f} s")
+    for worker in producers:
+        judge(worker.name, worker.finish)
+    judge("the group", load.wait_until_consumed)
+    for worker in consumers:
+        judge(worker.name, worker.finish)
+    judge("the last reading", lambda: found.extend(load.findings()))
+    return found + storm.cluster.ended + storm.cluster.stop_all()
+
+
+def report(storm: ProcessStorm, load: Load, began: float) -> None:
+    roles = ("metadata", "bookie", "broker")
+    say(f"\n{'faults':12}" + "".join(f"{role:>10}" for role in roles) + f"{'all':>10}")
+    for kind in KINDS:
+        counts = [storm.counts[kind.name, role] for role in roles]
+        say(f"{kind.name:12}" + "".join(f"{count:10}" for count in (*counts, sum(counts))))
+    counts = [sum(storm.counts[kind.name, role] for kind in KINDS) for role in roles]
+    say(f"{'all':12}" + "".join(f"{count:10}" for count in (*counts, sum(counts))))
+    say(f"full disks that their bookies noticed: {storm.disks_noticed}; starts in vain: {storm.cluster.restarts}")
+    gaps = load.gaps(GAP_SECONDS_MIN)
+    for gap in gaps[:-GAPS_SHOWN:-1]:
+        where = f"{TOPIC}-{gap.partition} from {gap.since - began:.1f} s on"
+        say(f"  {gap.seconds:5.1f} s without {where}: {causes(storm, gap)}")
+    lengths = [gap.seconds for gap in gaps] or [0.0]
+    p50, p99 = (lengths[int(len(lengths) * part)] for part in (0.5, 0.99))
+    say(f"records acknowledged: {len(load.acknowledged)}")
+    say(
+        f"unavailability (over {GAP_SECONDS_MIN:g} s without an acknowledgement of a partition): {len(gaps)} times,"
+        f" p50 {p50:.1f} s, p99 {p99:.1f} s, max {lengths[-1]:.1f} s"
+    )
+
+
+def causes(storm: ProcessStorm, gap: Gap) -> str:
+    hit = [fault for fault in storm.faults if fault.since < gap.until and fault.until > gap.since - 1]
+    return "; ".join(f"{fault.text} at {fault.since - gap.since:+.1f}" for fault in hit) or "no fault"
+
+
+def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_path: Path) -> None:
+    minutes = float(os.environ.get("MINUTES") or 0)
+    seconds = minutes * 60 or SECONDS_WITHOUT_MINUTES
+    seed = int(os.environ.get("SEED") or random.randrange(10**6))
+    say(f"\nseed {seed}, {seconds:g} s, logs in {tmp_path}")
+    missing = lan_missing(tmp_path)
+    if missing is not None:
+        say(f"NOT TESTED: cut links, and disks are not filled but files limited, for want of namespaces: {missing}")
+    lan = Lan() if missing is None else None
+    workers: list[Worker] = []
+    try:
+        disk_bytes = DISK_BYTES + int(seconds * DISK_BYTES_A_SECOND)
+        with ClusterProcesses(
+            tmp_path, lan, bookies=BOOKIES, brokers=BROKERS, disk_bytes=disk_bytes, settings=SETTINGS
+        ) as cluster:
+            admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.bootstrap_servers})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
+            load = Load(
+                cluster.bootstrap_servers,
+                TOPIC,
+                partitions=PARTITIONS,
+                records_a_second=RECORDS_A_SECOND,
+                padding_bytes=PADDING_BYTES,
+                message_timeout_seconds=MESSAGE_TIMEOUT_SECONDS,
+            )
+            consumers = [load.consumer(f"consumer-{number}") for number in range(CONSUMERS)]
+            producers = [load.producer(f"producer-{number}") for number in range(PRODUCERS)]
+            workers = [*consumers, *producers]
+            for worker in workers:
+                worker.start()
+            time.sleep(CALM_SECONDS)
+            storm, began = ProcessStorm(cluster, lan, seed), time.monotonic()
+            weather(storm, load, seconds, began)
+            found = settle(storm, load, producers, consumers)
+            report(storm, load, began)
+    finally:
+        for worker in workers:
+            worker.abandon()
+        if lan is not None:
+            lan.close()
+    say("\n".join(["FOUND:", *found]) if found else "nothing was lost, doubled or out of order: passed")
+    assert not found, f"seed {seed}: see above; {len(found)} findings, the first: {found[0]}"
