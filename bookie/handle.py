@@ -36,7 +36,7 @@ from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, En
 from gnomon.bookie.lac import ask_confirmed, wait_for_news
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
-from gnomon.bookie.record import DigestType, LedgerRecord, decode_record, ledger_key
+from gnomon.bookie.record import DigestType, LedgerRecord, Quorum, decode_record, ledger_key
 from gnomon.bookie.repair import missing_report
 from gnomon.bookie.store_view import StoreView
 from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataError, MetadataUnavailable, Operation, Put
@@ -326,12 +326,16 @@ class Ledger(HeldRecord):
         *,
         properties: dict[str, Any],
         sealed_properties: dict[str, Any] | None = None,
+        quorum: Quorum | None = None,
         compare: Sequence[Compare] = (),
         also: Sequence[Operation] = (),
     ) -> Ledger:
         """Seals this ledger and creates the next one, `name`, with `properties`, in one transaction.
 
-        The next one has this one's quorum, digest and password, and the handle returned appends to it.
+        The next one has this one's digest and password, and the handle returned appends to it.
+
+        Args:
+            quorum: of the next one, if there are bookies for it; this one's otherwise.
 
         Raises:
             LedgerFenced: as `update`, also where `name` exists; nothing changed, this handle stays closed.
@@ -340,12 +344,10 @@ class Ledger(HeldRecord):
         appender = await self._finish()
         async with self._changing:
             appender.finish()
-            quorum = self.record.quorum
-            ensemble = ensemble_for(name, quorum, self._bookies.available(), self._bookies.known())
-            first = records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble or self.record.fragments[-1].bookies)
+            quorum, ensemble = self._place(name, quorum or self.record.quorum)
             record = LedgerRecord(
                 quorum,
-                (first,),
+                (records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble),),
                 digest_type=self.record.digest_type,
                 password_digest=password_digest(name, self._secret),
                 properties=properties,
@@ -359,6 +361,15 @@ class Ledger(HeldRecord):
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
         ledger.write_on(0)
         return ledger
+
+    def _place(self, name: str, wanted: Quorum) -> tuple[Quorum, tuple[BookieId, ...]]:
+        """Quorum and ensemble of the next ledger: as wanted, as this one's, or the bookies of this one."""
+        bookies = self._bookies
+        for quorum in (wanted, self.record.quorum):
+            ensemble = ensemble_for(name, quorum, bookies.available(), bookies.known())
+            if ensemble is not None:
+                return quorum, ensemble
+        return self.record.quorum, self.record.fragments[-1].bookies
 
     async def _finish(self) -> Appender:
         """Takes no more appends and waits for those pending, which may need to change the record."""

@@ -74,7 +74,7 @@ class Chain:
         """The chain whose ledgers have names that begin with `prefix`.
 
         Args:
-            quorum: of one that begins anew.
+            quorum: of ledgers that begin here.
             claimant: what must hold for this broker to open it, judged together with the opening.
         """
         self._metadata = metadata
@@ -191,6 +191,7 @@ class Chain:
             self._name(log.next_offset),
             properties={EPOCH: log.epoch, CREATED_MS: now_ms},
             sealed_properties=sealed,
+            quorum=self._quorum,
         )
         segment.sealed(log.next_offset, log.segment_max_timestamp, log.segment_youngest_ms, log.segment_bytes)
         return Segment(ledger, log.next_offset, self._entries)

@@ -251,3 +251,22 @@ def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
 
     for seed in range(6, 12):
         simulate(seed, scenario)
+
+
+def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            first = await client.create("first", Quorum(1, 1, 1))
+            second = await first.roll("second", properties={}, quorum=WIDE)
+            third = await second.roll("third", properties={}, quorum=Quorum(4, 4, 3))
+            fourth = await third.roll("fourth", properties={})
+            await fill(fourth, 5)
+            assert [ledger.record.quorum for ledger in (second, third, fourth)] == [WIDE, WIDE, WIDE]
+            assert len(fourth.record.fragments[0].bookies) == 3
+
+        await cluster.run_client("writer", write)
+
+    simulate(1, scenario)
