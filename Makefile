@@ -23,7 +23,8 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
 simulate: $(STAMP) ## a simulated broker, and replicated ledgers, under faults: SEEDS=1000 [FIRST_SEED=n]
-	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) $(BIN)/python -m pytest -q -s tests/simulation -k test_no_seed
+	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
+		$(BIN)/python -m pytest -q -s tests/simulation -k test_no_seed
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py --planted

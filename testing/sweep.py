@@ -10,11 +10,14 @@ what `assert_traces_repeat` looks at.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from gnomon.testing.coverage import Coverage
 from gnomon.testing.simulation import Simulation, simulate
@@ -36,6 +39,12 @@ class SweepResult:
     virtual_seconds: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
 
+    def add(self, other: SweepResult) -> None:
+        """Takes in the sums of other seeds."""
+        self.seeds += other.seeds
+        self.virtual_seconds += other.virtual_seconds
+        self.coverage.add(other.coverage)
+
     @property
     def faults(self) -> int:
         """How many were injected."""
@@ -46,25 +55,46 @@ def sweep(
     scenario: Callable[[Simulation], Awaitable[object]],
     seeds: Iterable[int],
     *,
+    processes: int = 1,
     virtual_seconds_max: float = 3600.0,
-    after_each: Callable[[int], None] = lambda seed: None,
+    after_each: Callable[[], None] = lambda: None,
 ) -> SweepResult:
     """Simulates every seed and stops at the first that fails.
 
     Args:
-        after_each: told each seed that passed, for a progress bar.
+        processes: how many simulate at the same time; with more than one, what can be pickled is a scenario.
+        after_each: told of each seed that passed, for a progress bar.
 
     Raises:
         Exception: as `simulate`.
     """
     result = SweepResult()
-    for seed in seeds:
-        outcome = simulate(seed, scenario, virtual_seconds_max=virtual_seconds_max)
-        result.seeds += 1
-        result.virtual_seconds += outcome.virtual_seconds
-        result.coverage.add(outcome.coverage)
-        after_each(seed)
+    passes = partial(_passed, scenario, virtual_seconds_max)
+    with ExitStack() as stack:
+        each: Iterable[SweepResult | int] = map(passes, seeds)
+        if processes > 1:
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(processes))
+            each = pool.imap_unordered(passes, seeds)
+        for one in each:
+            if isinstance(one, int):
+                simulate(one, scenario, virtual_seconds_max=virtual_seconds_max)
+                raise AssertionError(
+                    f"seed {one} failed in one process and passed in another: its trace does not repeat"
+                )
+            result.add(one)
+            after_each()
     return result
+
+
+def _passed(
+    scenario: Callable[[Simulation], Awaitable[object]], virtual_seconds_max: float, seed: int
+) -> SweepResult | int:
+    """What one seed adds to the sums, or the seed where it failed: how it did is seen when it is simulated again."""
+    try:
+        outcome = simulate(seed, scenario, virtual_seconds_max=virtual_seconds_max)
+    except Exception:
+        return seed
+    return SweepResult(1, outcome.virtual_seconds, outcome.coverage)
 
 
 def seeds_to_find(

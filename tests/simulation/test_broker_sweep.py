@@ -1,20 +1,15 @@
 """One broker, producers and consumers, and a storm of faults: nothing acknowledged is lost, reordered or doubled.
 
-`SEEDS=1000 FIRST_SEED=200` in the environment widens the sweep; `simulate(seed, scenario)` replays one of them.
+`extent.py` says how the environment widens the sweep; `simulate(seed, scenario)` replays one of them.
 """
 
 from __future__ import annotations
 
-import os
-
 from broker_scenario import SCENARIO
+from extent import swept
 
 from gnomon.testing.faults import Fault
-from gnomon.testing.sweep import assert_traces_repeat, sweep
-
-SEEDS = int(os.environ.get("SEEDS", "200"))
-FIRST_SEED = int(os.environ.get("FIRST_SEED", "0"))
-
+from gnomon.testing.sweep import assert_traces_repeat
 
 BRANCHES = (
     "log/partition_created",
@@ -29,8 +24,7 @@ BRANCHES = (
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
-    result = sweep(SCENARIO, range(FIRST_SEED, FIRST_SEED + SEEDS))
-    print(f"{result.seeds} seeds, {result.virtual_seconds:.0f} virtual seconds, {result.faults} faults")
+    result = swept(SCENARIO, 200)
     result.coverage.assert_all_counted(fault.counter for fault in Fault)
     result.coverage.assert_all_counted(BRANCHES, at_least=max(1, result.seeds // 4))
 
