@@ -24,6 +24,7 @@ from gnomon.bookie.registry import BOOKIES, RETRY_SECONDS, Registration
 from gnomon.bookie.service import ERRORS, SERVICE, BookieService
 from gnomon.metadata.client import Metadata, MetadataError, Revision
 from gnomon.metadata.presence import Presence
+from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.world import DiskFailed, Durability, Environment, World
@@ -79,12 +80,12 @@ async def run_bookie(
         cluster: the id of the cluster; clients of another one are refused.
 
     Raises:
-        DirectoryTaken, AddressTaken, DiskFull: it could not start.
+        DirectoryTaken, NewerFormat, OtherKind, AddressTaken, DiskFull: it could not start.
         ForeignDisk: the disk belongs to another bookie, or this one's was replaced.
         MetadataUnavailable: the metadata could not be read at the start.
         DiskFailed: the device failed a write.
     """
-    with world.disk.lock(settings.data_dir):
+    with hold_directory(world.disk, settings.data_dir, DirectoryKind.BOOKIE):
         environment = world.disk.open_environment(
             settings.data_dir / FOLDER,
             databases=DATABASES,

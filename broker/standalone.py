@@ -58,7 +58,7 @@ async def run_standalone(
         ready: told what is served and where.
 
     Raises:
-        DirectoryTaken, NewerFormat, ForeignDisk, EntriesLost, AddressTaken, DiskFull: it could not start.
+        DirectoryTaken, NewerFormat, OtherKind, ForeignDisk, EntriesLost, AddressTaken, DiskFull: it could not start.
         DiskFailed: the device failed while it ran.
     """
     async with open_stores(world, settings) as stores, _node(world, settings, log, stores) as serving:

@@ -1,6 +1,6 @@
 """The stores in a data directory: metadata and entries, opened together by whoever owns the directory.
 
-1. A data directory has one owner at a time, and a format; a newer format is refused.
+1. A data directory has one owner at a time; one of another command, or of a newer format, is refused.
 2. The stores are closed when the block ends, after the tasks that used them.
 3. A device that failed a write ends the block with its error: nothing is acknowledged after it.
 4. Entries have one copy here. Where that is gone nothing is served: without it no ledger can be told from an empty one.
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import trio
 
@@ -22,18 +21,13 @@ from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.ids import BookieId
 from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
 from gnomon.metadata.embedded import EmbeddedMetadata
+from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.world import DiskFailed, Environment, World, WorldError
 
-FORMAT = 1
-FORMAT_FILE = "FORMAT"
 BOOKIE_FOLDER = "bookie"
 METADATA_FOLDER = "metadata"
 BOOKIE_NAME = BookieId("bookie-1")
-
-
-class NewerFormat(WorldError):
-    """The data directory was written by a gnomon that this one cannot follow."""
 
 
 class EntriesLost(WorldError):
@@ -52,37 +46,17 @@ class Stores:
     """By folder: BOOKIE_FOLDER and METADATA_FOLDER."""
 
 
-def check_format(world: World, directory: Path) -> None:
-    """Marks a new data directory, or accepts one that this gnomon can read.
-
-    Raises:
-        NewerFormat: it was written by a newer gnomon, or holds something else.
-    """
-    path = directory / FORMAT_FILE
-    found = world.disk.read_file(path)
-    if found is None:
-        world.disk.write_file(path, f"{FORMAT}\n".encode())
-        return
-    text = found.decode(errors="replace").strip()
-    if text != str(FORMAT):
-        raise NewerFormat(
-            f"data directory {directory} has format {text!r}, this gnomon reads {FORMAT}: "
-            "upgrade gnomon or choose another --data-dir"
-        )
-
-
 @asynccontextmanager
 async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]:
     """Takes the data directory for this process and opens its stores, for as long as the block lasts.
 
     Raises:
-        DirectoryTaken, NewerFormat, DiskFull: they could not be opened.
+        DirectoryTaken, NewerFormat, OtherKind, DiskFull: they could not be opened.
         ForeignDisk: the folders of the directory do not belong together.
         EntriesLost: the folder of entries is gone, or empty.
         DiskFailed: the device failed, also later on (in an ExceptionGroup).
     """
-    with world.disk.lock(settings.data_dir):
-        check_format(world, settings.data_dir)
+    with hold_directory(world.disk, settings.data_dir, DirectoryKind.STANDALONE):
         map_bytes = {BOOKIE_FOLDER: settings.bookie.map_bytes, METADATA_FOLDER: settings.metadata.map_bytes}
         environments: dict[str, Environment] = {}
         try:

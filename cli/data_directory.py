@@ -11,8 +11,9 @@ from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.bookie.store_view import StoreView
-from gnomon.broker.stores import FORMAT_FILE, Stores, open_stores
+from gnomon.broker.stores import Stores, open_stores
 from gnomon.cli.exit import Exit, Failure, failure_of
+from gnomon.runtime.data_directory import FORMAT_FILE
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import open_trio_world
 

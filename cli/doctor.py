@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from gnomon.broker.stores import FORMAT_FILE
 from gnomon.cli import host_checks
 from gnomon.cli.check import Check, Status
 from gnomon.cli.exit import Exit, Failure
@@ -15,6 +14,7 @@ from gnomon.cli.kafka_client import ANSWER_SECONDS, connect, kafka_errors
 from gnomon.cli.ledger_checks import check_ledgers
 from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
 from gnomon.cli.output import output_option, show_list
+from gnomon.runtime.data_directory import FORMAT_FILE, DirectoryKind, format_and_command
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.world import Durability
 
@@ -85,8 +85,13 @@ def _broker(bootstrap: str | None) -> Check:
 def _ledgers(settings: Settings, deep: bool) -> list[Check]:
     """Whether the ledgers can be opened and, where `deep`, all of their entries read."""
 
-    if not (settings.data_dir / FORMAT_FILE).is_file():
+    marked = settings.data_dir / FORMAT_FILE
+    if not marked.is_file():
         return []
+    _, command = format_and_command(marked.read_bytes())
+    if command != DirectoryKind.STANDALONE.value:
+        where = "not looked at: this directory has its part of a cluster's alone"
+        return [Check("ledgers", Status.OK, where, "`gnomon ledger list --metadata HOST:PORT` shows the cluster's")]
     if host_checks.holder(settings.data_dir) is not None:
         status = Status.WARN if deep else Status.OK
         return [Check("ledgers", status, "not looked at: the directory is in use", "stop the broker to check them")]

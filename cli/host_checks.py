@@ -13,8 +13,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from gnomon.broker.stores import BOOKIE_FOLDER, FORMAT, FORMAT_FILE, METADATA_FOLDER
+from gnomon.broker.stores import BOOKIE_FOLDER, METADATA_FOLDER
 from gnomon.cli.check import Check, Status
+from gnomon.runtime.data_directory import FORMAT, FORMAT_FILE, format_and_command
 from gnomon.runtime.settings import Settings
 
 PYTHON_MIN = (3, 11)
@@ -112,12 +113,12 @@ def holder(path: Path) -> str | None:
 
 def _format(path: Path) -> Check:
     try:
-        found = (path / FORMAT_FILE).read_text(errors="replace").strip()
+        number, command = format_and_command((path / FORMAT_FILE).read_bytes())
     except FileNotFoundError:
         return Check("format", Status.OK, "none yet: nothing was stored here")
-    if found == str(FORMAT):
-        return Check("format", Status.OK, found)
-    return Check("format", Status.FAIL, f"{found!r}, this gnomon reads {FORMAT}", "upgrade gnomon")
+    if number == FORMAT:
+        return Check("format", Status.OK, f"{number}, of `gnomon {command}`")
+    return Check("format", Status.FAIL, f"{number!r}, this gnomon reads {FORMAT}", "upgrade gnomon")
 
 
 def _file_system(path: Path) -> Check:

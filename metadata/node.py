@@ -12,6 +12,7 @@ import trio
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.service import serve_metadata
 from gnomon.metadata.state import HISTORY_REVISIONS
+from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Durability, Environment, World
 
@@ -51,10 +52,10 @@ async def run_metadata(
     """Serves until `stop` is set.
 
     Raises:
-        DirectoryTaken, AddressTaken, DiskFull: it could not start.
+        DirectoryTaken, NewerFormat, OtherKind, AddressTaken, DiskFull: it could not start.
         DiskFailed: the device failed a write.
     """
-    with world.disk.lock(settings.data_dir):
+    with hold_directory(world.disk, settings.data_dir, DirectoryKind.METADATA):
         environment = world.disk.open_environment(
             settings.data_dir / FOLDER,
             databases=DATABASES,

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gnomon.broker.standalone import run_standalone
-from gnomon.broker.stores import NewerFormat
+from gnomon.runtime.data_directory import NewerFormat
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.settings import BrokerSettings, Settings
 from gnomon.runtime.trio_world import open_trio_world

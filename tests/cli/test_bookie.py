@@ -84,6 +84,13 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path: Path, inside: Run) -> 
         at, where = ("--metadata", cluster.metadata), cluster.directory
         refused(5, "in use by process", "metadata", "--data-dir", where / "metadata")
         refused(5, "in use by process", "bookie", "--name", "x", *at, "--data-dir", where / "bookie-1")
+        cluster.daemons["bookie-1"].stop()
+        whose = "is one of `gnomon bookie`, not of `gnomon {}`: give each process a --data-dir of its own"
+        refused(1, whose.format("metadata"), "metadata", "--data-dir", where / "bookie-1")
+        there = inside("ledger", "list", "--data-dir", where / "bookie-1")
+        assert (there.returncode, whose.format("standalone") in there.stderr) == (1, True), there.stderr
+        (where / "bookie-1" / "FORMAT").write_text("2 bookie\n")
+        refused(1, "has format '2'", "bookie", "--name", "bookie-1", *at, "--data-dir", where / "bookie-1")
         refused(2, "give --name", "bookie", *at, "--data-dir", where / "new")
         refused(2, "'a/b' is refused", "bookie", "--name", "a/b", *at, "--data-dir", where / "new")
         refused(2, "give --metadata", "bookie", "--name", "x", "--data-dir", where / "new")

@@ -74,6 +74,16 @@ def test_a_newer_format_and_lost_durability_are_told(gnomon: Run, tmp_path: Path
     assert (done.returncode, found["format"], found["durability"]) == (1, "fail", "warn")
 
 
+def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whole(gnomon: Run, tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("1 bookie\n")
+    (tmp_path / "bookie").mkdir()
+    (tmp_path / "bookie" / "data.mdb").write_bytes(b"")
+    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json")
+    found = {row["check"]: row["found"] for row in json.loads(done.stdout)}
+    assert statuses(done)["ledgers"] == "ok"
+    assert found["format"] == "1, of `gnomon bookie`"
+
+
 def test_too_few_files_are_a_warning_that_says_what_to_set() -> None:
     check = host_checks.open_files(10**9)
     assert check.status is Status.WARN
