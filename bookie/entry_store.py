@@ -9,7 +9,7 @@
    refuses every session of it, so that no writer who slept through the deletion gets an add acknowledged.
 5. A store that may have lost synced entries never answers `NoSuchEntry`.
 6. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
-   failed write nothing is written any more and `on_failed` is told.
+   failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
 
 The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import trio
 
@@ -98,20 +98,19 @@ class EntryStore:
         clock: Clock,
         *,
         may_have_lost: str | None = None,
-        on_failed: Callable[[DiskFailed], None] | None = None,
     ) -> None:
         """Opens the store in an environment that was opened with `DATABASES`.
 
         Args:
             may_have_lost: why synced entries may be missing here (a new disk under an old name), None normally.
-            on_failed: told once when the device failed a write; the node must stop itself.
         """
         self._environment = environment
         self._clock = clock
         self._entries: Any = environment.databases[ENTRIES]
         self._states: Any = environment.databases[STATES]
         self._may_have_lost = may_have_lost
-        self._on_failed = on_failed
+        self._failure: DiskFailed | None = None
+        self._has_failed = trio.Event()
         self._ledgers: dict[LedgerId, _LedgerState] = {}
         # Appended to by the loop and emptied by whoever runs operations; a deque makes that safe without a lock.
         self._queue: deque[tuple[tuple[bytes, bytes], EntryId, Added]] = deque()
@@ -125,6 +124,16 @@ class EntryStore:
         """Why adds are refused for now, None while they are taken."""
         self.on_group: Callable[[], None] | None = None
         """Told when a whole group of adds was answered: replies that it made ready can leave together."""
+
+    async def run(self) -> NoReturn:
+        """Waits for the device to fail.
+
+        Raises:
+            DiskFailed: it failed a write: the node must stop.
+        """
+        await self._has_failed.wait()
+        assert self._failure is not None, "a store failed without an error"
+        raise self._failure
 
     # --- adding ---
 
@@ -237,9 +246,9 @@ class EntryStore:
         if isinstance(error, DiskFull):
             self.read_only = str(error)
             self._retry_at = self._clock.monotonic() + RETRY_SECONDS
-        elif isinstance(error, DiskFailed) and self._on_failed is not None:
-            told, self._on_failed = self._on_failed, None
-            told(error)
+        elif isinstance(error, DiskFailed) and self._failure is None:
+            self._failure = error
+            self._has_failed.set()
 
     # --- copies and bounds ---
 

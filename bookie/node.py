@@ -27,7 +27,7 @@ from gnomon.metadata.presence import Presence
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_server import RpcServer
-from gnomon.runtime.world import DiskFailed, Durability, Environment, World
+from gnomon.runtime.world import Durability, Environment, World
 
 STATE_SECONDS: Final = 1.0
 """How soon others learn that the bookie's disk is full, or no longer."""
@@ -115,12 +115,11 @@ async def _serve(
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
-    failed = _Failure()
+    store = EntryStore(environment, world.clock)
+    store.owned(*owned)
     async with trio.open_nursery() as nursery:
         try:
-            nursery.start_soon(failed.watch)
-            store = EntryStore(environment, world.clock, on_failed=failed.tell)
-            store.owned(*owned)
+            nursery.start_soon(store.run)
             garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
             nursery.start_soon(garbage.run)
             methods = BookieService(store, nursery).methods()
@@ -172,22 +171,3 @@ async def _stop_when_dismissed(world: World, metadata: Metadata, name: BookieId,
             )
             stop.set()
             return
-
-
-class _Failure:
-    """The device below: when it fails, so does the bookie."""
-
-    def __init__(self) -> None:
-        self._error: DiskFailed | None = None
-        self._told = trio.Event()
-
-    def tell(self, error: DiskFailed) -> None:
-        """A write failed."""
-        self._error = error
-        self._told.set()
-
-    async def watch(self) -> None:
-        """Ends, with the error, when the device has failed."""
-        await self._told.wait()
-        assert self._error is not None
-        raise self._error

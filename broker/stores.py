@@ -23,7 +23,7 @@ from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.settings import Settings
-from gnomon.runtime.world import DiskFailed, Environment, World, WorldError
+from gnomon.runtime.world import Environment, World, WorldError
 
 BOOKIE_FOLDER = "bookie"
 METADATA_FOLDER = "metadata"
@@ -90,31 +90,11 @@ async def _opened(
             f" {directory / METADATA_FOLDER} knows of one that was in use: stop here and put that folder (or its disk)"
             f" back in its place; to give up all records and topics instead, delete {directory} and start again"
         )
-    device = _Device()
-    nursery.start_soon(device.watch)
-    store = EntryStore(entries, world.clock, on_failed=device.failed)
+    store = EntryStore(entries, world.clock)
+    nursery.start_soon(store.run)
     return Stores(metadata, store, bookies_on(store, world, nursery), environments)
 
 
 def bookies_on(store: EntryStore, world: World, nursery: trio.Nursery) -> LocalBookies:
     """The one bookie of a data directory; `nursery` runs what its open ledgers have to do."""
     return LocalBookies({BOOKIE_NAME: LocalBookie(store)}, world.clock, nursery)
-
-
-class _Device:
-    """The disk below the bookie: when it fails, so does the node."""
-
-    def __init__(self) -> None:
-        self._error: DiskFailed | None = None
-        self._told = trio.Event()
-
-    def failed(self, error: DiskFailed) -> None:
-        """A write failed."""
-        self._error = error
-        self._told.set()
-
-    async def watch(self) -> None:
-        """Ends, with the error, when the device has failed."""
-        await self._told.wait()
-        assert self._error is not None
-        raise self._error
