@@ -26,6 +26,7 @@ from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.connect import MetadataAddress, connect_metadata, parse_metadata_address
 from gnomon.metadata.remote import RETRY_SECONDS
+from gnomon.runtime.logs import Logger, SilentLogger
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import World, WorldError
 
@@ -110,7 +111,11 @@ class Ledgers:
 
 @asynccontextmanager
 async def connect_ledgers(
-    metadata: str | MetadataAddress, *, world: World | None = None, retry_seconds: float = RETRY_SECONDS
+    metadata: str | MetadataAddress,
+    *,
+    world: World | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    log: Logger | None = None,
 ) -> AsyncIterator[Ledgers]:
     """The ledgers of a cluster, for as long as the block lasts.
 
@@ -118,6 +123,7 @@ async def connect_ledgers(
         metadata: the cluster's metadata, `HOST:PORT[,HOST:PORT…]` or `etcd://HOST:PORT[,…]`.
         world: None for the real one; a simulated one in simulations.
         retry_seconds: how long an answer of the metadata service is waited for.
+        log: told where the bookies cannot be followed; None for nobody.
 
     Raises:
         ValueError: the address has another form.
@@ -125,21 +131,24 @@ async def connect_ledgers(
         ModuleNotFoundError: it is in etcd, and httpx2 is not installed.
     """
     address = parse_metadata_address(metadata) if isinstance(metadata, str) else metadata
+    log = log or SilentLogger()
     if world is None:
-        async with open_trio_world() as real, _connected(real, address, retry_seconds) as ledgers:
+        async with open_trio_world() as real, _connected(real, address, retry_seconds, log) as ledgers:
             yield ledgers
     else:
-        async with _connected(world, address, retry_seconds) as ledgers:
+        async with _connected(world, address, retry_seconds, log) as ledgers:
             yield ledgers
 
 
 @asynccontextmanager
-async def _connected(world: World, address: MetadataAddress, retry_seconds: float) -> AsyncIterator[Ledgers]:
+async def _connected(
+    world: World, address: MetadataAddress, retry_seconds: float, log: Logger
+) -> AsyncIterator[Ledgers]:
     async with (
         connect_metadata(world, address, retry_seconds=retry_seconds) as metadata,
         trio.open_nursery() as nursery,
     ):
-        bookies = RegisteredBookies(world, metadata, None, nursery)
+        bookies = RegisteredBookies(world, metadata, None, log, nursery)
         await bookies.load()
         nursery.start_soon(bookies.run)
         ledgers = Ledgers(metadata, bookies)

@@ -20,9 +20,10 @@ from gnomon.bookie.entry_store import DATABASES, EntryStore
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.ids import BookieId, LedgerId
-from gnomon.bookie.registry import BOOKIES, RETRY_SECONDS, Registration
+from gnomon.bookie.registry import BOOKIES, Registration
 from gnomon.bookie.service import ERRORS, SERVICE, BookieService
 from gnomon.metadata.client import Metadata, MetadataError, Revision
+from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.metadata.presence import Presence
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger

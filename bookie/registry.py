@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgpack
 import trio
@@ -18,7 +18,9 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.bookie.service import ERRORS, SERVICE
-from gnomon.metadata.client import Compacted, Event, Metadata, MetadataError, Revision
+from gnomon.metadata.client import KeyValue, Metadata, RangeResult, WatchBatch
+from gnomon.metadata.follower import Follower
+from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
@@ -29,7 +31,6 @@ DRAINING: Final = "bookies-draining/"
 _BOTH: Final = "bookies"
 CALL_SECONDS: Final = 5.0
 """A bookie that has not answered a call by then has failed for the ledger that it was for."""
-RETRY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class Registration:
 class RegisteredBookies:
     """`Bookies` as the metadata names them; `run` follows it."""
 
-    def __init__(self, world: World, metadata: Metadata, cluster: str | None, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, world: World, metadata: Metadata, cluster: str | None, log: Logger, nursery: trio.Nursery
+    ) -> None:
         """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do."""
         self.clock = world.clock
         self._world = world
@@ -66,13 +69,12 @@ class RegisteredBookies:
         self._cluster = cluster
         self._nursery = nursery
         self._timers = Timers(world.clock)
-        self._revision = Revision(0)
+        self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply)
         self._alive: dict[BookieId, Registration] = {}
         self._draining: set[BookieId] = set()
         self._bookies: dict[BookieId, RemoteBookie] = {}
         self._scopes: dict[BookieId, trio.CancelScope] = {}
         self._domains: dict[BookieId, str] = {}
-        self._moved = trio.Event()
 
     # --- see `Bookies` ---
 
@@ -98,7 +100,7 @@ class RegisteredBookies:
 
     async def changed(self) -> None:
         """Waits until a bookie comes, goes or changes."""
-        await self._moved.wait()
+        await self._follower.moved()
 
     # --- following ---
 
@@ -108,64 +110,44 @@ class RegisteredBookies:
         Raises:
             MetadataUnavailable: it could not be read.
         """
-        found = await self._metadata.range(_BOTH)
         cookies = await self._metadata.range(COOKIES)
-        self._revision = found.revision
-        members = {BookieId(item.key.removeprefix(COOKIES)) for item in cookies.items}
-        alive = {
-            BookieId(item.key.removeprefix(BOOKIES)): Registration.decode(item.value)
-            for item in found.items
-            if item.key.startswith(BOOKIES)
-        }
-        draining = [item.key for item in found.items if item.key.startswith(DRAINING)]
-        self._draining = {BookieId(key.removeprefix(DRAINING)) for key in draining}
-        self._domains = {name: self._domains.get(name, "") for name in sorted(members | set(alive))}
-        for name in [name for name in self._alive if name not in alive]:
-            self._went(name)
-        for name in self._domains:
-            self._bookie(name)
-        for name, registration in alive.items():
-            self._came(name, registration)
-        self._tell()
+        for item in cookies.items:
+            self._meet(BookieId(item.key.removeprefix(COOKIES)))
+        await self._follower.load()
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Follows the registrations until cancelled."""
         self._nursery.start_soon(self._timers.run)
-        while True:
-            try:
-                async with self._metadata.watch(_BOTH, Revision(self._revision + 1)) as batches:
-                    async for batch in batches:
-                        for event in batch.events:
-                            self._apply(event)
-                        self._revision = batch.revision
-                        self._tell()
-            except Compacted:
-                await self._load_again()
-            except MetadataError:
-                await self.clock.sleep(RETRY_SECONDS)
+        await self._follower.run()
 
-    async def _load_again(self) -> None:
-        try:
-            await self.load()
-        except MetadataError:
-            await self.clock.sleep(RETRY_SECONDS)
+    def _replace(self, found: RangeResult) -> None:
+        here = {item.key for item in found.items}
+        for name in [name for name in self._alive if f"{BOOKIES}{name}" not in here]:
+            self._went(name)
+        self._draining.clear()
+        for item in found.items:
+            self._change(item.key, item)
 
-    def _apply(self, event: Event) -> None:
-        if event.key.startswith(DRAINING):
-            leaving = BookieId(event.key.removeprefix(DRAINING))
-            (self._draining.discard if event.current is None else self._draining.add)(leaving)
+    def _apply(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            self._change(event.key, event.current)
+
+    def _change(self, key: str, current: KeyValue | None) -> None:
+        if key.startswith(DRAINING):
+            leaving = BookieId(key.removeprefix(DRAINING))
+            (self._draining.discard if current is None else self._draining.add)(leaving)
             return
-        name = BookieId(event.key.removeprefix(BOOKIES))
-        if event.current is None:
+        name = BookieId(key.removeprefix(BOOKIES))
+        if current is None:
             self._went(name)
         else:
-            self._came(name, Registration.decode(event.current.value))
+            self._came(name, Registration.decode(current.value))
 
     def _came(self, name: BookieId, registration: Registration) -> None:
         before = self._alive.get(name)
+        bookie = self._meet(name)
         self._alive[name] = registration
         self._domains[name] = registration.domain
-        bookie = self._bookie(name)
         if (
             bookie.client is None
             or before is None
@@ -177,9 +159,10 @@ class RegisteredBookies:
         """Its lease is over; it may answer all the same, so its connection stays."""
         self._alive.pop(name, None)
 
-    def _bookie(self, name: BookieId) -> RemoteBookie:
+    def _meet(self, name: BookieId) -> RemoteBookie:
         if name not in self._bookies:
             self._bookies[name] = RemoteBookie(self.clock, self._timers)
+            self._domains[name] = ""
         return self._bookies[name]
 
     def _connect(self, name: BookieId, bookie: RemoteBookie, at: Registration) -> None:
@@ -196,7 +179,3 @@ class RegisteredBookies:
     async def _run_client(client: RpcClient, scope: trio.CancelScope) -> None:
         with scope:
             await client.run()
-
-    def _tell(self) -> None:
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
-from gnomon.bookie.registry import RETRY_SECONDS, RegisteredBookies
+from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.admin.http import Check
 from gnomon.cli.bookie_members import decommission, list_bookies
 from gnomon.cli.cluster_metadata import metadata_address
@@ -23,6 +23,7 @@ from gnomon.cli.given_settings import config_option, data_dir_option, read_setti
 from gnomon.cli.options import durability_option, metadata_option, pairs, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
+from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import EVERY_ADDRESS, Settings
 from gnomon.runtime.world import Clock, Durability
@@ -117,7 +118,7 @@ async def _serve(settings: Settings) -> None:
     ):
 
         def ready(serving: ServingBookie) -> None:
-            bookies = RegisteredBookies(daemon.world, metadata, None, nursery)
+            bookies = RegisteredBookies(daemon.world, metadata, None, daemon.log, nursery)
             auditor = Auditor(metadata, bookies, _audit(settings), told.name, daemon.log)
             nursery.start_soon(_run_auditor, bookies, auditor)
             _ready(daemon, settings, serving, auditor)

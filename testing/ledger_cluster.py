@@ -66,7 +66,7 @@ class LedgerClient:
 
 async def followed_bookies(world: SimulatedWorld, metadata: Metadata, nursery: trio.Nursery) -> RegisteredBookies:
     """The bookies, once the metadata says who there is; followed in the nursery."""
-    bookies = RegisteredBookies(world, metadata, None, nursery)
+    bookies = RegisteredBookies(world, metadata, None, world.logger, nursery)
     while True:
         try:
             await bookies.load()
