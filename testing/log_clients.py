@@ -131,8 +131,8 @@ class SimulatedProducer:
         while True:
             connection: KafkaConnection | None = None
             try:
+                await self._identify()
                 connection = await self._cluster.leader(self._topic, next(iter(self._histories)))
-                await self._identify(connection)
                 if self._last and self._in_flight_max < BATCHES_REMEMBERED:
                     await self._repeat(connection)
                 await self._flow(connection)
@@ -141,12 +141,18 @@ class SimulatedProducer:
             if connection is not None:
                 connection.close()
 
-    async def _identify(self, connection: KafkaConnection) -> None:
-        if self._producer is None:
+    async def _identify(self) -> None:
+        """Gets a producer id from any broker."""
+        if self._producer is not None:
+            return
+        connection = await self._cluster.connect()
+        try:
             request = InitProducerIdRequest(transaction_timeout_ms=60_000)
             found = await connection.request(request, INIT_PRODUCER_ID_VERSION, InitProducerIdResponse)
             _check(found.error_code, f"{self.name} asked for a producer id")
             self._producer = (found.producer_id, found.producer_epoch)
+        finally:
+            connection.close()
 
     async def _repeat(self, connection: KafkaConnection) -> None:
         batches = list(self._last.values())

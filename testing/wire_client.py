@@ -149,7 +149,7 @@ class KafkaCluster:
     """Finds the leaders of partitions.
 
     Args:
-        bootstrap: host and port of brokers; one after the other is asked.
+        bootstrap: host and port of brokers; one after the other is asked, from any of them on.
         auto_create: whether topics that are missing are asked to be created.
     """
 
@@ -165,7 +165,7 @@ class KafkaCluster:
         self.client_id = client_id
         self._bootstrap = list(bootstrap)
         self._auto_create = auto_create
-        self._next = 0
+        self._next = world.random("bootstrap").randrange(len(self._bootstrap))
 
     async def connect(self) -> KafkaConnection:
         """A connection to the next broker of the list.

@@ -1,0 +1,123 @@
+"""Bugs in how brokers share the work, and in the auditor; the sweep over whole clusters looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gnomon.bookie.auditor import Auditor
+from gnomon.bookie.repair import LedgerRepair
+from gnomon.broker.broker import Broker
+from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
+from gnomon.broker.topic_admin import TopicAdmin
+from gnomon.metadata.client import Put
+from gnomon.metadata.state import Draft
+
+from planted.planted_bug import Plant, PlantedBug
+
+CLUSTER_BUGS: list[PlantedBug] = []
+
+
+def planted(name: str, *, breaks: str, quick: bool = False, unseen: str = "") -> Callable[[Plant], Plant]:
+    """Lists a bug; the function decorated patches the product."""
+
+    def decorate(plant: Plant) -> Plant:
+        CLUSTER_BUGS.append(PlantedBug(name, breaks, plant, quick, None, unseen))
+        return plant
+
+    return decorate
+
+
+# --- leaders ---
+
+
+@planted("a takeover forgets the producers", breaks="broker.partition.producers 1", quick=True)
+def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
+    restore = Chain._restore.__func__  # type: ignore[attr-defined]
+
+    async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
+        await restore(cls, log, segments, now_ms)
+        log.producers.clear()
+
+    patch.setattr(Chain, "_restore", classmethod(forgetting))
+
+
+@planted("a broker whose lease may be over still coordinates groups", breaks="broker.broker 4")
+def lease_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Broker, "lease_lives", lambda broker: True)
+
+
+@planted("groups are kept when another broker coordinates them", breaks="broker.groups.coordinator, release")
+def groups_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupCoordinator, "release", lambda coordinator, leads: None)
+
+
+@planted("what stalls at a partition that is given away is forgotten", breaks="broker.partition.partition, release")
+def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
+    release = Partition.release
+
+    def forgetting(partition: Any) -> None:
+        partition._stalled.clear()
+        release(partition)
+
+    patch.setattr(Partition, "release", forgetting)
+
+
+@planted("a batch overtakes the one that was refused before it", breaks="broker.partition.producers 5")
+def refused_overtaken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AwaitedBatches, "refused", lambda awaited, producer_id, epoch, first, now_ms: None)
+
+
+@planted("topics are what the broker's image says, however old that is", breaks="broker.topic_admin, current")
+def image_believed(patch: pytest.MonkeyPatch) -> None:
+    async def shown(admin: Any, name: str) -> Any:
+        return admin._broker.image.get(name)
+
+    patch.setattr(TopicAdmin, "current", shown)
+
+
+@planted("two brokers may give out the same producer ids", breaks="broker.producer_ids", quick=True)
+def producer_ids_twice(patch: pytest.MonkeyPatch) -> None:
+    async def take_block(ids: Any) -> None:
+        item = await ids._metadata.get(PRODUCER_IDS_KEY)
+        first = int(item.value) if item is not None else 0
+        if item is None:
+            await ids._metadata.txn([], [Put(PRODUCER_IDS_KEY, b"0")])
+        ids._next, ids._end = first, first + BLOCK_SIZE
+
+    patch.setattr(ProducerIds, "_take_block", take_block)
+
+
+@planted("a lease does not end with its time", breaks="metadata.state, leases", quick=True)
+def lease_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "_end_due_leases", lambda draft, now: None)
+
+
+# --- repair ---
+
+
+@planted("a repair names a bookie that it has copied nothing to", breaks="bookie.repair, move_from")
+def repair_without_copies(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(repair: Any, fragment: Any, last: Any, index: Any, target: Any) -> None:
+        pass
+
+    patch.setattr(LedgerRepair, "_copy", nothing)
+
+
+@planted("an auditor ends its bookie when a write is not answered", breaks="bookie.auditor, run")
+def auditor_gives_up(patch: pytest.MonkeyPatch) -> None:
+    audit_under = Auditor._audit_under
+
+    async def unforgiving(auditor: Any, lease: Any) -> None:
+        try:
+            await audit_under(auditor, lease)
+        except* Exception as errors:
+            raise AssertionError(f"the bookie would have ended: {errors.exceptions[0]!r}") from None
+
+    patch.setattr(Auditor, "_audit_under", unforgiving)

@@ -1,0 +1,27 @@
+"""The power of the harness over whole clusters: bugs planted into the product, and how many seeds find each.
+
+`--planted` prints the table; without it only the bugs run that a few seeds find.
+"""
+
+from __future__ import annotations
+
+import pytest
+from broker_scenario import CLUSTER_SCENARIO
+
+from planted.clusters import CLUSTER_BUGS
+from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.planted_bug import PlantedBug
+
+
+@pytest.mark.parametrize("bug", [bug for bug in CLUSTER_BUGS if bug.quick], ids=lambda bug: bug.name)
+def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
+    assert found_within(bug, CLUSTER_SCENARIO, QUICK_SEEDS_MAX) is not None
+
+
+def test_every_bug_planted_in_clusters_is_found(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not request.config.getoption("--planted"):
+        pytest.skip("asked for with --planted: it takes minutes")
+    with capsys.disabled():
+        find_all((bug, CLUSTER_SCENARIO) for bug in CLUSTER_BUGS)
