@@ -39,6 +39,7 @@ from gnomon.testing.trace import Trace
 T = TypeVar("T")
 
 TAIL_LINES = 40
+SCENARIO_FAILED = "the scenario failed"
 _MEMORY_FOLDER = Path("/dev/shm")
 
 
@@ -109,6 +110,17 @@ class Simulation:
             assert self._nursery is not None
             self._nursery.cancel_scope.cancel()
 
+    def raise_failure(self) -> None:
+        """Raises what made it fail, with seed and trace, where it failed."""
+        if self.failure is None:
+            return
+        what, error = self.failure
+        story = f"seed {self.seed}, the last lines of its trace:\n{self.trace.tail(TAIL_LINES)}"
+        if what == SCENARIO_FAILED:
+            error.add_note(story)
+            raise error
+        raise SimulationFailed(f"{what}: {error!r}\n{story}") from error
+
     async def run(self, scenario: Callable[[Simulation], Awaitable[T]], virtual_seconds_max: float) -> list[T]:
         """Runs the scenario; an empty list when it failed, see `failure`."""
         results: list[T] = []
@@ -121,7 +133,7 @@ class Simulation:
             except trio.TooSlowError as error:
                 self.fail(f"not over after {virtual_seconds_max} virtual seconds", error)
             except Exception as error:
-                self.fail("the scenario failed", error)
+                self.fail(SCENARIO_FAILED, error)
             finally:
                 for machine in self.machines.values():
                     machine.kill()
@@ -167,18 +179,10 @@ def simulate(
         SimulationFailed: a node failed, or the time was over.
         Exception: what the scenario raised, with seed and trace noted on it.
     """
-    parent = _MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix="gnomon-simulation-", dir=parent))
-    try:
-        clock = trio.testing.MockClock(autojump_threshold=0)
-        simulation = Simulation(seed, folder)
-        simulation.trace.told = told
-        with deterministic_scheduling(seed), guard(node_packages):
-            results = trio.run(simulation.run, scenario, virtual_seconds_max, clock=clock)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if simulation.failure is not None:
-        _raise(simulation, *simulation.failure)
+    with prepared(seed, node_packages, told) as simulation:
+        clock = autojumping_clock()
+        results = trio.run(simulation.run, scenario, virtual_seconds_max, clock=clock)
+    simulation.raise_failure()
     return Outcome(
         results[0],
         simulation.trace.digest(),
@@ -188,9 +192,22 @@ def simulate(
     )
 
 
-def _raise(simulation: Simulation, what: str, error: BaseException) -> None:
-    story = f"seed {simulation.seed}, the last lines of its trace:\n{simulation.trace.tail(TAIL_LINES)}"
-    if what == "the scenario failed":
-        error.add_note(story)
-        raise error
-    raise SimulationFailed(f"{what}: {error!r}\n{story}") from error
+@contextmanager
+def prepared(
+    seed: int | str, node_packages: tuple[str, ...], told: Callable[[str], None] = lambda line: None
+) -> Iterator[Simulation]:
+    """A simulation that may run inside the block: a folder for its disks, the seed's order of tasks, the guard."""
+    parent = _MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="gnomon-simulation-", dir=parent))
+    try:
+        simulation = Simulation(seed, folder)
+        simulation.trace.told = told
+        with deterministic_scheduling(seed), guard(node_packages):
+            yield simulation
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def autojumping_clock() -> trio.testing.MockClock:
+    """Virtual time: it stands while a task can run, and then jumps to the next deadline."""
+    return trio.testing.MockClock(autojump_threshold=0)
