@@ -148,7 +148,7 @@ async def _connected(
         connect_metadata(world, address, retry_seconds=retry_seconds) as metadata,
         trio.open_nursery() as nursery,
     ):
-        bookies = RegisteredBookies(world, metadata, None, log, nursery)
+        bookies = RegisteredBookies(world, metadata, log, nursery)
         await bookies.load()
         nursery.start_soon(bookies.run)
         ledgers = Ledgers(metadata, bookies)

@@ -1,6 +1,6 @@
 """A bookie as a process of its own: its disk, its service, its registration.
 
-1. It serves nobody before its disk was found to be its own (`cookie`).
+1. It serves nobody before its disk was found to be its own (`cookie`), and nobody who means another one.
 2. It is registered while it serves, and says there when it takes no entries.
 3. A device that failed a write ends it: nothing is acknowledged after that.
 4. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted.
@@ -21,8 +21,9 @@ from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.registry import BOOKIES, Registration
-from gnomon.bookie.service import ERRORS, SERVICE, BookieService
+from gnomon.bookie.service import ERRORS, BookieService, service_of
 from gnomon.metadata.client import Metadata, MetadataError, Revision
+from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.metadata.presence import Presence
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
@@ -70,15 +71,13 @@ async def run_bookie(
     settings: BookieSettings,
     log: Logger,
     *,
-    cluster: str | None,
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
     """Serves until `stop` is set, or until it is no member any more.
 
     Args:
-        metadata: must outlive this.
-        cluster: the id of the cluster; clients of another one are refused.
+        metadata: must outlive this; clients of another cluster than its are refused.
 
     Raises:
         DirectoryTaken, NewerFormat, OtherKind, AddressTaken, DiskFull: it could not start.
@@ -99,6 +98,7 @@ async def run_bookie(
                 raise ForeignDisk(
                     f"{lost}; if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
                 )
+            cluster = await cluster_id(metadata, world.random("cluster-id"))
             owned = await owned_ledgers(metadata)
             await _serve(world, metadata, settings, log, environment, owned, cluster, ready, stop)
         finally:
@@ -112,7 +112,7 @@ async def _serve(
     log: Logger,
     environment: Environment,
     owned: tuple[Collection[LedgerId], Revision],
-    cluster: str | None,
+    cluster: str,
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
@@ -124,7 +124,7 @@ async def _serve(
             garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
             nursery.start_soon(garbage.run)
             methods = BookieService(store, nursery).methods()
-            server = RpcServer(world, SERVICE, methods, ERRORS, log, cluster=cluster)
+            server = RpcServer(world, service_of(settings.name), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
             registration = Registration(settings.advertised_host, listener.port, settings.domain)
             key = f"{BOOKIES}{settings.name}"

@@ -17,8 +17,9 @@ from gnomon.bookie.client import Bookie
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.remote import RemoteBookie
-from gnomon.bookie.service import ERRORS, SERVICE
+from gnomon.bookie.service import ERRORS, service_of
 from gnomon.metadata.client import KeyValue, Metadata, RangeResult, WatchBatch
+from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_client import RpcClient
@@ -59,14 +60,12 @@ class Registration:
 class RegisteredBookies:
     """`Bookies` as the metadata names them; `run` follows it."""
 
-    def __init__(
-        self, world: World, metadata: Metadata, cluster: str | None, log: Logger, nursery: trio.Nursery
-    ) -> None:
+    def __init__(self, world: World, metadata: Metadata, log: Logger, nursery: trio.Nursery) -> None:
         """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do."""
         self.clock = world.clock
         self._world = world
         self._metadata = metadata
-        self._cluster = cluster
+        self._cluster: str | None = None
         self._nursery = nursery
         self._timers = Timers(world.clock)
         self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply)
@@ -105,11 +104,12 @@ class RegisteredBookies:
     # --- following ---
 
     async def load(self) -> None:
-        """Reads who there is: two metadata reads.
+        """Reads who there is, and of which cluster they have to be: three metadata reads.
 
         Raises:
             MetadataUnavailable: it could not be read.
         """
+        self._cluster = await cluster_id(self._metadata, self._world.random("cluster-id"))
         cookies = await self._metadata.range(COOKIES)
         for item in cookies.items:
             self._meet(BookieId(item.key.removeprefix(COOKIES)))
@@ -169,7 +169,13 @@ class RegisteredBookies:
         if name in self._scopes:
             self._scopes.pop(name).cancel()
         client = RpcClient(
-            self._world, at.host, at.port, SERVICE, ERRORS, call_seconds=CALL_SECONDS, cluster=self._cluster
+            self._world,
+            at.host,
+            at.port,
+            service_of(name),
+            ERRORS,
+            call_seconds=CALL_SECONDS,
+            cluster=self._cluster,
         )
         bookie.client = client
         scope = self._scopes[name] = trio.CancelScope()

@@ -21,12 +21,11 @@ from gnomon.bookie.errors import (
     InvalidCall,
     NoSuchEntry,
 )
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.runtime.rpc_errors import ErrorTable
 from gnomon.runtime.rpc_server import Call, Method, in_task
 from gnomon.runtime.world import Buffer, DiskFailed, DiskFull
 
-SERVICE: Final = "bookie"
 ERRORS: Final = ErrorTable(
     {
         Fenced: ("ledger", "session", "promised"),
@@ -44,6 +43,11 @@ WAIT_SECONDS: Final = 4.0
 RANGE_BYTES_MAX: Final = 8 << 20
 RANGE_ENTRIES_MAX: Final = 4096
 _NUMBER_MAX: Final = 2**63 - 1
+
+
+def service_of(name: BookieId) -> str:
+    """What the service of a bookie is called: a client that means another bookie is refused."""
+    return f"bookie {name}"
 
 
 class BookieService:

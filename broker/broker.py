@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,15 +33,8 @@ from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
 from gnomon.broker.topics import OFFSETS_BATCH_BYTES_MAX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
-from gnomon.metadata.client import (
-    Compare,
-    Metadata,
-    MetadataFull,
-    MetadataUnavailable,
-    Put,
-    RangeResult,
-    WatchBatch,
-)
+from gnomon.metadata.client import Compare, Metadata, RangeResult, WatchBatch
+from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
@@ -50,8 +42,6 @@ from gnomon.runtime.settings import BrokerSettings
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
-
-CLUSTER_KEY = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +126,7 @@ class Broker:
     async def start(self, nursery: trio.Nursery) -> None:
         """Reads the metadata and begins to follow it; `nursery` holds everything that runs."""
         self._nursery = nursery
-        self.cluster_id = await self._cluster_id()
+        self.cluster_id = await cluster_id(self.metadata, self.world.random("cluster-id"))
         await self.stored_configs.follower.load()
         await self.topics.load()
         self.coordinator = GroupCoordinator(
@@ -161,18 +151,6 @@ class Broker:
 
     def _group_settings(self) -> GroupSettings:
         return GroupSettings.read(lambda name: str(self.configs.number(name)))
-
-    async def _cluster_id(self) -> str:
-        while (found := await self.metadata.get(CLUSTER_KEY)) is None:
-            fresh = uuid.UUID(int=self.world.random("cluster-id").getrandbits(128), version=4)
-            text = base64.urlsafe_b64encode(fresh.bytes).rstrip(b"=")
-            try:
-                await self.metadata.txn([Compare.absent(CLUSTER_KEY)], [Put(CLUSTER_KEY, text)])
-            except MetadataFull:
-                raise
-            except MetadataUnavailable:
-                continue  # the next look shows what came of it
-        return found.value.decode()
 
     def image_problem(self) -> str | None:
         """Why the broker does not follow the metadata, None while it does."""

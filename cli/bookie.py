@@ -118,13 +118,13 @@ async def _serve(settings: Settings) -> None:
     ):
 
         def ready(serving: ServingBookie) -> None:
-            bookies = RegisteredBookies(daemon.world, metadata, None, daemon.log, nursery)
+            bookies = RegisteredBookies(daemon.world, metadata, daemon.log, nursery)
             auditor = Auditor(metadata, bookies, _audit(settings), told.name, daemon.log)
             nursery.start_soon(_run_auditor, bookies, auditor)
             _ready(daemon, settings, serving, auditor)
 
         try:
-            await run_bookie(daemon.world, metadata, told, daemon.log, cluster=None, ready=ready, stop=daemon.stop)
+            await run_bookie(daemon.world, metadata, told, daemon.log, ready=ready, stop=daemon.stop)
         finally:
             nursery.cancel_scope.cancel()
 

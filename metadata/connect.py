@@ -42,12 +42,11 @@ def parse_metadata_address(text: str) -> MetadataAddress:
 
 @asynccontextmanager
 async def connect_metadata(
-    world: World, address: MetadataAddress, *, cluster: str | None = None, retry_seconds: float = RETRY_SECONDS
+    world: World, address: MetadataAddress, *, retry_seconds: float = RETRY_SECONDS
 ) -> AsyncIterator[Metadata]:
     """The metadata at `address`, for as long as the block lasts; connects on first use.
 
     Args:
-        cluster: the id of the cluster that is meant, which gnomon's own service compares; None takes any.
         retry_seconds: how long an answer of gnomon's own service is waited for.
 
     Raises:
@@ -61,7 +60,7 @@ async def connect_metadata(
             yield etcd
         return
     async with trio.open_nursery() as nursery:
-        remote = RemoteMetadata(world, address.endpoints, cluster=cluster, retry_seconds=retry_seconds)
+        remote = RemoteMetadata(world, address.endpoints, retry_seconds=retry_seconds)
         nursery.start_soon(remote.run)
         try:
             yield remote

@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.service import serve_metadata
 from gnomon.metadata.state import HISTORY_REVISIONS
@@ -80,7 +81,10 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         try:
             nursery.start_soon(metadata.run)
-            listener = await serve_metadata(world, metadata, nursery, log, settings.host, settings.port)
+            cluster = await cluster_id(metadata, world.random("cluster-id"))
+            listener = await serve_metadata(
+                world, metadata, nursery, log, settings.host, settings.port, cluster=cluster
+            )
             ready(ServingMetadata(listener.host, listener.port, metadata, environment))
             await stop.wait()
         finally:

@@ -4,7 +4,8 @@
    is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
 2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
    that has gone meanwhile ends it (Compacted).
-3. Addresses are those of one store: where one does not answer, the next is asked.
+3. Addresses are those of one store: where one does not answer, the next is asked. The cluster that answered first is
+   the one that is meant: another one's store at these addresses is refused from then on.
 """
 
 from __future__ import annotations
@@ -61,7 +62,6 @@ class RemoteMetadata:
         world: World,
         addresses: Sequence[tuple[str, int]],
         *,
-        cluster: str | None = None,
         call_seconds: float = CALL_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -69,15 +69,13 @@ class RemoteMetadata:
 
         Args:
             addresses: host and port of each process that serves the store.
-            cluster: the id of the cluster that is meant; another one's store refuses. None takes any.
             call_seconds: after which one attempt is given up.
             retry_seconds: after which no further attempt is begun.
         """
         assert addresses, "a metadata store without an address"
         self.clock = world.clock
         self._clients = [
-            RpcClient(world, host, port, SERVICE, ERRORS, call_seconds=call_seconds, cluster=cluster)
-            for host, port in addresses
+            RpcClient(world, host, port, SERVICE, ERRORS, call_seconds=call_seconds) for host, port in addresses
         ]
         self._retry_seconds = retry_seconds
 
@@ -134,6 +132,7 @@ class RemoteMetadata:
         """It did not answer: the next address is asked from now on."""
         if client is self._clients[0]:
             self._clients.append(self._clients.pop(0))
+            self._clients[0].cluster = client.cluster
 
     @asynccontextmanager
     async def _watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[AsyncIterator[WatchBatch]]:

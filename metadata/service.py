@@ -37,7 +37,7 @@ async def serve_metadata(
     host: str,
     port: int,
     *,
-    cluster: str | None = None,
+    cluster: str,
 ) -> Listener:
     """Serves from now on, in tasks of `nursery`, until that is cancelled: before the store is closed.
 

@@ -120,7 +120,8 @@ class RpcClient:
 
         Args:
             call_seconds: a call that is not answered by then ends with Unreachable, and is cancelled on the other side.
-            cluster: the id of the cluster that is meant; a server of another one refuses. None takes any.
+            cluster: the id of the cluster that is meant; a server of another one refuses. None means that of the
+                server that answers first.
         """
         self.service = service
         self.cluster = cluster
@@ -321,9 +322,11 @@ class RpcClient:
             connection.post_frame(chunks)
         return connection
 
-    def welcomed(self) -> None:
+    def welcomed(self, cluster: object) -> None:
         """The other side is the one that was meant."""
         self._failures = 0
+        if self.cluster is None and isinstance(cluster, str):
+            self.cluster = cluster
 
     def lost(self, connection: _ClientConnection, reason: str) -> None:
         """The connection is gone; its calls end."""
@@ -443,7 +446,7 @@ class _ClientConnection(RpcConnection):
             self._client.result(head[1], head[2], attachment)
         elif kind == rpc.WELCOME and not self._welcomed:
             self._welcomed = True
-            self._client.welcomed()
+            self._client.welcomed(head[2])
         elif kind == rpc.REFUSED:
             self.refused = not self._welcomed
             self.malformed(f"refused: {head[1]}")

@@ -139,7 +139,7 @@ class BrokerCluster:
                     starting.close()
                     self.serving[number] = serving
 
-                bookies = RegisteredBookies(world, metadata, None, world.logger, nursery)
+                bookies = RegisteredBookies(world, metadata, world.logger, nursery)
                 await bookies.load()
                 nursery.start_soon(bookies.run)
                 await run_broker(

@@ -66,7 +66,7 @@ class LedgerClient:
 
 async def followed_bookies(world: SimulatedWorld, metadata: Metadata, nursery: trio.Nursery) -> RegisteredBookies:
     """The bookies, once the metadata says who there is; followed in the nursery."""
-    bookies = RegisteredBookies(world, metadata, None, world.logger, nursery)
+    bookies = RegisteredBookies(world, metadata, world.logger, nursery)
     while True:
         try:
             await bookies.load()
@@ -141,7 +141,6 @@ class LedgerCluster:
                             metadata,
                             settings,
                             world.logger,
-                            cluster=None,
                             ready=lambda _: self._start_auditor(world, metadata, name, nursery),
                             stop=world.stop_requested,
                         )

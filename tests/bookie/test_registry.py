@@ -1,12 +1,95 @@
 from __future__ import annotations
 
-import trio
+from pathlib import Path
 
-from gnomon.bookie.ids import BookieId
+import pytest
+import trio
+from numbered_entries import contents, entries, fill
+
+from gnomon.bookie.ids import BookieId, LedgerId
+from gnomon.bookie.record import Quorum
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
 from gnomon.metadata.client import Delete, Put
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.metadata.node import MetadataSettings, run_metadata
+from gnomon.runtime.rpc_errors import RpcRefused
+from gnomon.testing.ledger_cluster import BOOKIE_PORT, MAP_BYTES, METADATA_PORT, LedgerClient, LedgerCluster
+from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
+
+
+async def metadata_of_another_cluster(world: SimulatedWorld) -> None:
+    settings = MetadataSettings(Path("/other"), host="", port=METADATA_PORT, map_bytes=MAP_BYTES)
+    await run_metadata(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
+
+
+def test_nothing_happens_to_entries_while_the_metadata_of_another_cluster_is_served_at_the_address() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3, garbage_interval_seconds=2)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum(3, 3, 2))
+            await fill(ledger, 20)
+            await ledger.close()
+
+        async def grow(client: LedgerClient) -> None:
+            for _ in range(100):
+                await client.metadata.txn([], [Put("beside", b"")])
+            await client.world.clock.sleep(30)
+            assert dict(client.bookies.known()) == {}, "no bookie went over"
+
+        async def read(client: LedgerClient) -> None:
+            assert await contents(await client.claim("ledger")) == entries(20)
+
+        await cluster.run_client("writer", write)
+        simulation.machine("metadata").kill()
+        simulation.machine("metadata").start(metadata_of_another_cluster)
+        await cluster.run_client("client of the other", grow)
+        simulation.machine("metadata").kill()
+        simulation.machine("metadata").start(cluster.nodes()["metadata"])
+        await cluster.run_client("reader", read)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+        simulation.machine("metadata").kill()
+        simulation.machine("metadata").start(metadata_of_another_cluster)
+
+        async def ask(client: LedgerClient) -> None:
+            at = Registration("bookie-1", BOOKIE_PORT)
+            await client.metadata.txn([], [Put(f"{BOOKIES}bookie-1", at.encode())])
+            while (bookie := client.bookies.get(BookieId("bookie-1"))) is None:
+                await client.bookies.changed()
+            with pytest.raises(RpcRefused, match=r"of cluster .*; this is service .* of cluster .*: check the address"):
+                await bookie.last_add_confirmed(LedgerId(1))
+
+        await cluster.run_client("client", ask)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def ask(client: LedgerClient) -> None:
+            at = Registration("bookie-1", BOOKIE_PORT)
+            await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
+            while (bookie := client.bookies.get(BookieId("bookie-2"))) is None:
+                await client.bookies.changed()
+            with pytest.raises(
+                RpcRefused, match="asks for service 'bookie bookie-2'; this is service 'bookie bookie-1'"
+            ):
+                await bookie.last_add_confirmed(LedgerId(1))
+
+        await cluster.run_client("client", ask)
+
+    simulate(1, scenario)
 
 
 def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
@@ -20,7 +103,7 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
             said = Registration("nowhere", 1, "rack").encode()
             await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
             async with trio.open_nursery() as nursery:
-                bookies = RegisteredBookies(client.world, metadata, None, client.world.logger, nursery)
+                bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
                 await bookies.load()
                 assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "goes": "rack", "drains": "rack"}
                 changes = [Delete(f"{BOOKIES}goes"), Delete(f"{DRAINING}returns"), Put(f"{DRAINING}drains", b"")]

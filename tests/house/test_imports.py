@@ -113,6 +113,7 @@ def test_no_two_modules_import_each_other() -> None:
 def test_the_broker_sees_storage_only_through_its_clients() -> None:
     clients = {
         "gnomon.metadata.client",
+        "gnomon.metadata.cluster_id",
         "gnomon.metadata.follower",
         "gnomon.bookie.ledger",
         "gnomon.bookie.errors",

@@ -117,7 +117,7 @@ async def serve_store(world: Any) -> None:
     metadata = await open_store(world)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metadata.run)
-        await serve_metadata(world, metadata, nursery, world.logger, "", 7)
+        await serve_metadata(world, metadata, nursery, world.logger, "", 7, cluster="test")
 
 
 @pytest.fixture

@@ -154,12 +154,14 @@ class Machine:
         self.run_opened(main)
 
     @asynccontextmanager
-    async def serving(self, **options: Any) -> AsyncIterator[Served]:
+    async def serving(self, cluster: str = "test", port: int = 0) -> AsyncIterator[Served]:
         """The store on a port of this machine until the end of the block."""
         with self.environment() as environment:
             metadata = await self.open(environment)
             async with open_trio_world() as world, trio.open_nursery() as nursery:
                 nursery.start_soon(metadata.run)
-                listener = await serve_metadata(world, metadata, nursery, SilentLogger(), "127.0.0.1", 0, **options)
+                listener = await serve_metadata(
+                    world, metadata, nursery, SilentLogger(), "127.0.0.1", port, cluster=cluster
+                )
                 yield Served(world, environment, nursery, listener.port)
                 nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from gnomon.metadata.messages import ERRORS
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PROGRESS_REVISIONS
 from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
@@ -281,15 +283,40 @@ def test_the_lease_of_a_client_that_falls_silent_runs_out_and_that_of_one_that_t
     run(store_node, talk)
 
 
-def test_the_store_of_another_cluster_is_unavailable_at_once(machine: Any) -> None:
+def test_the_store_of_another_cluster_at_the_same_address_is_unavailable_at_once(machine: Any) -> None:
     async def main() -> None:
-        async with machine.serving(cluster="ours") as served:
-            remote = served.remote(cluster="theirs")
-            with pytest.raises(MetadataUnavailable, match=r"cluster 'theirs'.*cluster 'ours'"):
+        async with open_trio_world() as world, trio.open_nursery() as nursery:
+            async with machine.serving("ours") as served:
+                remote = RemoteMetadata(world, [("127.0.0.1", served.port)])
+                nursery.start_soon(remote.run)
                 await remote.get("a")
-            async with remote.watch("", Revision(1)) as batches:
-                with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
-                    await anext(batches)
+            async with machine.serving("theirs", served.port):
+                with pytest.raises(MetadataUnavailable, match=r"cluster 'ours'.*cluster 'theirs'.*check the address"):
+                    await remote.get("a")
+                async with remote.watch("", Revision(1)) as batches:
+                    with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
+                        await anext(batches)
+            async with machine.serving("ours", served.port):
+                await remote.get("a")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_all_addresses_have_to_be_of_the_cluster_that_answered_first(machine: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            machine.serving("ours") as ours,
+            type(machine)(tmp_path / "other").serving("theirs") as theirs,
+            open_trio_world() as world,
+            trio.open_nursery() as nursery,
+        ):
+            remote = RemoteMetadata(world, [("127.0.0.1", at.port) for at in (ours, theirs)], retry_seconds=1)
+            nursery.start_soon(remote.run)
+            await written(remote, "a")
+            remote.give_up_on(remote.client)
+            assert await remote.get("a") is not None, "the other one refuses, and the first is asked again"
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
