@@ -12,28 +12,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import trio
 
-from gnomon.bookie.entry import decode_entry, session_of
-from gnomon.bookie.entry_store import ENTRIES
-from gnomon.bookie.errors import DigestMismatch, LedgerSealed, NoSuchLedger
-from gnomon.bookie.ids import EntryId, LedgerId
-from gnomon.bookie.ledger import Ledger, Quorum
-from gnomon.bookie.node import FOLDER
-from gnomon.bookie.record import LEDGERS, decode_record
-from gnomon.bookie.removal import ENTRY_KEY
-from gnomon.metadata.client import KeyValue, MetadataError, Put, Revision
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.record import LEDGERS
+from gnomon.metadata.client import Revision
 from gnomon.testing.checkers import check_watch
 from gnomon.testing.faults import Fault, FaultMix, Storm
-from gnomon.testing.ledger_checker import Copy, StormHistory, check_copies
-from gnomon.testing.ledger_clients import REFUSALS, Habits, StormReader, StormWriter
-from gnomon.testing.ledger_cluster import DATA, LedgerClient, LedgerCluster
+from gnomon.testing.ledger_checker import StormHistory
+from gnomon.testing.ledger_clients import Habits, StormReader, StormWriter
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.ledger_probes import PROBES, ledger_probes
 from gnomon.testing.ledger_storm import LedgerStorm
+from gnomon.testing.ledger_verdict import LedgerVerdict, Seen
 from gnomon.testing.machine import Machine
 from gnomon.testing.simulation import Simulation
 
@@ -71,8 +66,6 @@ COUNTERS = (
     ),
 )
 """What a sweep has to reach."""
-Seen: TypeAlias = tuple[Revision, str, bool]
-"""Revision and key of an event, and whether the key was deleted."""
 RETRY_SECONDS = 0.2
 
 
@@ -112,10 +105,8 @@ class _Run:
     simulation: Simulation
     history: StormHistory = field(default_factory=StormHistory)
     readers: dict[str, StormReader] = field(default_factory=dict)
-    records: dict[str, list[KeyValue | None]] = field(default_factory=dict)
-    events: list[Seen] = field(default_factory=list)
-    """All changes of records, and what a client was told of them that watched throughout."""
     watched: list[Seen] = field(default_factory=list)
+    """What a client was told of changes of records that watched throughout."""
 
     async def run(self) -> int:
         simulation, scenario = self.simulation, self.scenario
@@ -152,17 +143,18 @@ class _Run:
                 client.start()
         for reader in self.readers.values():
             reader.settled = True
+        verdict = LedgerVerdict(simulation, self.history)
         with trio.move_on_after(scenario.liveness_seconds) as liveness:
-            await cluster.run_client("finisher", lambda client: self._finish(client, names, quorum))
+            await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
             while not all(map(self._caught_up, self.readers.values())):
                 await simulation.sleep(RETRY_SECONDS)
-        wrong = self.history.check(self.records)
-        if self.events:
-            wrong += check_watch(self.events, self.watched, caught_up=False)
+        wrong = self.history.check(verdict.records)
+        if verdict.events:
+            wrong += check_watch(verdict.events, self.watched, caught_up=False)
         if liveness.cancelled_caught:
             wrong.append(f"{scenario.liveness_seconds} virtual seconds after the storm: {self._missing(names)}")
         else:
-            wrong += self._check_stores(cluster, beside)
+            wrong += verdict.check_stores(cluster, beside.flipped)
         assert not wrong, "; ".join(wrong)
         return sum(len(life.final or ()) for life in self.history.lives.values())
 
@@ -201,79 +193,6 @@ class _Run:
 
     # --- liveness ---
 
-    async def _finish(self, client: LedgerClient, names: list[str], quorum: Quorum) -> None:
-        finisher = StormWriter(
-            client, "finisher", self.history, self.simulation.coverage, names, quorum, Habits.draw(random.Random(0))
-        )
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(self._until_done, finisher, name, self._go_on)
-            nursery.start_soon(self._until_done, finisher, "made after the storm", self._make)
-        await self._read_records(client)
-
-    async def _until_done(
-        self, finisher: StormWriter, name: str, work: Callable[[StormWriter, str], Awaitable[None]]
-    ) -> None:
-        while True:
-            try:
-                await work(finisher, name)
-                return
-            except NoSuchLedger:
-                return
-            except REFUSALS as error:
-                self.simulation.trace.add(f"finisher: {name}: {type(error).__name__}: {error}")
-                await finisher.clock.sleep(RETRY_SECONDS)
-
-    async def _make(self, finisher: StormWriter, name: str) -> None:
-        try:
-            ledger, handle = await finisher.open(lambda: finisher.client.claim(name), writes=True)
-        except NoSuchLedger:
-            quorum = finisher.quorum
-            ledger, handle = await finisher.open(lambda: finisher.client.create(name, quorum), writes=True)
-        await self._append_and_read(finisher, ledger, handle)
-
-    async def _go_on(self, finisher: StormWriter, name: str) -> None:
-        try:
-            ledger, handle = await finisher.open(lambda: finisher.client.claim(name), writes=True)
-        except LedgerSealed:
-            ledger, _ = await finisher.open(lambda: finisher.client.follow(name))
-            await self._read_all(finisher, ledger)
-            return
-        await self._append_and_read(finisher, ledger, handle)
-
-    async def _append_and_read(self, finisher: StormWriter, ledger: Ledger, handle: str) -> None:
-        for _ in range(3):
-            finisher.append(ledger, handle)
-        await ledger.drained()
-        await self._read_all(finisher, ledger)
-        follower, _ = await finisher.open(lambda: finisher.client.follow(ledger.name))
-        await follower.wait_for_lac(ledger.last_add_confirmed)
-        await finisher.read(follower, follower.start_entry, follower.last_add_confirmed)
-
-    async def _read_all(self, finisher: StormWriter, ledger: Ledger) -> None:
-        first, last = ledger.start_entry, ledger.last_add_confirmed
-        payloads = await finisher.read(ledger, first, last) if last >= first else []
-        life = finisher.note(ledger)
-        life.final = {EntryId(entry): payload for entry, payload in enumerate(payloads, first)}
-
-    async def _read_records(self, client: LedgerClient) -> None:
-        """All versions of all records, from the history of the metadata."""
-        end = "end of the storm"
-        while True:
-            try:
-                await client.metadata.txn((), (Put(end, b""),))
-                break
-            except MetadataError:
-                await client.world.clock.sleep(RETRY_SECONDS)
-        async with client.metadata.watch("", Revision(1)) as batches:
-            async for batch in batches:
-                for event in batch.events:
-                    if event.key == end:
-                        return
-                    if event.key.startswith(LEDGERS):
-                        self.records.setdefault(event.key.removeprefix(LEDGERS), []).append(event.current)
-                        self.events.append((batch.revision, event.key, event.current is None))
-
     async def _watch(self, client: LedgerClient) -> None:
         async with client.metadata.watch(LEDGERS, Revision(1)) as batches:
             async for batch in batches:
@@ -298,37 +217,3 @@ class _Run:
             if not self._caught_up(reader)
         ]
         return f"not read whole: {', '.join(open_names) or 'none'}; readers behind: {', '.join(late) or 'none'}"
-
-    # --- stores ---
-
-    def _check_stores(self, cluster: LedgerCluster, storm: LedgerStorm) -> list[str]:
-        copies = {name: _stored(machine) for name, machine in cluster.bookies.items()}
-        wrong = []
-        for ledger, life in self.history.lives.items():
-            if life.final is None:
-                continue
-            record = decode_record([value for value in self.records[life.name] if value is not None][-1].value)
-            held = {name: all_.get(ledger, {}) for name, all_ in copies.items()}
-            damaged = [(name, entry) for name, at, entry in storm.flipped if at == ledger]
-            wrong += [f"{life.name} ({ledger}): {text}" for text in check_copies(record, life.final, held, damaged)]
-        return wrong
-
-
-def _stored(machine: Machine) -> Mapping[LedgerId, Mapping[EntryId, Copy]]:
-    """Everything that a bookie holds."""
-    environment = machine.disk.environments[DATA / FOLDER]
-    found: dict[LedgerId, dict[EntryId, Copy]] = {}
-    with environment.read() as transaction:
-        cursor: Any = transaction.cursor(db=environment.databases[ENTRIES])
-        for key, value in cursor:
-            ledger, entry = (LedgerId(ENTRY_KEY.unpack(key)[0]), EntryId(ENTRY_KEY.unpack(key)[1]))
-            found.setdefault(ledger, {})[entry] = _copy(ledger, entry, value)
-    return found
-
-
-def _copy(ledger: LedgerId, entry: EntryId, value: memoryview) -> Copy:
-    try:
-        stored = decode_entry(ledger, entry, value)
-    except DigestMismatch:
-        return Copy(session_of(value), None)
-    return Copy(stored.session, bytes(stored.payload))

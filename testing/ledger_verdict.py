@@ -1,0 +1,158 @@
+"""The end of a storm over ledgers: each is claimed, appended to and read whole, and all is judged.
+
+verdict = LedgerVerdict(simulation, history)
+await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
+assert not history.check(verdict.records) + verdict.check_stores(cluster)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import trio
+
+from gnomon.bookie.entry import decode_entry, session_of
+from gnomon.bookie.entry_store import ENTRIES
+from gnomon.bookie.errors import DigestMismatch, LedgerSealed, NoSuchLedger
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.node import FOLDER
+from gnomon.bookie.record import LEDGERS, decode_record
+from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.metadata.client import KeyValue, MetadataError, Put, Revision
+from gnomon.testing.ledger_checker import Copy, StormHistory, check_copies
+from gnomon.testing.ledger_clients import REFUSALS, Habits, StormWriter
+from gnomon.testing.ledger_cluster import DATA, LedgerClient, LedgerCluster
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulation import Simulation
+
+Seen: TypeAlias = tuple[Revision, str, bool]
+"""Revision and key of an event, and whether the key was deleted."""
+RETRY_SECONDS = 0.2
+
+
+class LedgerVerdict:
+    """What is found at the end, against what clients were told until then."""
+
+    def __init__(self, simulation: Simulation, history: StormHistory) -> None:
+        self.history = history
+        self.records: dict[str, list[KeyValue | None]] = {}
+        """By name, every version of the record, None for a deletion."""
+        self.events: list[Seen] = []
+        """All changes of records."""
+        self._simulation = simulation
+
+    async def finish(self, client: LedgerClient, names: Sequence[str], quorum: Quorum) -> None:
+        """Takes what time it needs; every bookie must be up."""
+        finisher = StormWriter(
+            client, "finisher", self.history, self._simulation.coverage, names, quorum, Habits.draw(random.Random(0))
+        )
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(self._until_done, finisher, name, self._go_on)
+            nursery.start_soon(self._until_done, finisher, "made after the storm", self._make)
+        await self._read_records(client)
+
+    def check_stores(
+        self, cluster: LedgerCluster, flipped: Collection[tuple[BookieId, LedgerId, EntryId]] = ()
+    ) -> list[str]:
+        """What the bookies do not hold as they should of what was read in the end.
+
+        Args:
+            flipped: copies that bits were flipped in.
+        """
+        copies = {name: _stored(machine) for name, machine in cluster.bookies.items()}
+        wrong = []
+        for ledger, life in self.history.lives.items():
+            if life.final is None:
+                continue
+            record = decode_record([value for value in self.records[life.name] if value is not None][-1].value)
+            held = {name: all_.get(ledger, {}) for name, all_ in copies.items()}
+            damaged = [(name, entry) for name, at, entry in flipped if at == ledger]
+            wrong += [f"{life.name} ({ledger}): {text}" for text in check_copies(record, life.final, held, damaged)]
+        return wrong
+
+    async def _until_done(
+        self, finisher: StormWriter, name: str, work: Callable[[StormWriter, str], Awaitable[None]]
+    ) -> None:
+        while True:
+            try:
+                await work(finisher, name)
+                return
+            except NoSuchLedger:
+                return
+            except REFUSALS as error:
+                self._simulation.trace.add(f"finisher: {name}: {type(error).__name__}: {error}")
+                await finisher.clock.sleep(RETRY_SECONDS)
+
+    async def _make(self, finisher: StormWriter, name: str) -> None:
+        try:
+            ledger, handle = await finisher.open(lambda: finisher.client.claim(name), writes=True)
+        except NoSuchLedger:
+            quorum = finisher.quorum
+            ledger, handle = await finisher.open(lambda: finisher.client.create(name, quorum), writes=True)
+        await self._append_and_read(finisher, ledger, handle)
+
+    async def _go_on(self, finisher: StormWriter, name: str) -> None:
+        try:
+            ledger, handle = await finisher.open(lambda: finisher.client.claim(name), writes=True)
+        except LedgerSealed:
+            ledger, _ = await finisher.open(lambda: finisher.client.follow(name))
+            await self._read_all(finisher, ledger)
+            return
+        await self._append_and_read(finisher, ledger, handle)
+
+    async def _append_and_read(self, finisher: StormWriter, ledger: Ledger, handle: str) -> None:
+        for _ in range(3):
+            finisher.append(ledger, handle)
+        await ledger.drained()
+        await self._read_all(finisher, ledger)
+        follower, _ = await finisher.open(lambda: finisher.client.follow(ledger.name))
+        await follower.wait_for_lac(ledger.last_add_confirmed)
+        await finisher.read(follower, follower.start_entry, follower.last_add_confirmed)
+
+    async def _read_all(self, finisher: StormWriter, ledger: Ledger) -> None:
+        first, last = ledger.start_entry, ledger.last_add_confirmed
+        payloads = await finisher.read(ledger, first, last) if last >= first else []
+        life = finisher.note(ledger)
+        life.final = {EntryId(entry): payload for entry, payload in enumerate(payloads, first)}
+
+    async def _read_records(self, client: LedgerClient) -> None:
+        """All versions of all records, from the history of the metadata."""
+        end = "end of the storm"
+        while True:
+            try:
+                await client.metadata.txn((), (Put(end, b""),))
+                break
+            except MetadataError:
+                await client.world.clock.sleep(RETRY_SECONDS)
+        async with client.metadata.watch("", Revision(1)) as batches:
+            async for batch in batches:
+                for event in batch.events:
+                    if event.key == end:
+                        return
+                    if event.key.startswith(LEDGERS):
+                        self.records.setdefault(event.key.removeprefix(LEDGERS), []).append(event.current)
+                        self.events.append((batch.revision, event.key, event.current is None))
+
+
+def _stored(machine: Machine) -> Mapping[LedgerId, Mapping[EntryId, Copy]]:
+    """Everything that a bookie holds."""
+    environment = machine.disk.environments[DATA / FOLDER]
+    found: dict[LedgerId, dict[EntryId, Copy]] = {}
+    with environment.read() as transaction:
+        cursor: Any = transaction.cursor(db=environment.databases[ENTRIES])
+        for key, value in cursor:
+            ledger, entry = (LedgerId(ENTRY_KEY.unpack(key)[0]), EntryId(ENTRY_KEY.unpack(key)[1]))
+            found.setdefault(ledger, {})[entry] = _copy(ledger, entry, value)
+    return found
+
+
+def _copy(ledger: LedgerId, entry: EntryId, value: memoryview) -> Copy:
+    try:
+        stored = decode_entry(ledger, entry, value)
+    except DigestMismatch:
+        return Copy(session_of(value), None)
+    return Copy(stored.session, bytes(stored.payload))
