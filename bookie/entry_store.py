@@ -10,6 +10,7 @@
 5. A store that may have lost synced entries never answers `NoSuchEntry`.
 6. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
    failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
+7. Who leaves refuses what comes from then on, behind the answers to all that came before.
 
 The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs.
 """
@@ -25,10 +26,11 @@ import trio
 
 from gnomon.bookie import removal
 from gnomon.bookie.entry import decode_entry
-from gnomon.bookie.errors import EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
+from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
 from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
+from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
 
 ENTRIES: Final = "entries"
@@ -120,6 +122,7 @@ class EntryStore:
         self._owned_as_of = Revision(0)
         self._group_submitted = False
         self._retry_at = 0.0
+        self._leaving = False
         self.read_only: str | None = None
         """Why adds are refused for now, None while they are taken."""
         self.on_group: Callable[[], None] | None = None
@@ -142,12 +145,12 @@ class EntryStore:
     ) -> None:
         """Queues an encoded entry; `done(entry, error)` is called after the commit, never before this returns.
 
-        Errors handed to `done`: Fenced, DiskFull, DiskFailed. An entry that is there already is replaced.
+        Errors handed to `done`: Fenced, BookieLeaving, DiskFull, DiskFailed. One that is there already is replaced.
         """
         state = self._ledgers.get(ledger)
         if state is None:
             state = self._load(ledger)
-        if session != state.promised or self.read_only is not None:
+        if session != state.promised or self.read_only is not None or self._leaving:
             refusal = self._refusal(ledger, session, state)
             if refusal is not None:
                 self._environment.submit(_nothing, lambda _result, error: done(entry, error or refusal))
@@ -161,6 +164,8 @@ class EntryStore:
     def _refusal(self, ledger: LedgerId, session: Session, state: _LedgerState) -> StoreError | None:
         if session < state.promised:
             return Fenced(ledger, session, state.promised)
+        if self._leaving:
+            return BookieLeaving()
         if self.read_only is not None:
             now = self._clock.monotonic()
             if now < self._retry_at:
@@ -250,6 +255,15 @@ class EntryStore:
             self._failure = error
             self._has_failed.set()
 
+    async def leave(self) -> None:
+        """Takes no entries from now on, before the node ends; returns when all that were taken have been answered.
+
+        Raises:
+            DiskFull, DiskFailed: as from a commit; what was taken was answered with that.
+        """
+        self._leaving = True
+        await outcome_of(lambda done: self._after_adds(_nothing, done))
+
     # --- copies and bounds ---
 
     def put_copies(
@@ -262,7 +276,7 @@ class EntryStore:
         """Stores values as another bookie has them, for a recovery or a repair under `session`; `done` when durable.
 
         Errors handed to `done`: Fenced (also where a copy of a higher session is here, or a later session's bounds
-        exclude one; nothing was stored then), DigestMismatch, DiskFull, DiskFailed.
+        exclude one; nothing was stored then), DigestMismatch, BookieLeaving, DiskFull, DiskFailed.
         """
         state = self._state(ledger)
         refusal: StoreError | None = None
@@ -322,7 +336,7 @@ class EntryStore:
     ) -> None:
         """Removes the copies that the bounds of a record exclude; `done` is called once that is durable.
 
-        Errors handed to `done`: Fenced, DiskFull, DiskFailed.
+        Errors handed to `done`: Fenced, BookieLeaving, DiskFull, DiskFailed.
 
         Args:
             bounds: first entry and session of each fragment of the record that `session` wrote.

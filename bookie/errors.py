@@ -24,6 +24,13 @@ class Fenced(LedgerError):
         self.ledger, self.session, self.promised = ledger, session, promised
 
 
+class BookieLeaving(LedgerError):
+    """The bookie is about to end and took nothing of this; what it was given before is answered."""
+
+    def __init__(self, text: str = "the bookie is about to end and takes no entries: give them to another one") -> None:
+        super().__init__(text)
+
+
 class NoSuchEntry(LedgerError):
     """An explicit negative answer: this bookie does not have the entry and never confirmed it."""
 

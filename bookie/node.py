@@ -3,12 +3,15 @@
 1. It serves nobody before its disk was found to be its own (`cookie`), and nobody who means another one.
 2. It is registered while it serves, and says there when it takes no entries.
 3. A device that failed a write ends it: nothing is acknowledged after that.
-4. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted.
+4. One that is to end is first registered no more, so that no new ledger is given to it; then it answers what it has
+   taken, and tells who goes on sending that it leaves.
+5. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,10 +32,14 @@ from gnomon.metadata.presence import Presence
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_server import RpcServer
-from gnomon.runtime.world import Durability, Environment, World
+from gnomon.runtime.world import DiskFull, Durability, Environment, World
 
 STATE_SECONDS: Final = 1.0
 """How soon others learn that the bookie's disk is full, or no longer."""
+LEAVE_SECONDS_MAX: Final = 5.0
+"""How long a bookie that ends has to write what it has taken."""
+REFUSE_SECONDS: Final = 0.2
+"""How long it goes on refusing then: who is sending hears that nothing was done, not that a connection is gone."""
 FOLDER: Final = "bookie"
 
 
@@ -129,21 +136,35 @@ async def _serve(
             registration = Registration(settings.advertised_host, listener.port, settings.domain)
             key = f"{BOOKIES}{settings.name}"
             presence = Presence(metadata, world.clock, key, registration.encode(), settings.lease_seconds)
-            nursery.start_soon(presence.run)
+            registered = trio.CancelScope()
+            nursery.start_soon(_register, presence, registered)
             nursery.start_soon(_tell_state, world, store, presence, registration)
             nursery.start_soon(server.run)
             await presence.announced()
             nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, log, stop)
             ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
+            registered.cancel()
             with trio.move_on_after(settings.lease_seconds):  # by then it is gone anyway
                 await presence.withdraw()
+            await _leave(world, store)
             server.close()
         finally:
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()  # a task that was about to run ends before its disk does
             environment.close()
+
+
+async def _register(presence: Presence, scope: trio.CancelScope) -> None:
+    with scope:
+        await presence.run()
+
+
+async def _leave(world: World, store: EntryStore) -> None:
+    with trio.move_on_after(LEAVE_SECONDS_MAX), suppress(DiskFull):
+        await store.leave()
+    await world.clock.sleep(REFUSE_SECONDS)
 
 
 async def _tell_state(world: World, store: EntryStore, presence: Presence, registration: Registration) -> None:

@@ -14,6 +14,7 @@ from gnomon.bookie.client import PRESENT_ENTRIES_MAX
 from gnomon.bookie.entry import HEADER_BYTES, session_of
 from gnomon.bookie.entry_store import Confirmed, EntryStore, StoreError
 from gnomon.bookie.errors import (
+    BookieLeaving,
     DigestMismatch,
     EntryShrunk,
     EntryUnknown,
@@ -29,6 +30,7 @@ from gnomon.runtime.world import Buffer, DiskFailed, DiskFull
 ERRORS: Final = ErrorTable(
     {
         Fenced: ("ledger", "session", "promised"),
+        BookieLeaving: (),
         NoSuchEntry: ("ledger", "entry"),
         EntryUnknown: ("ledger", "entry", "why"),
         EntryShrunk: ("ledger", "entry", "start_entry"),

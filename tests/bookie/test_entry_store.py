@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.entry_store import ENTRIES, GROUP_BYTES_MAX, EntryStore, FenceResult
-from gnomon.bookie.errors import DigestMismatch, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
+from gnomon.bookie.errors import BookieLeaving, DigestMismatch, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.metadata.client import Revision
@@ -232,6 +232,31 @@ def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> Non
     assert isinstance(second[0][1], DiskFailed)
     with pytest.raises(DiskFailed, match="EIO"):
         trio.run(store.run)
+
+
+def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    answers: list[tuple[object, object]] = []
+
+    async def main() -> None:
+        taken = [add(store, entry, payload=b"x" * 2_000_000) for entry in range(4)]  # more than one group takes
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.leave)
+            await trio.testing.wait_all_tasks_blocked()
+            late = add(store, 4)
+            store.put_copies(LEDGER, Session(1), [], lambda result, error: answers.append((result, error)))
+            store.begin_session(LEDGER, Session(1), [], lambda result, error: answers.append((result, error)))
+            manual.flush(2)
+            assert [each for answer in taken for each in answer] == [(entry, None) for entry in range(4)]
+            assert late == []
+            await trio.testing.wait_all_tasks_blocked()
+            assert not nursery.child_tasks, "it has left"
+        manual.flush()
+        assert isinstance(late[0][1], BookieLeaving)
+        assert [type(error) for _, error in answers] == [BookieLeaving, BookieLeaving]
+        assert read(store, 3) == b"x" * 2_000_000
+
+    trio.run(main)
 
 
 def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_after_a_removal(

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from numbered_entries import contents, entries, fill
+
+from gnomon.bookie.errors import BookieLeaving
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.node import LEAVE_SECONDS_MAX
+from gnomon.bookie.registry import BOOKIES
+from gnomon.metadata.client import Revision
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.machine import Machine
+from gnomon.testing.simulation import Simulation, simulate
+
+
+def with_cluster(work: Any, *, seed: int = 1, bookies: int = 4) -> None:
+    """Runs `work(client, cluster)` as a client of a cluster."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=bookies)
+        await cluster.start()
+        with trio.fail_after(600):
+            await cluster.run_client("client", lambda client: work(client, cluster))
+
+    simulate(seed, scenario)
+
+
+async def until_ended(client: LedgerClient, machine: Machine) -> float:
+    """Waits until what runs on a machine has ended; says how long that took."""
+    begun = client.world.clock.monotonic()
+    while machine.running:
+        await client.world.clock.sleep(0.01)
+    return client.world.clock.monotonic() - begun
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bookie_that_is_to_end_answers_what_it_took_and_refuses_what_comes_then(seed: int) -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", Quorum(3, 3, 3))
+        victim = ledger.record.fragments[0].bookies[1]
+        bookie: Any = client.bookies.get(victim)
+        add, heard, taking = bookie.add, [], True
+
+        def listening(*args: Any) -> None:
+            *sent, done = args
+
+            def answered(entry: EntryId, error: Exception | None) -> None:
+                heard.append(error)
+                assert error is None or victim not in client.bookies.available(), "it was registered"
+                done(entry, error)
+
+            add(*sent, answered)
+
+        bookie.add = listening
+
+        async def append() -> None:
+            while taking:
+                ledger.append([b"entry ", b"%d" % ledger.next_entry], lambda _entry, error: failed.append(error))
+                await client.world.clock.sleep(0.0005)
+
+        failed: list[Exception | None] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append)
+            await client.world.clock.sleep(1)
+            cluster.bookies[victim].terminate()
+            assert await until_ended(client, cluster.bookies[victim]) < 1
+            taking = False
+        await fill(ledger, 1)
+        assert set(failed) == {None}
+        assert {type(error) for error in heard} == {type(None), BookieLeaving}
+        assert victim not in ledger.record.fragments[-1].bookies
+        assert await contents(ledger) == entries(ledger.next_entry)
+
+    with_cluster(work, seed=seed)
+
+
+def test_a_registration_that_was_withdrawn_does_not_come_back_while_the_disk_is_slow() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", Quorum(3, 3, 2))
+        victim = ledger.record.fragments[0].bookies[1]
+        machine = cluster.bookies[victim]
+        machine.disk.conditions.slowness = 1e4
+        for _ in range(5):
+            ledger.append([b"entry"], lambda _entry, _error: None)
+        await client.world.clock.sleep(0.1)
+        before = (await client.metadata.range(BOOKIES)).revision
+        machine.terminate()
+        assert 3.5 < await until_ended(client, machine) < LEAVE_SECONDS_MAX + 1
+        events = []
+        async with client.metadata.watch(f"{BOOKIES}{victim}", Revision(before + 1)) as batches:
+            with trio.move_on_after(5):
+                async for batch in batches:
+                    events += batch.events
+        assert [event.current for event in events] == [None]
+
+    with_cluster(work)
