@@ -257,6 +257,25 @@ class Storm:
         machine.clock.skew_ms = round(self.random.choice([-1, 1]) * 100 * 18_000 ** self.random.random())
 
 
+def stand_still(simulation: Simulation, machine: Machine, seconds: float) -> None:
+    """A process stands still for a while (SIGSTOP), told by its outside alone.
+
+    Nothing reaches the machine or leaves it, and its disk stands still. Its own timers go on, so that it finds out what
+    it missed at once and not after it has gone on for a while.
+    """
+    for other in simulation.machines:
+        if other != machine.name:
+            simulation.network.clog(machine.name, other, seconds)
+            simulation.network.clog(other, machine.name, seconds)
+    conditions = machine.disk.conditions
+    conditions.slowness = max(1.0, seconds / conditions.sync_seconds_mean)
+
+    def undo() -> None:
+        conditions.slowness = 1.0
+
+    simulation.timers.call_at(simulation.clock.monotonic() + seconds, undo)
+
+
 def _is_stopping(machine: Machine) -> bool:
     process = machine.process
     return process is not None and process.stop_requested is not None and process.stop_requested.is_set()

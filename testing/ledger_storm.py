@@ -8,6 +8,7 @@ from gnomon.bookie.entry_store import ENTRIES
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.node import FOLDER
 from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.testing.faults import stand_still
 from gnomon.testing.ledger_cluster import DATA, LedgerCluster
 from gnomon.testing.machine import Machine
 
@@ -16,11 +17,7 @@ PAUSE_SECONDS_MAX = 12.0
 
 
 class LedgerStorm:
-    """Draws its own mix for each seed, as `faults.Storm` does.
-
-    A pause is told by its outside alone: for a while nothing reaches the machine or leaves it, and its disk stands
-    still. Its own timers go on, so that it finds out what it missed at once and not after it has gone on for a while.
-    """
+    """Draws its own mix for each seed, as `faults.Storm` does."""
 
     KINDS = ("pause", "power loss of several", "kill of a client", "bit flip")
     COUNTERS = tuple(f"fault/{kind}" for kind in KINDS)
@@ -72,17 +69,7 @@ class LedgerStorm:
         machine = self.random.choice(list(self._simulation.machines.values()))
         seconds = PAUSE_SECONDS_MAX * self.random.random()
         self._count("pause", machine.name)
-        for other in self._simulation.machines:
-            if other != machine.name:
-                self._simulation.network.clog(machine.name, other, seconds)
-                self._simulation.network.clog(other, machine.name, seconds)
-        conditions = machine.disk.conditions
-        conditions.slowness = max(1.0, seconds / conditions.sync_seconds_mean)
-
-        def undo() -> None:
-            conditions.slowness = 1.0
-
-        self._simulation.timers.call_at(self._simulation.clock.monotonic() + seconds, undo)
+        stand_still(self._simulation, machine, seconds)
 
     def _power_off_several(self) -> None:
         names = self._cluster.names

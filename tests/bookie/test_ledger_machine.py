@@ -1,0 +1,257 @@
+"""Ledgers under faults, with Hypothesis at the reins: two writers and a reader on simulated machines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from gnomon.bookie.errors import EntryShrunk, LedgerError, NoSuchLedger
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ledger import Ledger, Quorum, delete_ledger
+from gnomon.bookie.record import ledger_key
+from gnomon.testing.ledger_checker import StormHistory
+from gnomon.testing.ledger_clients import REFUSALS, StormClient
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.ledger_verdict import LedgerVerdict
+from gnomon.testing.machine import Machine
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, weathers
+
+NAMES = ("ledger-0", "ledger-1")
+QUORUMS = (Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(2, 2, 1), Quorum(1, 1, 1))
+WRITERS = ("writer-1", "writer-2")
+READER = "reader"
+REACHED = [f"ledger/{what}" for what in ("acknowledged", "claimed", "read", "tailed", "shrunk", "sealed", "deleted")]
+WAIT_SECONDS = 20.0
+LIVENESS_SECONDS = 60.0
+
+HANDLES = st.integers(0, 3)
+names = st.sampled_from(NAMES)
+writers = st.sampled_from(WRITERS)
+
+
+class Claims:
+    """Who was told that he writes, and after which entry: nobody before him may be told of later ones."""
+
+    def __init__(self) -> None:
+        self._told: dict[LedgerId, list[tuple[Session, EntryId]]] = {}
+
+    def add(self, ledger: Ledger) -> None:
+        self._told.setdefault(ledger.id, []).append((ledger.session, ledger.last_add_confirmed))
+
+    def against(self, ledger: Ledger, entry: EntryId) -> list[str]:
+        return [
+            f"entry {entry} was acknowledged in session {ledger.session}, after {session} was claimed at {last}"
+            for session, last in self._told.get(ledger.id, [])
+            if session > ledger.session and entry > last
+        ]
+
+
+class Puppet(StormClient):
+    """A client that does what it is told, each thing beside the others."""
+
+    def __init__(self, client: LedgerClient, name: str, machine: LedgerMachine, nursery: trio.Nursery) -> None:
+        super().__init__(client, name, machine.history, machine.simulation.coverage)
+        self.handles: list[tuple[Ledger, str]] = []
+        self._claims = machine.claims
+        self._nursery = nursery
+        self._appended = 0
+
+    def does(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Begins something; what the interface may refuse ends it."""
+        self._nursery.start_soon(self._bounded, work)
+
+    async def _bounded(self, work: Callable[[], Awaitable[object]]) -> None:
+        with trio.move_on_after(WAIT_SECONDS):
+            try:
+                await work()
+            except REFUSALS as error:
+                self.count(f"refused: {type(error).__name__}")
+
+    async def create(self, name: str, quorum: Quorum) -> None:
+        self.handles.append(await self.open(lambda: self.client.create(name, quorum), writes=True))
+        self.count("created")
+
+    async def claim(self, name: str, quorum: Quorum) -> None:
+        """Creates it where there is none."""
+        try:
+            opened = await self.open(lambda: self.client.claim(name), writes=True)
+        except NoSuchLedger:
+            await self.create(name, quorum)
+            return
+        self._claims.add(opened[0])
+        self.handles.append(opened)
+        self.count("claimed")
+
+    def append(self, ledger: Ledger, handle: str) -> None:
+        self._appended += 1
+        payload = f"{ledger.id}/{handle}/{self._appended}".encode()
+        life = self.history.life(ledger.id, ledger.name)
+        append = life.append(handle, ledger.session, payload)
+
+        def done(entry: EntryId, error: LedgerError | None) -> None:
+            append.done(entry, error)
+            if error is None:
+                life.wrong += self._claims.against(ledger, entry)
+                self.count("acknowledged")
+
+        try:
+            append.entry = ledger.append([payload], done)
+        except LedgerError as error:
+            life.appends.remove(append)
+            self.count(f"refused: {type(error).__name__}")
+
+    async def read_all(self, ledger: Ledger) -> None:
+        self.note(ledger)
+        if ledger.last_add_confirmed >= ledger.start_entry:
+            await self.read(ledger, ledger.start_entry, ledger.last_add_confirmed)
+            self.count("read")
+
+    async def tail(self, name: str) -> None:
+        ledger, _ = await self.open(lambda: self.client.follow(name))
+        confirmed, following = ledger.last_add_confirmed, EntryId(max(ledger.start_entry, ledger.last_add_confirmed))
+        while not (ledger.record.sealed and following > ledger.last_add_confirmed):
+            last = await ledger.wait_for_lac(following)
+            life = self.note(ledger)
+            if last < confirmed:
+                life.wrong.append(f"{self.name} was told {last} after {confirmed}")
+            confirmed = last
+            following = EntryId(max(following, ledger.start_entry))
+            try:
+                following = EntryId(following + len(await self.read(ledger, following, last)))
+                self.count("tailed")
+            except EntryShrunk:
+                continue
+
+    async def shrink(self, ledger: Ledger, quarters: int, force: bool) -> None:
+        entries = ledger.last_add_confirmed + 1 - ledger.start_entry
+        if entries > 0:
+            await ledger.shrink(EntryId(ledger.start_entry + entries * quarters // 4), force)
+            self.note(ledger)
+            self.count("shrunk")
+
+    async def seal(self, ledger: Ledger) -> None:
+        await ledger.seal()
+        self.note(ledger)
+        self.count("sealed")
+
+    async def delete(self, ledger: Ledger) -> None:
+        name = ledger.name
+        stored = await self.client.metadata.get(ledger_key(name))
+        if stored is not None:
+            await delete_ledger(self.client.metadata, self.client.bookies, name)
+            self.history.deleted(LedgerId(stored.create_revision), name, self.clock.monotonic())
+            self.count("deleted")
+
+
+class LedgerMachine(SimulatedStateMachine):
+    """Nothing acknowledged is lost, no entry has two versions, fenced writers are told nothing."""
+
+    @initialize(
+        weather=weathers,
+        quorum=st.sampled_from(QUORUMS),
+        spare=st.integers(0, 1),
+        lease=st.sampled_from([3.0, 1.0]),
+    )
+    def begin(self, weather: Weather, quorum: Quorum, spare: int, lease: float) -> None:
+        self.start_simulation(weather)
+        self.history, self.claims = StormHistory(), Claims()
+        self.puppets: dict[str, Puppet] = {}
+        self.quorum = quorum
+        self.cluster = LedgerCluster(
+            self.simulation, quorum.ensemble_size + spare, lease_seconds=lease, garbage_interval_seconds=2.0
+        )
+        self.guided.run(self.cluster.start)
+        self.clients = [self.simulation.machine(name) for name in (*WRITERS, READER)]
+        for machine in self.clients:
+            machine.start(self.cluster.client_node(self.puppet(machine)))
+        self.expose([*self.cluster.bookies.values(), self.cluster.metadata, *self.clients])
+        self.guided.sleep(0.1)
+        self.tell(WRITERS[0], 0.1, lambda puppet: puppet.create(NAMES[0], quorum))
+
+    def puppet(self, machine: Machine) -> Callable[[LedgerClient], Awaitable[None]]:
+        starts = 0
+
+        async def live(client: LedgerClient) -> None:
+            nonlocal starts
+            starts += 1
+            async with trio.open_nursery() as nursery:
+                self.puppets[machine.name] = Puppet(client, f"{machine.name}#{starts}", self, nursery)
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    del self.puppets[machine.name]
+
+        return live
+
+    def tell(self, who: str, pause: float, work: Callable[[Puppet], Awaitable[object]]) -> None:
+        puppet = self.puppets.get(who)
+        if puppet is not None:
+            puppet.does(lambda: work(puppet))
+        self.guided.sleep(pause)
+
+    def handles(self) -> list[tuple[Puppet, Ledger, str]]:
+        """Those of all clients, the newest of each first."""
+        return [(puppet, *pair) for puppet in self.puppets.values() for pair in reversed(puppet.handles)]
+
+    @rule(who=writers, name=names, pause=PAUSES)
+    def claim(self, who: str, name: str, pause: float) -> None:
+        self.tell(who, pause, lambda puppet: puppet.claim(name, self.quorum))
+
+    @precondition(handles)
+    @rule(which=HANDLES, count=st.integers(1, 4), pause=PAUSES)
+    def append(self, which: int, count: int, pause: float) -> None:
+        handles = self.handles()
+        puppet, ledger, handle = handles[which % len(handles)]
+        for _ in range(count):
+            puppet.append(ledger, handle)
+        self.guided.sleep(pause)
+
+    @precondition(handles)
+    @rule(which=HANDLES, pause=PAUSES)
+    def read(self, which: int, pause: float) -> None:
+        self.tell_handle(which, pause, Puppet.read_all)
+
+    @rule(name=names, pause=PAUSES)
+    def tail(self, name: str, pause: float) -> None:
+        self.tell(READER, pause, lambda puppet: puppet.tail(name))
+
+    @precondition(handles)
+    @rule(which=HANDLES, quarters=st.integers(0, 4), force=st.booleans(), pause=PAUSES)
+    def shrink(self, which: int, quarters: int, force: bool, pause: float) -> None:
+        self.tell_handle(which, pause, lambda puppet, ledger: puppet.shrink(ledger, quarters, force))
+
+    @precondition(handles)
+    @rule(which=HANDLES, what=st.sampled_from([Puppet.seal, Puppet.delete]), pause=PAUSES)
+    def end(self, which: int, what: Callable[[Puppet, Ledger], Awaitable[object]], pause: float) -> None:
+        self.tell_handle(which, pause, what)
+
+    def tell_handle(self, which: int, pause: float, work: Callable[[Puppet, Ledger], Awaitable[object]]) -> None:
+        handles = self.handles()
+        puppet, ledger, _ = handles[which % len(handles)]
+        puppet.does(lambda: work(puppet, ledger))
+        self.guided.sleep(pause)
+
+    @invariant()
+    def nothing_contradicts_so_far(self) -> None:
+        wrong = self.history.check({})
+        assert not wrong, "; ".join(wrong)
+
+    def judge(self) -> None:
+        for machine in self.clients:
+            machine.kill()
+        verdict = LedgerVerdict(self.simulation, self.history)
+
+        async def finish() -> None:
+            await self.cluster.run_client("finisher", lambda client: verdict.finish(client, NAMES, self.quorum))
+
+        self.guided.run(finish, seconds_max=LIVENESS_SECONDS)
+        wrong = self.history.check(verdict.records) + verdict.check_stores(self.cluster)
+        assert not wrong, "; ".join(wrong)
+
+
+def test_ledgers_keep_their_promises_whatever_is_asked_and_whatever_fails() -> None:
+    reached = check(LedgerMachine, max_examples=40)
+    reached.assert_all_counted(REACHED)
