@@ -59,6 +59,8 @@ class Auditor:
     ) -> None:
         self.totals = AuditTotals()
         self.elected = False
+        self.reports_open = 0
+        """Ledgers of which copies are known to be missing, as of the last round; 0 where this is not the auditor."""
         self._metadata = metadata
         self._bookies = bookies
         self._clock: Clock = bookies.clock
@@ -87,7 +89,7 @@ class Auditor:
                     await self._metadata.revoke(lease)
             except* MetadataError as errors:
                 self._log.warning("audit_interrupted", reason=str(errors.exceptions[0]))
-            self.elected = False
+            self.elected, self.reports_open = False, 0
             await self._clock.sleep(self._settings.interval_seconds)
 
     async def _audit_under(self, lease: LeaseId) -> None:
@@ -118,6 +120,7 @@ class Auditor:
         draining = {BookieId(item.key.removeprefix(DRAINING)) for item in await self._range(DRAINING)}
         lost = self._lost(draining)
         reported = await self._range(MISSING)
+        self.reports_open = len(reported)
         if lost:
             for item in await self._range(LEDGERS):
                 await self._attempt(self._leave_bookies(item, lost))
@@ -178,4 +181,5 @@ class Auditor:
         unchanged = Compare(report.key, Field.MOD_REVISION, report.mod_revision)
         if (await self._metadata.txn((unchanged,), (Delete(report.key),))).succeeded:
             self.totals.reports_settled += 1
+            self.reports_open -= 1
             self._log.info("report_settled", ledger=name)

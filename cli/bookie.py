@@ -162,6 +162,7 @@ def _ready(daemon: Daemon, settings: Settings, serving: ServingBookie, auditor: 
     watch("auditor_elected", "1 where this process is the cluster's auditor", lambda: auditor.elected)
     watch("auditor_copied_bytes", "Bytes that repair copied since the start", lambda: auditor.copied_bytes)
     watch("auditor_fragments_moved", "Fragments that repair moved since the start", lambda: totals.fragments_moved)
+    watch("auditor_reports_open", "Ledgers of which copies are missing, at the auditor", lambda: auditor.reports_open)
     watch("auditor_reports_settled", "Reports of missing entries settled", lambda: totals.reports_settled)
     where = address(serving.host, serving.port)
     daemon.ready(

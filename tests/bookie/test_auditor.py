@@ -217,6 +217,36 @@ def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> N
     simulate(4, scenario)
 
 
+def test_ledgers_that_miss_copies_are_counted_until_they_have_them() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def audit(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            away = simulation.machine("bookie-2")
+            away.kill()
+            await fill(ledger, 5)
+            seen: list[int] = []
+
+            async def is_back(auditor: Auditor) -> bool:
+                if auditor.elected:
+                    seen.append(auditor.reports_open)
+                if len(seen) == 20:
+                    away.start()
+                return len(seen) > 20 and auditor.reports_open == 0
+
+            await audited(client, is_back)
+            assert set(seen[2:20]) == {1}
+            assert {entry: len(names) for entry, names in (await copies_of(client, "ledger")).items()} == dict.fromkeys(
+                range(5), 3
+            )
+
+        await cluster.run_client("client", audit)
+
+    simulate(1, scenario)
+
+
 def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)
