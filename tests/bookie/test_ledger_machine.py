@@ -178,11 +178,12 @@ class LedgerMachine(SimulatedStateMachine):
             nonlocal starts
             starts += 1
             async with trio.open_nursery() as nursery:
-                self.puppets[machine.name] = Puppet(client, f"{machine.name}#{starts}", self, nursery)
+                mine = self.puppets[machine.name] = Puppet(client, f"{machine.name}#{starts}", self, nursery)
                 try:
                     await trio.sleep_forever()
                 finally:
-                    del self.puppets[machine.name]
+                    if self.puppets[machine.name] is mine:  # else it has been started again
+                        del self.puppets[machine.name]
 
         return live
 
