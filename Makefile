@@ -35,8 +35,9 @@ chaos: $(STAMP) ## a real cluster and real clients, its processes killed and sto
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench
 
-conformance: $(STAMP) ## other people's clients: Java, kcat, franz-go, kafkajs, where their toolchains are present
+conformance: $(STAMP) ## other people's clients against a broker and a cluster: Java, kcat, franz-go, kafkajs, where present
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
+	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
 
 clean: ## removes what the targets made
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-clients", action="store_true", help="also ask Java, kcat, franz-go and kafkajs, where they are present"
     )
+    parser.addoption("--cluster", action="store_true", help="aim the clients at a cluster instead of one broker")
     parser.addoption(
         "--planted", action="store_true", help="also look for every planted bug, and print how many seeds each took"
     )

@@ -1,4 +1,4 @@
-"""Other people's clients against a broker in a process of its own.
+"""Other people's clients against a broker in a process of its own, or with `--cluster` against a cluster.
 
 The libraries from PyPI are asked the same questions through `families`. Clients that need more than PyPI are asked
 theirs when pytest gets `--all-clients`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
@@ -18,10 +18,14 @@ from gnomon.testing import KafkaBroker
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `families`: test folders are no packages
 
+from cluster_broker import ClusterBroker  # noqa: E402 - found through the line above
+
 from families.aim import FAMILIES, SETTINGS, connected  # noqa: E402 - found through the line above
 
 if TYPE_CHECKING:
     from families.family import Admin, Family
+
+Broker: TypeAlias = KafkaBroker | ClusterBroker
 
 OTHER_CLIENTS = "test_other_clients.py"
 
@@ -39,17 +43,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests that do not stop it."""
-    with KafkaBroker(settings=SETTINGS) as broker:
+    with started(request, tmp_path_factory) as broker:
         yield broker
 
 
 @pytest.fixture
-def own_broker() -> Iterator[KafkaBroker]:
+def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker for one test to kill."""
-    with KafkaBroker(settings=SETTINGS) as broker:
+    with started(request, tmp_path_factory) as broker:
         yield broker
+
+
+def started(request: pytest.FixtureRequest, directories: pytest.TempPathFactory) -> Broker:
+    """What the clients are asked their questions against."""
+    if request.config.getoption("--cluster"):
+        return ClusterBroker(directories.mktemp("cluster"), SETTINGS)
+    return KafkaBroker(settings=SETTINGS)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -59,7 +70,7 @@ def family_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def family(family_name: str, broker: KafkaBroker) -> Iterator[Family]:
+def family(family_name: str, broker: Broker) -> Iterator[Family]:
     """A client library aimed at the shared broker."""
     found = connected(family_name, broker)
     yield found
@@ -67,7 +78,7 @@ def family(family_name: str, broker: KafkaBroker) -> Iterator[Family]:
 
 
 @pytest.fixture
-def own_family(family_name: str, own_broker: KafkaBroker) -> Iterator[Family]:
+def own_family(family_name: str, own_broker: Broker) -> Iterator[Family]:
     """A client library aimed at the test's own broker."""
     found = connected(family_name, own_broker)
     yield found

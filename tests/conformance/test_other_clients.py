@@ -113,9 +113,11 @@ def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
 
     directories = run([*java, "org.apache.kafka.tools.LogDirsCommand", *at, "--describe", "--topic-list", "console"])
     (described,) = [json.loads(line) for line in directories.splitlines() if line.startswith("{")]
-    (only,) = described["brokers"][0]["logDirs"]
-    assert [only["error"], len(only["partitions"])] == [None, 3]
-    assert sum(item["size"] for item in only["partitions"]) > len("".join(values))
+    (logs,) = zip(*(broker["logDirs"] for broker in described["brokers"]), strict=True)
+    assert {log["error"] for log in logs} == {None}
+    partitions = [partition for log in logs for partition in log["partitions"]]
+    assert len(partitions) == 3
+    assert sum(partition["size"] for partition in partitions) > len("".join(values))
     run([*topics, "--delete", "--topic", "console"])
     assert "console" not in run([*topics, "--list"]).split()
 

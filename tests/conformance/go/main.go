@@ -46,7 +46,7 @@ func main() {
 }
 
 func connect(options ...kgo.Opt) *kgo.Client {
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(bootstrap)}, options...)...)
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...)}, options...)...)
 	must(err)
 	return client
 }
@@ -69,10 +69,15 @@ func topics(ctx context.Context, admin *kadm.Client) {
 	altered := "120000"
 	_, err = admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &altered}}, "go")
 	must(err)
-	configs, err := admin.DescribeTopicConfigs(ctx, "go")
-	must(err)
-	for _, config := range configs[0].Configs {
-		check(config.Key != "retention.ms" || config.MaybeValue() == altered, "config %v", config)
+	for end := time.Now().Add(5 * time.Second); retention != altered; { // any broker answers, of several not all know yet
+		check(time.Now().Before(end), "retention.ms is %v", retention)
+		configs, err := admin.DescribeTopicConfigs(ctx, "go")
+		must(err)
+		for _, config := range configs[0].Configs {
+			if config.Key == "retention.ms" {
+				retention = config.MaybeValue()
+			}
+		}
 	}
 	_, err = admin.DeleteTopic(ctx, "grown")
 	must(err)

@@ -6,7 +6,7 @@ const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 const PARTITIONS = 6
 const SETTLED_MS = 60000
 const [phase, bootstrap] = process.argv.slice(2)
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = '1'
 
 const say = (what) => console.log(`ok ${what}`)
