@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from gnomon.testing.cluster_processes import ClusterProcesses
+from gnomon.testing.ledger_processes import wait_until
 
 SETTINGS = {
     "broker_service.lease_seconds": 2,
@@ -48,3 +49,10 @@ class ClusterBroker:
             if not node.running:
                 self._cluster.want(node)
         self._cluster.wait_until_all_serve()
+
+    def restart_all(self) -> None:
+        """Every bookie and every broker, one after the other: SIGTERM, and a new start."""
+        for node in self._cluster.of("bookie", "broker"):
+            self._cluster.stop(node)
+            wait_until(lambda node=node: self._cluster.tick() or not node.serves, f"{node.name} ends")
+            self._cluster.wait_until_all_serve()

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for `families`: test folders are no packages
 
 from cluster_broker import ClusterBroker  # noqa: E402 - found through the line above
+from toolchains import java  # noqa: E402 - found through the line above
 
 from families.aim import FAMILIES, SETTINGS, connected  # noqa: E402 - found through the line above
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Broker: TypeAlias = KafkaBroker | ClusterBroker
 
+__all__ = ["java"]
 OTHER_CLIENTS = "test_other_clients.py"
 
 

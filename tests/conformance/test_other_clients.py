@@ -10,31 +10,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from toolchains import CACHE, HERE, fetched, tool
 
 from gnomon.testing import KafkaBroker
 
-HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".cache" / "conformance"
-FETCH_SECONDS = 600
 PROGRAM_SECONDS = 240
-
-
-def tool(name: str, what_for: str) -> str:
-    """The path of a program, or a skip that says what is missed without it."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"no {name} on the path: {what_for}")
-    return found
-
-
-def fetched(command: Sequence[str], folder: Path, what: str) -> None:
-    """Runs what fetches a client; a skip where that is impossible."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS)
-    if done.returncode:
-        pytest.skip(f"{what} could not be fetched: {(done.stdout + done.stderr).strip()[-400:]}")
 
 
 def run(command: Sequence[str], given: str | None = None) -> str:
@@ -54,20 +36,6 @@ def run_around_a_kill(command: Sequence[str], broker: KafkaBroker) -> list[str]:
     broker.kill()
     broker.start()
     return (first + run([*command, "second", broker.bootstrap_servers])).splitlines()
-
-
-@pytest.fixture(scope="session")
-def java() -> list[str]:
-    """How to start a program on Kafka's jars."""
-    found = tool("java", "Kafka's Java client and console tools need a JVM, 17 or newer")
-    jars = CACHE / "java"
-    if not list(jars.glob("kafka-tools-*.jar")):
-        maven = tool("mvn", "Kafka's jars come through Maven")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-        fetched([maven, "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), *goal], HERE, "Kafka's jars")
-    quiet = jars / "log4j2.properties"
-    quiet.write_text("rootLogger.level = off\n")
-    return [found, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", f"-Dlog4j2.configurationFile={quiet}"]
 
 
 def test_kafkas_java_client(java: list[str], own_broker: KafkaBroker) -> None:
