@@ -182,7 +182,8 @@ class Storm:
         assert process is not None
         with trio.move_on_after(STOPPING_SECONDS):
             await process.ended.wait()
-            machine.start()
+            if not machine.running:  # who asked it to stop may have seen to that
+                machine.start()
             return
         self._simulation.fail(
             f"{process.name} was asked to stop and still ran {STOPPING_SECONDS} s later", TimeoutError(process.name)

@@ -52,7 +52,7 @@ _SECONDS = st.sampled_from([0.01, 0.3, 4.0, 15.0])
 SLOW_SYNC_SECONDS = 0.5
 _WHICH = st.integers(0, 11)
 STEPS = 30
-LONGER = "HYPOTHESIS_EXAMPLES"
+LONGER = "EXAMPLES"
 """The environment variable that says how many examples to run of each machine, other ones in each run."""
 
 
@@ -238,7 +238,8 @@ def check(machine: type[SimulatedStateMachine], *, max_examples: int, steps: int
     """
     longer = int(os.environ.get(LONGER, "0"))
     examples = _Examples(machine)
-    bounds = settings(max_examples=longer or max_examples, derandomize=not longer, print_blob=bool(longer))
+    phases = [Phase.generate, Phase.shrink]  # to explain takes longer than it helps
+    bounds = settings(max_examples=longer or max_examples, derandomize=not longer, phases=phases)
     run_state_machine_as_test(examples, settings=_bounded(bounds, steps))  # type: ignore[arg-type]
     return examples.reached
 
@@ -254,6 +255,17 @@ def examples_to_find(
     except Exception as error:
         return examples.failed_at, error
     return None
+
+
+def found_by(machine: type[SimulatedStateMachine], max_examples: int, steps: int = STEPS) -> str:
+    """The text of the error by which a planted bug is found.
+
+    Raises:
+        AssertionError: it is not found within so many examples.
+    """
+    found = examples_to_find(machine, max_examples, steps)
+    assert found is not None, f"{max_examples} examples of {machine.__name__} did not find it"
+    return f"{found[1]}\n(in {found[0]} examples)"
 
 
 def _bounded(bounds: settings, steps: int) -> settings:

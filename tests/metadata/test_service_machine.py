@@ -33,7 +33,7 @@ from gnomon.metadata.state import Draft
 from gnomon.testing.metadata_checker import LeaseLife, MetadataHistory, Watched, in_key_order
 from gnomon.testing.metadata_model import prefixes, txns
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, examples_to_find, weathers
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, found_by, weathers
 
 PORT = 4001
 CLIENTS = ("client-1", "client-2", "client-3")
@@ -300,16 +300,9 @@ def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: py
         await lose_stream(watcher)
 
     monkeypatch.setattr(_Watcher, "_lose_stream", losing)
-    assert "a watch of" in found_in(ServiceMachine, 100)
+    assert "a watch of" in found_by(ServiceMachine, 100, STEPS)
 
 
 def test_a_transaction_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "_holds", lambda draft, compare: True)
-    assert "was told TxnResult" in found_in(ServiceMachine, 100)
-
-
-def found_in(machine: type[SimulatedStateMachine], max_examples: int) -> str:
-    """What a planted bug was found by."""
-    found = examples_to_find(machine, max_examples, STEPS)
-    assert found is not None, f"{max_examples} examples did not find it"
-    return str(found[1])
+    assert "was told TxnResult" in found_by(ServiceMachine, 100, STEPS)
