@@ -13,6 +13,7 @@ Bookies are machines `bookie-1` …, the metadata service is `metadata`; kill th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,11 +21,13 @@ from typing import Any, TypeVar
 import trio
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import Ledger, OpenMode, Quorum, open_ledger
-from gnomon.bookie.node import BookieSettings, run_bookie
-from gnomon.bookie.registry import RegisteredBookies
-from gnomon.metadata.client import Metadata, MetadataUnavailable
+from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
+from gnomon.bookie.registry import DRAINING, RegisteredBookies
+from gnomon.metadata.client import Compare, Field, Metadata, MetadataUnavailable, Put
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.runtime.world import DiskFull
@@ -98,6 +101,8 @@ class LedgerCluster:
         self._lease_seconds = lease_seconds
         self._garbage_interval_seconds = garbage_interval_seconds
         self._audit = audit
+        self._disks = dict.fromkeys(self.names, 1)
+        self.decommissioned: list[BookieId] = []
 
     async def start(self) -> None:
         """Starts all machines and waits until every bookie has registered."""
@@ -118,43 +123,54 @@ class LedgerCluster:
         settings = MetadataSettings(DATA, host="", port=METADATA_PORT, map_bytes=MAP_BYTES)
         await run_metadata(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 
-    def _bookie_node(self, name: BookieId) -> Callable[[SimulatedWorld], Awaitable[None]]:
+    def _bookie_node(self, name: BookieId) -> Node:
         async def node(world: SimulatedWorld) -> None:
-            settings = BookieSettings(
-                name,
-                DATA,
-                host="",
-                port=BOOKIE_PORT,
-                advertised_host=name,
-                domain=self._domains.get(name, ""),
-                map_bytes=MAP_BYTES,
-                lease_seconds=self._lease_seconds,
-                garbage_interval_seconds=self._garbage_interval_seconds,
-            )
             metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(metadata.run)
                 while not world.stop_requested.is_set():
                     try:
-                        await run_bookie(
-                            world,
-                            metadata,
-                            settings,
-                            world.logger,
-                            ready=lambda _: self._start_auditor(world, metadata, name, nursery),
-                            stop=world.stop_requested,
-                        )
+                        await self._run_bookie(world, metadata, name)
                     except* (MetadataUnavailable, DiskFull):
                         await world.clock.sleep(START_AGAIN_SECONDS)  # as whoever keeps it running does
+                    except* ForeignDisk:
+                        if name not in self.decommissioned:
+                            raise
+                        self._disks[name] += 1
                 nursery.cancel_scope.cancel()
 
         return node
 
-    def _start_auditor(
-        self, world: SimulatedWorld, metadata: RemoteMetadata, name: BookieId, nursery: trio.Nursery
-    ) -> None:
-        if self._audit is not None:
-            nursery.start_soon(self._run_auditor, world, metadata, name, nursery, self._audit)
+    async def _run_bookie(self, world: SimulatedWorld, metadata: RemoteMetadata, name: BookieId) -> None:
+        """Runs a bookie to its end; one that was decommissioned comes back on an empty disk."""
+        settings = BookieSettings(
+            name,
+            self.data(name),
+            host="",
+            port=BOOKIE_PORT,
+            advertised_host=name,
+            domain=self._domains.get(name, ""),
+            map_bytes=MAP_BYTES,
+            lease_seconds=self._lease_seconds,
+            garbage_interval_seconds=self._garbage_interval_seconds,
+        )
+        stop = trio.Event()
+
+        async def stop_when_asked() -> None:
+            await world.stop_requested.wait()
+            stop.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_when_asked)
+
+            def ready(_: ServingBookie) -> None:
+                if self._audit is not None:
+                    nursery.start_soon(self._run_auditor, world, metadata, name, nursery, self._audit)
+
+            await run_bookie(world, metadata, settings, world.logger, ready=ready, stop=stop)
+            nursery.cancel_scope.cancel()
+        if not world.stop_requested.is_set():
+            self._disks[name] += 1
 
     @staticmethod
     async def _run_auditor(
@@ -162,6 +178,27 @@ class LedgerCluster:
     ) -> None:
         bookies = await followed_bookies(world, metadata, nursery)
         await Auditor(metadata, bookies, settings, name, world.logger).run()
+
+    def data(self, name: BookieId) -> Path:
+        """Where a bookie keeps its entries on its machine: each disk has a directory of its own."""
+        return DATA if self._disks[name] == 1 else Path(f"{DATA}-{self._disks[name]}")
+
+    async def decommission(self, name: BookieId) -> None:
+        """As an operator asks for it; returns when the metadata has heard of it."""
+        self.decommissioned.append(name)
+
+        async def drain(client: LedgerClient) -> None:
+            cookie = f"{COOKIES}{name}"
+            while True:
+                with suppress(MetadataUnavailable):
+                    known = await client.metadata.get(cookie)
+                    if known is not None:
+                        same = Compare(cookie, Field.MOD_REVISION, known.mod_revision)
+                        await client.metadata.txn((same,), (Put(f"{DRAINING}{name}", b""),))
+                    return
+                await client.world.clock.sleep(START_AGAIN_SECONDS)
+
+        await self.run_client(f"operator-{len(self.decommissioned)}", drain)
 
     def client_node(self, work: Callable[[LedgerClient], Awaitable[object]]) -> Node:
         """A node that does `work`, once the metadata answers."""

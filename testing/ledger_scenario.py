@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.record import LEDGERS
@@ -119,15 +120,21 @@ class _Run:
             max(quorum.ensemble_size, 4) + stream.randint(0, 1) if spare else quorum.ensemble_size
         )
         simulation.trace.add(f"{bookies} bookies, {tuple(quorum)}, {len(names)} ledgers")
+        auditing = simulation.random("audit")
+        audit = AuditSettings(auditing.choice([2.0, 10.0]), 1.0, 2.0) if auditing.random() < 0.5 else None
         cluster = LedgerCluster(
-            simulation, bookies, lease_seconds=stream.choice([1.0, 3.0, 6.0]), garbage_interval_seconds=2.0
+            simulation,
+            bookies,
+            lease_seconds=stream.choice([1.0, 3.0, 6.0]),
+            garbage_interval_seconds=2.0,
+            audit=audit,
         )
         await cluster.start()
         habits = scenario.habits or Habits.draw(stream)
         clients = self._start_clients(cluster, names, quorum, habits, stream)
         simulation.machine("watcher").start(cluster.client_node(self._watch))
         storm = Storm(simulation, [cluster.metadata, *cluster.bookies.values()], mix=scenario.mix)
-        beside = LedgerStorm(cluster, clients, flips=quorum.ack_quorum > 1)
+        beside = LedgerStorm(cluster, clients, flips=quorum.ack_quorum > 1, drains=audit is not None and spare)
         simulation.start_soon(beside.rage, scenario.storm_seconds)
         await storm.rage(scenario.storm_seconds)
         beside.calm()

@@ -9,7 +9,7 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.node import FOLDER
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.testing.faults import stand_still
-from gnomon.testing.ledger_cluster import DATA, LedgerCluster
+from gnomon.testing.ledger_cluster import LedgerCluster
 from gnomon.testing.machine import Machine
 
 PAUSE_SECONDS_MAX = 12.0
@@ -19,13 +19,16 @@ PAUSE_SECONDS_MAX = 12.0
 class LedgerStorm:
     """Draws its own mix for each seed, as `faults.Storm` does."""
 
-    KINDS = ("pause", "power loss of several", "kill of a client", "bit flip")
+    KINDS = ("pause", "power loss of several", "kill of a client", "bit flip", "decommission")
     COUNTERS = tuple(f"fault/{kind}" for kind in KINDS)
 
-    def __init__(self, cluster: LedgerCluster, clients: Sequence[Machine], *, flips: bool) -> None:
+    def __init__(
+        self, cluster: LedgerCluster, clients: Sequence[Machine], *, flips: bool, drains: bool = False
+    ) -> None:
         """Args:
         clients: machines that may be killed, and are started again.
         flips: whether one damaged copy leaves another one of everything acknowledged.
+        drains: whether there are auditors, and a bookie to spare: one is decommissioned, and comes back empty.
         """
         self.flipped: set[tuple[BookieId, LedgerId, EntryId]] = set()
         self._cluster, self._clients = cluster, list(clients)
@@ -39,6 +42,8 @@ class LedgerStorm:
             self._inject["kill of a client"] = self._kill_client
         if flips:
             self._inject["bit flip"] = self._flip
+        if drains:
+            self._inject["decommission"] = self._decommission
         self._flipping = self.random.choice(cluster.names)
         rates = {kind: 1 / (0.5 * 40 ** self.random.random()) for kind in self._inject if self.random.random() < 0.5}
         self._rates = rates
@@ -92,9 +97,15 @@ class LedgerStorm:
         if self._raging and not machine.running:
             machine.start()
 
+    def _decommission(self) -> None:
+        if not self._cluster.decommissioned:
+            name = self.random.choice(self._cluster.names)
+            self._count("decommission", name)
+            self._simulation.start_soon(self._cluster.decommission, name)
+
     def _flip(self) -> None:
         machine = self._cluster.bookies[self._flipping]
-        path = DATA / FOLDER
+        path = self._cluster.data(self._flipping) / FOLDER
         if path in machine.disk.environments:
             key = machine.disk.flip_bit(path, ENTRIES)
             if key is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
@@ -24,7 +25,7 @@ from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.metadata.client import KeyValue, MetadataError, Put, Revision
 from gnomon.testing.ledger_checker import Copy, StormHistory, check_copies
 from gnomon.testing.ledger_clients import REFUSALS, Habits, StormWriter
-from gnomon.testing.ledger_cluster import DATA, LedgerClient, LedgerCluster
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.machine import Machine
 from gnomon.testing.simulation import Simulation
 
@@ -63,7 +64,7 @@ class LedgerVerdict:
         Args:
             flipped: copies that bits were flipped in.
         """
-        copies = {name: _stored(machine) for name, machine in cluster.bookies.items()}
+        copies = {name: _stored(machine, cluster.data(name)) for name, machine in cluster.bookies.items()}
         wrong = []
         for ledger, life in self.history.lives.items():
             if life.final is None:
@@ -138,9 +139,9 @@ class LedgerVerdict:
                         self.events.append((batch.revision, event.key, event.current is None))
 
 
-def _stored(machine: Machine) -> Mapping[LedgerId, Mapping[EntryId, Copy]]:
+def _stored(machine: Machine, data: Path) -> Mapping[LedgerId, Mapping[EntryId, Copy]]:
     """Everything that a bookie holds."""
-    environment = machine.disk.environments[DATA / FOLDER]
+    environment = machine.disk.environments[data / FOLDER]
     found: dict[LedgerId, dict[EntryId, Copy]] = {}
     with environment.read() as transaction:
         cursor: Any = transaction.cursor(db=environment.databases[ENTRIES])
