@@ -197,6 +197,7 @@ class ClusterProcesses:
     def kill(self, node: Node) -> None:
         """SIGKILL; it stays away until it is wanted again."""
         self._wanted.pop(node.name, None)
+        self._stopping.pop(node.name, None)
         node.kill()
 
     def stop(self, node: Node) -> None:

@@ -45,7 +45,7 @@ class Fault:
 
     kind: Kind
     text: str
-    nodes: tuple[Node, ...]
+    nodes: list[Node]
     since: float
     until: float
     undo: Callable[[], None]
@@ -74,12 +74,12 @@ class ProcessStorm:
         """Does what is due."""
         now = time.monotonic()
         self.cluster.tick()
-        for fault in self._active:
+        for fault in list(self._active):
             if now >= fault.until and not fault.over:
                 self._end(fault)
-        self._active = [
-            fault for fault in self._active if not fault.over or not all(node.serves for node in fault.nodes)
-        ]
+            if fault.over and all(node.serves for node in fault.nodes):
+                fault.until = now
+                self._active.remove(fault)
         if now >= self._next_at and len(self._active) < AT_ONCE_MAX:
             self._next_at = now + self._random.uniform(*PAUSE_SECONDS)
             self._begin(now)
@@ -109,14 +109,16 @@ class ProcessStorm:
             return
         undo = kind.begin(self, node, other)
         text = f"{kind.name} {node.name}{f' {other.name}' if kind.of_links and kind is not UNPLUG else ''}"
-        fault = Fault(kind, f"{text} {seconds:.1f} s", (node,), now, now + seconds, undo)
+        text += "" if kind is STOP else f" {seconds:.1f} s"
+        nodes = self.cluster.of(role) if kind is KILL_ALL else [node]
+        fault = Fault(kind, text, nodes, now, now + (0 if kind is STOP else seconds), undo)
         self._active.append(fault)
         self.faults.append(fault)
         self.counts[kind.name, role] += 1
 
     def _end(self, fault: Fault) -> None:
         fault.undo()
-        fault.over, fault.until = True, time.monotonic()
+        fault.over = True
 
     # --- the kinds ---
 
@@ -124,6 +126,18 @@ class ProcessStorm:
         """SIGKILL, and a start later."""
         self.cluster.kill(node)
         return lambda: self.cluster.want(node)
+
+    def kill_all(self, node: Node, _: Node) -> Callable[[], None]:
+        """SIGKILL to all of a role at once, and a start later."""
+        nodes = self.cluster.of(node.role)
+        for each in nodes:
+            self.cluster.kill(each)
+
+        def undo() -> None:
+            for each in nodes:
+                self.cluster.want(each)
+
+        return undo
 
     def stop(self, node: Node, _: Node) -> Callable[[], None]:
         """SIGTERM, and a start as soon as it has ended."""
@@ -188,9 +202,12 @@ def _talk(node: Node, other: Node) -> bool:
 EVERYBODY: Final = {"metadata": 1, "bookie": 3, "broker": 3}
 UNPLUG: Final = Kind("unplug", 3, EVERYBODY, ProcessStorm.unplug, of_links=True)
 FULL_DISK: Final = Kind("full disk", 2, {"bookie": 1}, ProcessStorm.fill_disk)
+KILL_ALL: Final = Kind("kill -9 all", 1, {"bookie": 1, "broker": 1}, ProcessStorm.kill_all)
+STOP: Final = Kind("SIGTERM", 3, EVERYBODY, ProcessStorm.stop)
 KINDS: Final = (
     Kind("kill -9", 5, EVERYBODY, ProcessStorm.kill),
-    Kind("SIGTERM", 3, EVERYBODY, ProcessStorm.stop),
+    KILL_ALL,
+    STOP,
     Kind("SIGSTOP", 4, EVERYBODY, ProcessStorm.pause),
     FULL_DISK,
     UNPLUG,
