@@ -42,8 +42,8 @@ RECODED_BYTES_MAX = 64 << 20
 SNAPSHOT_ENTRIES_MIN = 4096
 """Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
-SNAPSHOT_BYTES_MIN = 8 << 20
-"""Bytes of batches after which one comes sooner: who opens the log reads them from other machines, in some 40 ms."""
+SNAPSHOT_BYTES_MIN = 4 << 20
+"""Bytes of batches after which one comes sooner: who opens the log reads them from other machines, in some 20 ms."""
 SNAPSHOT_BYTES_PER_PRODUCER = 8 << 10
 """Some fifty times what a producer takes in a snapshot."""
 
