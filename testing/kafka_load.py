@@ -23,6 +23,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from gnomon.testing.log_checker import LogHistory, check_log
 
 SECONDS_TO_SETTLE: Final = 60.0
+LAST_SECONDS_MAX: Final = 75.0
+"""A flush takes SECONDS_TO_SETTLE at most; librdkafka's close() may hang for ever while the group rebalances."""
 CLIENT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 BATCH_RECORDS: Final = 10
@@ -48,12 +50,13 @@ class Worker(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def finish(self) -> None:
-        """Lets it do its last, and waits for it."""
+    def finish(self) -> bool:
+        """Lets it do its last, and waits for it; False where that took LAST_SECONDS_MAX, and goes on."""
         self._stopping.set()
-        self.join()
+        self.join(LAST_SECONDS_MAX)
         if self._error is not None:
             raise self._error
+        return not self.is_alive()
 
     def abandon(self) -> None:
         """Lets it end soon; waits for nothing."""

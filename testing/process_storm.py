@@ -53,8 +53,10 @@ class Fault:
 
 
 class ProcessStorm:
-    """Args:
-    lan: what the cluster is on; None leaves out the faults of links, and files are limited instead of disks filled.
+    """What happens to a cluster, and when.
+
+    Args:
+        lan: what the cluster is on; None leaves out the faults of links, and files are limited instead of disks filled.
     """
 
     def __init__(self, cluster: ClusterProcesses, lan: Lan | None, seed: int) -> None:
@@ -94,6 +96,19 @@ class ProcessStorm:
             if not fault.over:
                 self._end(fault)
         self._active = []
+        self.cluster.wait_until_all_serve()
+
+    def leave_disks_alone(self) -> None:
+        """Starts every broker anew, without what it had in memory, and kills one bookie: the others must have it all.
+
+        Raises:
+            TimeoutError: the brokers do not serve.
+        """
+        brokers = self.cluster.of("broker")
+        for node in [*brokers, self._random.choice(self.cluster.of("bookie"))]:
+            self.cluster.kill(node)
+        for node in brokers:
+            self.cluster.want(node)
         self.cluster.wait_until_all_serve()
 
     def _begin(self, now: float) -> None:
