@@ -120,6 +120,8 @@ async def _serve(
     ready: Callable[[ServingBroker], None],
     stop: trio.Event,
 ) -> None:
+    brokers = Brokers(metadata, world.clock, broker.leadership_changed)
+    await brokers.load()  # before clients come, who would take the brokers that this one does not know for gone
     server = KafkaServer(broker, nursery)
     listener = await world.network.listen(settings.host, settings.port, server.accept)
     broker.configs.tell(
@@ -136,15 +138,14 @@ async def _serve(
     me = LiveBroker(
         broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
     )
+    broker.me = me
     key = broker_key(me.id)
     presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
     broker.lease_until = lambda: presence.alive_until
     broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
-    brokers = Brokers(metadata, world.clock, broker.leadership_changed)
     registered = trio.CancelScope()
     nursery.start_soon(_register, presence, me, registered)
     await presence.announced()
-    await brokers.load()
     nursery.start_soon(brokers.run)
     await brokers.shown(me)
     ready(ServingBroker(listener.host, listener.port, broker, server, brokers, presence, broker.metrics))
