@@ -24,7 +24,7 @@ from gnomon.testing.log_checker import LogHistory, check_log
 
 SECONDS_TO_SETTLE: Final = 60.0
 LAST_SECONDS_MAX: Final = 75.0
-"""A flush takes SECONDS_TO_SETTLE at most; librdkafka's close() may hang for ever while the group rebalances."""
+"""A flush takes SECONDS_TO_SETTLE at most; the close() of a consumer that knows no broker any more never ends."""
 CLIENT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 BATCH_RECORDS: Final = 10

@@ -118,14 +118,14 @@ class ProcessStorm:
         length = FULL_SECONDS if kind is FULL_DISK else self._random.choice(AWAY_SECONDS)
         seconds = self._random.uniform(*length)
         node = self._random.choice(self.cluster.of(role))
-        other = self._random.choice([other for other in self.cluster.nodes.values() if _talk(node, other)])
+        other = self._random.choice([other for other in self.cluster.nodes.values() if other.role != role])
+        hit = [node, other] if kind in (CUT, CUT_ONE_WAY) else [node]
         busy = [node for fault in self._active for node in fault.nodes]
-        if node in busy or not node.serves:
+        if not node.serves or any(node in busy for node in hit):
             return
         undo = kind.begin(self, node, other)
-        text = f"{kind.name} {node.name}{f' {other.name}' if kind.of_links and kind is not UNPLUG else ''}"
-        text += "" if kind is STOP else f" {seconds:.1f} s"
-        nodes = self.cluster.of(role) if kind is KILL_ALL else [node]
+        text = " ".join([kind.name, *(node.name for node in hit)]) + ("" if kind is STOP else f" {seconds:.1f} s")
+        nodes = self.cluster.of(role) if kind is KILL_ALL else hit
         fault = Fault(kind, text, nodes, now, now + (0 if kind is STOP else seconds), undo)
         self._active.append(fault)
         self.faults.append(fault)
@@ -209,16 +209,13 @@ class ProcessStorm:
         return lambda: there.join(other.address)
 
 
-def _talk(node: Node, other: Node) -> bool:
-    """Whether there is a link between them that matters."""
-    return node.role != other.role and node is not other
-
-
 EVERYBODY: Final = {"metadata": 1, "bookie": 3, "broker": 3}
 UNPLUG: Final = Kind("unplug", 3, EVERYBODY, ProcessStorm.unplug, of_links=True)
 FULL_DISK: Final = Kind("full disk", 2, {"bookie": 1}, ProcessStorm.fill_disk)
 KILL_ALL: Final = Kind("kill -9 all", 1, {"bookie": 1, "broker": 1}, ProcessStorm.kill_all)
 STOP: Final = Kind("SIGTERM", 3, EVERYBODY, ProcessStorm.stop)
+CUT: Final = Kind("cut", 2, EVERYBODY, ProcessStorm.cut, of_links=True)
+CUT_ONE_WAY: Final = Kind("cut one way", 2, EVERYBODY, ProcessStorm.cut_one_way, of_links=True)
 KINDS: Final = (
     Kind("kill -9", 5, EVERYBODY, ProcessStorm.kill),
     KILL_ALL,
@@ -226,6 +223,6 @@ KINDS: Final = (
     Kind("SIGSTOP", 4, EVERYBODY, ProcessStorm.pause),
     FULL_DISK,
     UNPLUG,
-    Kind("cut", 2, EVERYBODY, ProcessStorm.cut, of_links=True),
-    Kind("cut one way", 2, EVERYBODY, ProcessStorm.cut_one_way, of_links=True),
+    CUT,
+    CUT_ONE_WAY,
 )
