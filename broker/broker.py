@@ -206,7 +206,7 @@ class Broker:
         """Whom clients are told of: this broker where it knows of nobody alive, but never nobody.
 
         librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with:
-        after an answer that names none it never connects again (seen in `make chaos`).
+        after an answer that names none it has nobody to ask (consumers were left so in `make chaos`, for ever).
         """
         return self.leadership.told() or [self.me]
 
