@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bench.cluster import BOOKIES, Cluster, ClusterServer
 from bench.generator import Figures, GeneratorFailed
-from bench.stage import Stage
+from bench.stage import IDEMPOTENT, Stage
 
 RECORD_BYTES = 1 << 10
 TAKEOVERS = 5
@@ -39,11 +39,14 @@ def take_over(stage: Stage) -> Figures:
 
     Each time the owner has just appended, is killed, and its lease has ended; the next owner is a broker that has been
     started meanwhile and has led nothing yet. The request is a Produce on a connection that is there, sent as soon as
-    this broker calls itself the leader.
+    this broker calls itself the leader. The end of the ledger is of an idempotent producer, as Java's are by default:
+    what was known of it has to be found again.
     """
+    records = stage.scale.ledger_bytes // RECORD_BYTES
     with _cluster(stage, SHORT_LEASE) as server:
         topic = stage.topic()
-        stage.fill(topic, RECORD_BYTES, records=stage.scale.ledger_bytes // RECORD_BYTES)
+        stage.fill(topic, RECORD_BYTES, records=records)
+        stage.fill(topic, RECORD_BYTES, records=records // 16, idempotent=IDEMPOTENT)
         frame = stage.frame(topic, 60, RECORD_BYTES)
         served_ms = []
         for broker in range(2, TAKEOVERS + 2):

@@ -1,6 +1,6 @@
 /* Load through librdkafka, the client most programs use, without a line of Python per record.
  *
- *   rdkafka produce BROKER TOPIC SIZE BATCH_BYTES WARMUP_MS MEASURE_MS RECORDS_MAX
+ *   rdkafka produce BROKER TOPIC SIZE BATCH_BYTES WARMUP_MS MEASURE_MS RECORDS_MAX IDEMPOTENT
  *       batches of BATCH_BYTES, acks=all, until MEASURE_MS after WARMUP_MS or RECORDS_MAX records; then flushes;
  *       as the producer's queue is kept full, the latencies are mostly the wait in it
  *   rdkafka consume BROKER TOPIC RECORDS TIMEOUT_MS
@@ -97,7 +97,7 @@ static char *random_value(size_t size) {
 
 static int produce_main(char **arguments) {
     const char *const settings[] = {
-        "acks", "all", "enable.idempotence", "false", "linger.ms", "5", "batch.size", arguments[3],
+        "acks", "all", "enable.idempotence", arguments[7], "linger.ms", "5", "batch.size", arguments[3],
         "batch.num.messages", "10000", "message.max.bytes", "1048576",
         /* Enough for every broker to stay busy, little enough for a slow one to drain in a few seconds. */
         "queue.buffering.max.messages", "500000", "queue.buffering.max.kbytes", "65536", NULL};
@@ -289,7 +289,7 @@ static int group_main(char **arguments) {
 
 int main(int count, char **arguments) {
     if (count == 2 && !strcmp(arguments[1], "version")) return puts(rd_kafka_version_str()) < 0;
-    if (count == 9 && !strcmp(arguments[1], "produce")) return produce_main(arguments + 2);
+    if (count == 10 && !strcmp(arguments[1], "produce")) return produce_main(arguments + 2);
     if (count == 6 && !strcmp(arguments[1], "consume")) return consume_main(arguments + 2);
     if (count == 8 && !strcmp(arguments[1], "latency")) return latency_main(arguments + 2);
     if (count == 6 && !strcmp(arguments[1], "group")) return group_main(arguments + 2);

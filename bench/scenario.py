@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.failover import lose_bookie, lose_leader, take_over
 from bench.generator import Figures, GeneratorFailed
-from bench.stage import UNTIL_ENOUGH, CpuCost, Stage
+from bench.stage import PLAIN, UNTIL_ENOUGH, CpuCost, Stage
 
 SINGLE = ("gnomon", "floor", "kafka", "kafka-synced")
 ALL = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
@@ -82,7 +82,7 @@ def produce(value_bytes: int, batch_bytes: int) -> Callable[[Stage], Figures]:
     def measure(stage: Stage) -> Figures:
         topic, scale = stage.topic(), stage.scale
         times = (int(scale.warmup_seconds * 1e3), int(scale.seconds * 1e3))
-        arguments = ("produce", stage.server.bootstrap, topic, value_bytes, batch_bytes, *times, UNTIL_ENOUGH)
+        arguments = ("produce", stage.server.bootstrap, topic, value_bytes, batch_bytes, *times, UNTIL_ENOUGH, PLAIN)
         with stage.cpu_cost() as cost:
             figures = stage.rdkafka(*arguments)
         return throughput(figures, cost)

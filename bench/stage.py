@@ -22,6 +22,8 @@ READY_SECONDS = 180
 ADMIN_SECONDS = 180
 ANY_BROKER = -1
 UNTIL_ENOUGH = 10**12
+PLAIN, IDEMPOTENT = "false", "true"
+"""Whether librdkafka's producer is idempotent."""
 FILL_BATCH_BYTES = 64 << 10
 FILL_SECONDS_MAX = 300
 SEED_SECONDS_MAX = 180
@@ -130,9 +132,16 @@ class Stage:
         self.await_leaders(name, partitions)
         return name
 
-    def fill(self, topic: str, value_bytes: int, seconds: float = FILL_SECONDS_MAX, records: int = UNTIL_ENOUGH) -> int:
+    def fill(
+        self,
+        topic: str,
+        value_bytes: int,
+        seconds: float = FILL_SECONDS_MAX,
+        records: int = UNTIL_ENOUGH,
+        idempotent: str = PLAIN,
+    ) -> int:
         """Produces for that long, or so many records, in batches of 64 KiB; how many records the topic has got."""
-        arguments = (topic, value_bytes, FILL_BATCH_BYTES, 0, int(seconds * 1e3), records)
+        arguments = (topic, value_bytes, FILL_BATCH_BYTES, 0, int(seconds * 1e3), records, idempotent)
         filled = self.rdkafka("produce", self.server.bootstrap, *arguments, timeout_seconds=seconds + GRACE_SECONDS)
         return int(filled["total"])
 

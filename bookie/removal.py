@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gnomon.bookie.entry import session_of
-from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.bookie.ids import ENTRY_MAX, FIRST_SESSION, SESSION_MAX, EntryId, LedgerId, Session
 
 ENTRY_KEY: Final = struct.Struct(">QQ")
 NUMBER: Final = struct.Struct(">Q")
@@ -48,7 +48,8 @@ def remove_orphans(
 ) -> int:
     """Removes the copies that the bounds of a ledger's record exclude, and writes down that they were applied.
 
-    Bounds up to the last session applied before are passed over: what they exclude cannot have come since.
+    Bounds up to the last session applied before are passed over: what they exclude cannot have come since. That of the
+    first session excludes nothing: to search its fragment, of a gigabyte perhaps, would hold up the first adds.
 
     Args:
         bounds: first entry and session of each fragment, in order.
@@ -59,7 +60,7 @@ def remove_orphans(
     applied, _ = read_bound(transaction, states, ledger)
     removed = 0
     for index, (first_entry, session) in enumerate(bounds):
-        if session > applied:
+        if session > max(applied, FIRST_SESSION):
             end = bounds[index + 1][0] if index + 1 < len(bounds) else ENTRY_MAX
             removed += _remove_below(transaction, entries, ledger, first_entry, end, session)
     first_entry, session = bounds[-1]

@@ -88,7 +88,9 @@ class Broker:
         self.log = log
         self.collect_garbage = collect_garbage
         self.node_id = configs.number("broker.id")
-        self.leadership = Leadership([LiveBroker(self.node_id, "", 0)])
+        self.me = LiveBroker(self.node_id, "", 0)
+        """As clients are told of it."""
+        self.leadership = Leadership([self.me])
         """Who leads what; this broker alone, until somebody tells otherwise."""
         self.lease_until: Callable[[], float] | None = None
         """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
@@ -169,7 +171,16 @@ class Broker:
         self.coordinator.release(lambda index: topic is not None and self.leads(topic.id, index))
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
-        self._nursery.start_soon(self.topic_admin.finish_deletions)
+        if self.lease_until is None or self.lease_until() != float("-inf"):  # else once it is registered
+            self._nursery.start_soon(self.topic_admin.finish_deletions)
+
+    def brokers_told(self) -> list[LiveBroker]:
+        """Whom clients are told of: this broker where it knows of nobody alive, but never nobody.
+
+        librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with:
+        after an answer that names none it has nobody to ask (consumers were left so in `make chaos`, for ever).
+        """
+        return self.leadership.told() or [self.me]
 
     def lease_lives(self) -> bool:
         """Whether nobody can have taken this broker for dead yet."""

@@ -111,20 +111,21 @@ async def _serve(
     ready: Callable[[ServingBroker], None],
     stop: trio.Event,
 ) -> None:
+    brokers = Brokers(metadata, world.clock, broker.log, broker.leadership_changed)
+    await brokers.follower.load()  # before clients come: who is not named to them is gone to them
     server = KafkaServer(broker, nursery)
     listener = await server.listen(settings.host, settings.port, settings.advertised_host, LOG_DIRECTORY)
     me = LiveBroker(
         broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
     )
+    broker.me = me
     key = broker_key(me.id)
     presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
     broker.lease_until = lambda: presence.alive_until
     broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
-    brokers = Brokers(metadata, world.clock, broker.log, broker.leadership_changed)
     registered = trio.CancelScope()
     nursery.start_soon(_register, presence, me, registered)
     await presence.announced()
-    await brokers.follower.load()
     nursery.start_soon(brokers.follower.run)
     await brokers.shown(me)
     ready(ServingBroker(listener.host, listener.port, broker, server, brokers, presence, broker.metrics))

@@ -99,8 +99,9 @@ class Node:
             return None
 
     def limit_files(self, size_bytes: int) -> None:
-        """No file that it writes to may become larger; resource.RLIM_INFINITY ends that."""
-        assert self._process is not None
+        """No file that it writes to may become larger, as long as it lives; resource.RLIM_INFINITY ends that."""
+        if self._process is None or not self.running:
+            return
         _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
@@ -198,6 +199,7 @@ class ClusterProcesses:
     def kill(self, node: Node) -> None:
         """SIGKILL; it stays away until it is wanted again."""
         self._wanted.pop(node.name, None)
+        self._stopping.pop(node.name, None)
         node.kill()
 
     def stop(self, node: Node) -> None:

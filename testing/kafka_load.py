@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
@@ -22,7 +23,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from gnomon.testing.log_checker import LogHistory, check_log
 
 SECONDS_TO_SETTLE: Final = 60.0
+LAST_SECONDS_MAX: Final = 75.0
+"""A flush takes SECONDS_TO_SETTLE at most; the close() of a consumer that knows no broker any more never ends."""
 CLIENT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 BATCH_RECORDS: Final = 10
 BEHIND_SECONDS_MAX: Final = 1.0
 """A producer that fell back further (its machine was busy) does not make up for it."""
@@ -46,12 +50,13 @@ class Worker(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def finish(self) -> None:
-        """Lets it do its last, and waits for it."""
+    def finish(self) -> bool:
+        """Lets it do its last, and waits for it; False where that took LAST_SECONDS_MAX, and goes on."""
         self._stopping.set()
-        self.join()
+        self.join(LAST_SECONDS_MAX)
         if self._error is not None:
             raise self._error
+        return not self.is_alive()
 
     def abandon(self) -> None:
         """Lets it end soon; waits for nothing."""
@@ -104,8 +109,8 @@ class Load:
         self._message_timeout_ms = int(message_timeout_seconds * 1000)
         self._lock = threading.Lock()
 
-    def producer(self, name: str) -> Worker:
-        """An idempotent producer of unique values, to each partition in turn."""
+    def producer(self, name: str, config: Mapping[str, object] = NOTHING) -> Worker:
+        """An idempotent producer of unique values, to each partition in turn; `config` in librdkafka's words."""
         client = Producer(
             {
                 **CLIENT,
@@ -114,6 +119,7 @@ class Load:
                 "linger.ms": 5,
                 "retry.backoff.ms": 20,
                 "message.timeout.ms": self._message_timeout_ms,
+                **config,
             }
         )
         sent, due = 0, 0.0
@@ -141,7 +147,8 @@ class Load:
 
         def delivered(error: Any, message: Message) -> None:
             assert error is None, f"{record.value!r} was not delivered: {error}"
-            record.acknowledged(message.offset())
+            offset = message.offset()
+            record.acknowledged(-1 if offset is None else offset)
             self.acknowledged.append((time.monotonic(), partition))
 
         client.produce(self.topic, value + self._padding, partition=partition, on_delivery=delivered)

@@ -45,7 +45,7 @@ class Fault:
 
     kind: Kind
     text: str
-    nodes: tuple[Node, ...]
+    nodes: list[Node]
     since: float
     until: float
     undo: Callable[[], None]
@@ -53,8 +53,10 @@ class Fault:
 
 
 class ProcessStorm:
-    """Args:
-    lan: what the cluster is on; None leaves out the faults of links, and files are limited instead of disks filled.
+    """What happens to a cluster, and when.
+
+    Args:
+        lan: what the cluster is on; None leaves out the faults of links, and files are limited instead of disks filled.
     """
 
     def __init__(self, cluster: ClusterProcesses, lan: Lan | None, seed: int) -> None:
@@ -74,12 +76,12 @@ class ProcessStorm:
         """Does what is due."""
         now = time.monotonic()
         self.cluster.tick()
-        for fault in self._active:
+        for fault in list(self._active):
             if now >= fault.until and not fault.over:
                 self._end(fault)
-        self._active = [
-            fault for fault in self._active if not fault.over or not all(node.serves for node in fault.nodes)
-        ]
+            if fault.over and all(node.serves for node in fault.nodes):
+                fault.until = now
+                self._active.remove(fault)
         if now >= self._next_at and len(self._active) < AT_ONCE_MAX:
             self._next_at = now + self._random.uniform(*PAUSE_SECONDS)
             self._begin(now)
@@ -96,6 +98,19 @@ class ProcessStorm:
         self._active = []
         self.cluster.wait_until_all_serve()
 
+    def leave_disks_alone(self) -> None:
+        """Starts every broker anew, without what it had in memory, and kills one bookie: the others must have it all.
+
+        Raises:
+            TimeoutError: the brokers do not serve.
+        """
+        brokers = self.cluster.of("broker")
+        for node in [*brokers, self._random.choice(self.cluster.of("bookie"))]:
+            self.cluster.kill(node)
+        for node in brokers:
+            self.cluster.want(node)
+        self.cluster.wait_until_all_serve()
+
     def _begin(self, now: float) -> None:
         kinds = [kind for kind in KINDS if self._lan is not None or not kind.of_links]
         kind = self._random.choices(kinds, [kind.weight for kind in kinds])[0]
@@ -103,20 +118,22 @@ class ProcessStorm:
         length = FULL_SECONDS if kind is FULL_DISK else self._random.choice(AWAY_SECONDS)
         seconds = self._random.uniform(*length)
         node = self._random.choice(self.cluster.of(role))
-        other = self._random.choice([other for other in self.cluster.nodes.values() if _talk(node, other)])
+        other = self._random.choice([other for other in self.cluster.nodes.values() if other.role != role])
+        hit = [node, other] if kind in (CUT, CUT_ONE_WAY) else [node]
         busy = [node for fault in self._active for node in fault.nodes]
-        if node in busy or not node.serves:
+        if not node.serves or any(node in busy for node in hit):
             return
         undo = kind.begin(self, node, other)
-        text = f"{kind.name} {node.name}{f' {other.name}' if kind.of_links and kind is not UNPLUG else ''}"
-        fault = Fault(kind, f"{text} {seconds:.1f} s", (node,), now, now + seconds, undo)
+        text = " ".join([kind.name, *(node.name for node in hit)]) + ("" if kind is STOP else f" {seconds:.1f} s")
+        nodes = self.cluster.of(role) if kind is KILL_ALL else hit
+        fault = Fault(kind, text, nodes, now, now + (0 if kind is STOP else seconds), undo)
         self._active.append(fault)
         self.faults.append(fault)
         self.counts[kind.name, role] += 1
 
     def _end(self, fault: Fault) -> None:
         fault.undo()
-        fault.over, fault.until = True, time.monotonic()
+        fault.over = True
 
     # --- the kinds ---
 
@@ -124,6 +141,18 @@ class ProcessStorm:
         """SIGKILL, and a start later."""
         self.cluster.kill(node)
         return lambda: self.cluster.want(node)
+
+    def kill_all(self, node: Node, _: Node) -> Callable[[], None]:
+        """SIGKILL to all of a role at once, and a start later."""
+        nodes = self.cluster.of(node.role)
+        for each in nodes:
+            self.cluster.kill(each)
+
+        def undo() -> None:
+            for each in nodes:
+                self.cluster.want(each)
+
+        return undo
 
     def stop(self, node: Node, _: Node) -> Callable[[], None]:
         """SIGTERM, and a start as soon as it has ended."""
@@ -180,20 +209,20 @@ class ProcessStorm:
         return lambda: there.join(other.address)
 
 
-def _talk(node: Node, other: Node) -> bool:
-    """Whether there is a link between them that matters."""
-    return node.role != other.role and node is not other
-
-
 EVERYBODY: Final = {"metadata": 1, "bookie": 3, "broker": 3}
 UNPLUG: Final = Kind("unplug", 3, EVERYBODY, ProcessStorm.unplug, of_links=True)
 FULL_DISK: Final = Kind("full disk", 2, {"bookie": 1}, ProcessStorm.fill_disk)
+KILL_ALL: Final = Kind("kill -9 all", 1, {"bookie": 1, "broker": 1}, ProcessStorm.kill_all)
+STOP: Final = Kind("SIGTERM", 3, EVERYBODY, ProcessStorm.stop)
+CUT: Final = Kind("cut", 2, EVERYBODY, ProcessStorm.cut, of_links=True)
+CUT_ONE_WAY: Final = Kind("cut one way", 2, EVERYBODY, ProcessStorm.cut_one_way, of_links=True)
 KINDS: Final = (
     Kind("kill -9", 5, EVERYBODY, ProcessStorm.kill),
-    Kind("SIGTERM", 3, EVERYBODY, ProcessStorm.stop),
+    KILL_ALL,
+    STOP,
     Kind("SIGSTOP", 4, EVERYBODY, ProcessStorm.pause),
     FULL_DISK,
     UNPLUG,
-    Kind("cut", 2, EVERYBODY, ProcessStorm.cut, of_links=True),
-    Kind("cut one way", 2, EVERYBODY, ProcessStorm.cut_one_way, of_links=True),
+    CUT,
+    CUT_ONE_WAY,
 )

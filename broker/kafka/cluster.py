@@ -75,7 +75,7 @@ class ClusterHandlers:
             controller_id=broker.leadership.controller,
             brokers=[
                 DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in broker.leadership.told()
+                for one in broker.brokers_told()
             ],
         )
         if message.include_cluster_authorized_operations:

@@ -60,7 +60,7 @@ class MetadataHandler:
         response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in broker.leadership.told()
+                for one in broker.brokers_told()
             ],
             cluster_id=broker.cluster_id,
             controller_id=broker.leadership.controller,

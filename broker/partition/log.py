@@ -42,6 +42,10 @@ RECODED_BYTES_MAX = 64 << 20
 SNAPSHOT_ENTRIES_MIN = 4096
 """Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
+SNAPSHOT_BYTES_MIN = 4 << 20
+"""Bytes of batches after which one comes sooner: who opens the log reads them from other machines, in some 20 ms."""
+SNAPSHOT_BYTES_PER_PRODUCER = 8 << 10
+"""Some fifty times what a producer takes in a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class PartitionLog:
         self._untimed_append_ms = NO_TIMESTAMP
         self.segment_first_append_ms: int | None = None
         self._replay_from = 0
-        self._entries_since_snapshot = 0
+        self._entries_since_snapshot = self._bytes_since_snapshot = 0
         self._bare = True
 
     def restore(
@@ -120,9 +124,10 @@ class PartitionLog:
         """
         if header.kind == EntryKind.PRODUCERS:
             self._snapshots_bytes = self.producers.restore_snapshot(body) + len(body)
-            self._entries_since_snapshot = 0
+            self._entries_since_snapshot = self._bytes_since_snapshot = 0
             return
         self._entries_since_snapshot += 1
+        self._bytes_since_snapshot += len(body)
         batch = parse_batch(body)
         if batch.producer_id >= 0:
             self._remember(batch, header.base_offset, now_ms)
@@ -131,13 +136,16 @@ class PartitionLog:
         """Whether the next entry should be a producer snapshot, so that replaying stays short."""
         if self._bare:
             return len(self.producers) > 0
-        entries = self._entries_since_snapshot
-        return entries >= SNAPSHOT_ENTRIES_MIN and entries >= SNAPSHOT_ENTRIES_PER_PRODUCER * len(self.producers)
+        entries, known = self._entries_since_snapshot, len(self.producers)
+        if entries >= SNAPSHOT_ENTRIES_MIN and entries >= SNAPSHOT_ENTRIES_PER_PRODUCER * known:
+            return True
+        bytes_min = max(SNAPSHOT_BYTES_MIN, SNAPSHOT_BYTES_PER_PRODUCER * known)
+        return known > 0 and self._bytes_since_snapshot >= bytes_min
 
     def snapshot(self, entry: int) -> Sequence[bytes | memoryview]:
         """The payload of a snapshot entry that is about to be written as `entry`."""
         self._replay_from = entry
-        self._entries_since_snapshot = 0
+        self._entries_since_snapshot = self._bytes_since_snapshot = 0
         self._bare = False
         body = self.producers.encode_snapshot(self._snapshots_bytes)
         self._snapshots_bytes += len(body)
@@ -183,6 +191,7 @@ class PartitionLog:
         self.segment_bytes += len(view)
         self._bare = False
         self._entries_since_snapshot += 1
+        self._bytes_since_snapshot += len(view)
         header = self._header(EntryKind.BATCH, base_offset, self.next_offset)
         prefix = patched_prefix(batch, base_offset, self.epoch)
         return (header, prefix, view[PREFIX_BYTES:]), base_offset, append_time_ms

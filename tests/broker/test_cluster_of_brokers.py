@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gnomon.bookie.ledger import Quorum
+from gnomon.runtime.world import Unreachable
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -365,6 +366,48 @@ def test_starting_a_broker_costs_the_same_with_100_000_partitions_as_with_one() 
     assert few == many
     assert few[0] <= 10
     assert few[1] <= 1
+
+
+def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
+    """One that was told so forgets the whole cluster, and where it began."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        told: dict[int, list[list[int]]] = {number: [] for number in cluster.brokers}
+
+        async def ask(client: KafkaCluster, number: int) -> None:
+            while True:
+                try:
+                    connection = await at(client, number)
+                    while True:
+                        answer = await connection.request(
+                            MetadataRequest(topics=[]), METADATA_VERSION, MetadataResponse
+                        )
+                        described = await connection.request(DescribeClusterRequest(), 0, DescribeClusterResponse)
+                        told[number] += [[one.node_id for one in answer.brokers]]
+                        told[number] += [[one.broker_id for one in described.brokers]]
+                        assert all(one.host == f"broker-{one.node_id}" for one in answer.brokers)
+                        await client.world.clock.sleep(0.002)
+                except Unreachable:
+                    await client.world.clock.sleep(0.002)
+
+        for number in cluster.brokers:
+            cluster.start_client(f"client-{number}", partial(ask, number=number))
+        for number in cluster.brokers:
+            simulation.network.block(f"broker-{number}", "metadata")
+        await simulation.clock.sleep(3 * LEASE_SECONDS)  # both registrations end, which both hear of before they renew
+        simulation.network.heal()
+        await cluster.settled(*cluster.brokers)
+        for machine in cluster.brokers.values():
+            machine.kill()
+        cluster.start_broker(1)
+        await cluster.settled(1)
+        for number, answers in told.items():
+            assert [number] in answers, f"broker {number} never knew of itself alone: the test shows nothing"
+            assert [] not in answers
+
+    simulate(12, scenario)
 
 
 def test_a_second_broker_with_the_id_of_a_live_one_is_refused() -> None:

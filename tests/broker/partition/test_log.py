@@ -255,6 +255,26 @@ def test_a_snapshot_is_due_so_often_that_replaying_stays_short(monkeypatch: pyte
         assert place - unpack_header(memoryview(entry)).replay_from <= 10
 
 
+def test_a_snapshot_is_due_so_often_that_few_bytes_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = len(_batch(producer=1))
+    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_MIN", 10 * batch)
+    monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", 2 * batch)
+    ledger = _Ledger(_log())
+    for number in range(105):
+        ledger.append(_batch(producer=1, sequence=number))
+    kinds = [unpack_header(memoryview(entry)).kind for entry in ledger.entries]
+    assert kinds.count(EntryKind.PRODUCERS) == 10
+    ledger.log = ledger.reopened()
+    for number in range(105, 110):
+        ledger.append(_batch(producer=1, sequence=number))
+    assert ledger.log.snapshot_due(), "what was replayed counts as well"
+    ledger.append(_batch(producer=1, sequence=110))
+    assert len(list(ledger.snapshots())) == 11
+    for producer in range(2, 12):
+        ledger.append(_batch(producer=producer))
+    assert not ledger.log.snapshot_due(), "many producers make larger snapshots, which are written less often"
+
+
 def test_without_idempotent_producers_nothing_is_replayed() -> None:
     ledger = _Ledger(_log())
     for _ in range(5):

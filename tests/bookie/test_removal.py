@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import ENTRIES, STATES
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.removal import ENTRY_KEY, read_bound, remove_orphans
+
+LEDGER = LedgerId(5)
+
+
+class CountingTransaction:
+    """An LMDB transaction that notes where its cursors begin to search."""
+
+    def __init__(self, transaction: Any) -> None:
+        self._transaction = transaction
+        self.searched_from: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+    def cursor(self, db: Any) -> Any:
+        return _CountingCursor(self, self._transaction.cursor(db=db))
+
+
+class _CountingCursor:
+    def __init__(self, transaction: CountingTransaction, cursor: Any) -> None:
+        self._transaction, self._cursor = transaction, cursor
+
+    def __enter__(self) -> _CountingCursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cursor.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def set_range(self, key: bytes) -> bool:
+        self._transaction.searched_from.append(ENTRY_KEY.unpack(key)[1])
+        return bool(self._cursor.set_range(key))
+
+
+def store(environment: Any, sessions: dict[int, int]) -> None:
+    """Puts copies, by entry, of these sessions."""
+    with environment.environment.begin(write=True, db=environment.databases[ENTRIES]) as transaction:
+        for entry, session in sessions.items():
+            value = encode_entry(LEDGER, EntryId(entry), Session(session), EntryId(entry - 1), 0, [b"x"])
+            transaction.put(ENTRY_KEY.pack(LEDGER, entry), value)
+
+
+def begin_session(environment: Any, *bounds: tuple[int, int]) -> tuple[int, list[int]]:
+    """Applies bounds, as (first entry, session); how many copies went, and from which entries on was searched."""
+    given = [(EntryId(first), Session(session)) for first, session in bounds]
+    entries, states = (environment.databases[name] for name in (ENTRIES, STATES))
+    with environment.environment.begin(write=True, buffers=True) as begun:
+        transaction = CountingTransaction(begun)
+        removed = remove_orphans(transaction, entries, states, LEDGER, given)
+        assert read_bound(begun, states, LEDGER) == (given[-1][1], given[-1][0])
+    return removed, transaction.searched_from
+
+
+def test_copies_of_sessions_below_that_of_their_fragment_go(environment: Any) -> None:
+    store(environment, {0: 1, 1: 1, 2: 1, 3: 2, 4: 1})
+    assert begin_session(environment, (0, 1), (2, 2))[0] == 2
+    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
+        assert [ENTRY_KEY.unpack(key)[1] for key, _ in transaction.cursor()] == [0, 1, 3]
+
+
+def test_the_fragment_of_the_first_session_is_not_searched_for_older_copies_of_which_there_are_none(
+    environment: Any,
+) -> None:
+    store(environment, dict.fromkeys(range(10), 1))
+    assert begin_session(environment, (0, 1), (10, 2)) == (0, [10])
+
+
+def test_fragments_whose_bounds_were_applied_before_are_not_searched_again(environment: Any) -> None:
+    store(environment, dict.fromkeys(range(10), 1))
+    begin_session(environment, (0, 1), (5, 2))
+    store(environment, {5: 2, 6: 2, 7: 2})
+    assert begin_session(environment, (0, 1), (5, 2), (7, 3)) == (1, [7])
