@@ -268,13 +268,8 @@ def stand_still(simulation: Simulation, machine: Machine, seconds: float) -> Non
         if other != machine.name:
             simulation.network.clog(machine.name, other, seconds)
             simulation.network.clog(other, machine.name, seconds)
-    conditions = machine.disk.conditions
-    conditions.slowness = max(1.0, seconds / conditions.sync_seconds_mean)
-
-    def undo() -> None:
-        conditions.slowness = 1.0
-
-    simulation.timers.call_at(simulation.clock.monotonic() + seconds, undo)
+    until = simulation.clock.monotonic() + seconds
+    machine.disk.conditions.still_until = max(until, machine.disk.conditions.still_until)
 
 
 def _is_stopping(machine: Machine) -> bool:

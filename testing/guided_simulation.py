@@ -148,6 +148,8 @@ class GuidedSimulation:
 
         operation = self.begin(bounded)
         self._pump(lambda: operation.done)
+        if isinstance(operation.error, trio.TooSlowError):
+            operation.error.add_note(self.simulation.story())
         return operation.outcome()
 
     def sleep(self, seconds: float) -> None:

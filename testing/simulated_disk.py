@@ -51,6 +51,8 @@ class DiskConditions:
     """Mean of what an exponential distribution adds to the minimum."""
     slowness: float = 1.0
     """Factor on every sync."""
+    still_until: float = 0.0
+    """No sync that begins before this virtual second ends before it."""
     full: bool = False
     """Commits fail with DiskFull."""
     fail_next: bool = False
@@ -309,7 +311,8 @@ class SimulatedEnvironment:
             f"{self._process.name}  commit {self._path}: {len(group.submitted)} operations"
             + (f" -> {type(group.error).__name__}" if group.error else " (visible early)" if early else "")
         )
-        self._after(seconds * conditions.slowness, self._synced)
+        still_seconds = conditions.still_until - trio.current_time()
+        self._after(max(seconds * conditions.slowness, still_seconds), self._synced)
 
     def _synced(self) -> None:
         group = self._group

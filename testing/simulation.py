@@ -100,7 +100,8 @@ class Simulation:
         for machine in self.machines.values():
             machine.clock.skew_ms = 0
             conditions = machine.disk.conditions
-            conditions.slowness, conditions.full, conditions.fail_next = 1.0, False, False
+            conditions.slowness, conditions.still_until = 1.0, 0.0
+            conditions.full, conditions.fail_next = False, False
 
     def fail(self, what: str, error: BaseException) -> None:
         """Ends the simulation with a failure; the first one counts."""
@@ -115,11 +116,14 @@ class Simulation:
         if self.failure is None:
             return
         what, error = self.failure
-        story = f"seed {self.seed}, the last lines of its trace:\n{self.trace.tail(TAIL_LINES)}"
         if what == SCENARIO_FAILED:
-            error.add_note(story)
+            error.add_note(self.story())
             raise error
-        raise SimulationFailed(f"{what}: {error!r}\n{story}") from error
+        raise SimulationFailed(f"{what}: {error!r}\n{self.story()}") from error
+
+    def story(self) -> str:
+        """What stands beside an error: the seed, and what happened last."""
+        return f"seed {self.seed}, the last lines of its trace:\n{self.trace.tail(TAIL_LINES)}"
 
     async def run(self, scenario: Callable[[Simulation], Awaitable[T]], virtual_seconds_max: float) -> list[T]:
         """Runs the scenario; an empty list when it failed, see `failure`."""

@@ -28,12 +28,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -52,6 +53,8 @@ _SECONDS = st.sampled_from([0.01, 0.3, 4.0, 15.0])
 SLOW_SYNC_SECONDS = 0.5
 _WHICH = st.integers(0, 11)
 STEPS = 30
+SEED = 1
+"""Of the examples that are always the same; not derived from the test, so that an edit of it does not change them."""
 LONGER = "EXAMPLES"
 """The environment variable that says how many examples to run of each machine, other ones in each run."""
 
@@ -129,16 +132,16 @@ class SimulatedStateMachine(RuleBasedStateMachine):
         """Time passes."""
         self.guided.sleep(seconds)
 
-    @rule(which=_WHICH, power=st.booleans(), down=DOWN_SECONDS, pause=PAUSES)
-    def stop_machine(self, which: int, power: bool, down: float, pause: float) -> None:
-        """A process is killed, or a machine loses its power; it comes back."""
-        machine = self.victim(which)
-        self._note("power loss" if power else "kill", machine)
-        if power:
-            machine.power_off()
-        else:
-            machine.kill()
-        self.guided.start_soon(self._start_again, machine, down)
+    @rule(which=st.lists(_WHICH, min_size=1, max_size=3), power=st.booleans(), down=DOWN_SECONDS, pause=PAUSES)
+    def stop_machines(self, which: list[int], power: bool, down: float, pause: float) -> None:
+        """Processes are killed, or machines lose their power, at the same time; they come back."""
+        for machine in dict.fromkeys(map(self.victim, which)):
+            self._note("power loss" if power else "kill", machine)
+            if power:
+                machine.power_off()
+            else:
+                machine.kill()
+            self.guided.start_soon(self._start_again, machine, down)
         self.guided.sleep(pause)
 
     @rule(what=st.sampled_from(Trouble), which=_WHICH, other=_WHICH, seconds=_SECONDS)
@@ -234,13 +237,16 @@ def check(machine: type[SimulatedStateMachine], *, max_examples: int, steps: int
         What was reached.
 
     Raises:
-        Exception: what an example failed with, the steps noted on it.
+        Exception: what an example failed with; its steps, as few as were found, are noted on it.
     """
     longer = int(os.environ.get(LONGER, "0"))
     examples = _Examples(machine)
-    phases = [Phase.generate, Phase.shrink]  # to explain takes longer than it helps
-    bounds = settings(max_examples=longer or max_examples, derandomize=not longer, phases=phases)
-    run_state_machine_as_test(examples, settings=_bounded(bounds, steps))  # type: ignore[arg-type]
+    number = secrets.randbits(32) if longer else SEED
+    try:
+        _run(examples, number, longer or max_examples, steps, [Phase.generate, Phase.shrink])
+    except Exception as error:
+        error.add_note(f"in {machine.__name__}, {steps} steps, Hypothesis' seed {number}")
+        raise
     return examples.reached
 
 
@@ -249,9 +255,8 @@ def examples_to_find(
 ) -> tuple[int, Exception] | None:
     """How many examples it took until one failed, and with what; None where none did. Nothing is shrunk."""
     examples = _Examples(machine)
-    bounds = settings(max_examples=max_examples, derandomize=True, phases=[Phase.generate])
     try:
-        run_state_machine_as_test(examples, settings=_bounded(bounds, steps))  # type: ignore[arg-type]
+        _run(examples, SEED, max_examples, steps, [Phase.generate])
     except Exception as error:
         return examples.failed_at, error
     return None
@@ -268,15 +273,17 @@ def found_by(machine: type[SimulatedStateMachine], max_examples: int, steps: int
     return f"{found[1]}\n(in {found[0]} examples)"
 
 
-def _bounded(bounds: settings, steps: int) -> settings:
-    return settings(
-        bounds,
+def _run(examples: _Examples, number: int, max_examples: int, steps: int, phases: Collection[Phase]) -> None:
+    bounds = settings(
+        max_examples=max_examples,
         stateful_step_count=steps,
+        phases=phases,  # not to explain, which takes longer than it helps
         deadline=None,
         database=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
+    run_state_machine_as_test(seed(number)(examples), settings=bounds)  # type: ignore[arg-type]
 
 
 class _Examples:

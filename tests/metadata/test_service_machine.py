@@ -289,7 +289,7 @@ class ServiceMachine(SimulatedStateMachine):
 
 
 def test_a_service_keeps_its_promises_whatever_is_asked_and_whatever_fails() -> None:
-    check(ServiceMachine, max_examples=100, steps=STEPS).assert_all_counted(REACHED)
+    check(ServiceMachine, max_examples=60, steps=STEPS).assert_all_counted(REACHED)
 
 
 def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,9 +300,9 @@ def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: py
         await lose_stream(watcher)
 
     monkeypatch.setattr(_Watcher, "_lose_stream", losing)
-    assert "a watch of" in found_by(ServiceMachine, 100, STEPS)
+    assert "a watch of" in found_by(ServiceMachine, 150, STEPS)
 
 
 def test_a_transaction_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "_holds", lambda draft, compare: True)
-    assert "was told TxnResult" in found_by(ServiceMachine, 100, STEPS)
+    assert "was told TxnResult" in found_by(ServiceMachine, 150, STEPS)

@@ -303,3 +303,21 @@ def test_small_files_are_kept() -> None:
         return seen
 
     assert simulate(1, scenario).result == [None, b"1"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_disk_that_stands_still_ends_its_syncs_as_soon_as_it_goes_on(seed: int) -> None:
+    async def scenario(simulation: Simulation) -> float:
+        machine = simulation.machine("node")
+        machine.disk.conditions.still_until = 20.0
+        ended: list[float] = []
+
+        async def node(world: SimulatedWorld) -> None:
+            environment = open_store(world)
+            await environment.commit(put(environment, b"key", b""))
+            ended.append(world.clock.monotonic())
+
+        await run_node(machine, node)
+        return ended[0]
+
+    assert 20.0 <= simulate(seed, scenario).result < 20.01

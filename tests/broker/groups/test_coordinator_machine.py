@@ -391,12 +391,12 @@ class CoordinatorMachine(SimulatedStateMachine):
 
 
 def test_a_group_keeps_its_promises_while_its_coordinator_dies_and_moves() -> None:
-    check(CoordinatorMachine, max_examples=30, steps=STEPS).assert_all_counted(REACHED)
+    check(CoordinatorMachine, max_examples=25, steps=STEPS).assert_all_counted(REACHED)
 
 
 def test_a_coordinator_that_takes_commits_of_old_generations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.broker.groups.offsets._check_commit", lambda group, request: ErrorCode.NONE)
-    assert "a commit of" in found_by(CoordinatorMachine, 60, STEPS)
+    assert "a commit of" in found_by(CoordinatorMachine, 100, STEPS)
 
 
 def test_a_coordinator_that_forgets_the_offsets_of_the_one_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,4 +407,4 @@ def test_a_coordinator_that_forgets_the_offsets_of_the_one_before_is_found(monke
             replay(shard, key, value)
 
     monkeypatch.setattr(GroupShard, "replay", forgetting)
-    assert "went back to offset -1" in found_by(CoordinatorMachine, 60, STEPS)
+    assert "went back to offset -1" in found_by(CoordinatorMachine, 100, STEPS)
