@@ -27,7 +27,8 @@ simulate: $(STAMP) ## a simulated broker, and replicated ledgers, under faults: 
 		$(BIN)/python -m pytest -q -s tests/simulation -k test_no_seed
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
-	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py --planted
+	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
+		tests/simulation/test_planted_clusters.py --planted
 
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos

@@ -55,6 +55,8 @@ DELETE_TOPICS_VERSION = 6
 DELETE_RECORDS_VERSION = 2
 ENTRY_HEADER_BYTES = 37
 """What a broker may count for a batch beyond its bytes."""
+ASKED_AGAIN_RATE = 0.05
+"""How often a client asks anew who coordinates its group, though the coordinator it has still answers."""
 SNAPSHOT_BYTES = 160
 """What it may count for a segment beyond its batches."""
 
@@ -147,7 +149,7 @@ async def commit_offsets(
             connection: KafkaConnection | None = None
             try:
                 connection = await cluster.coordinator(group)
-                while True:
+                while stream.random() > ASKED_AGAIN_RATE:
                     floor = history.floor
                     history.check(await fetch(connection), floor)
                     await clock.sleep(stream.choice([0.0, stream.expovariate(10.0)]))
@@ -170,7 +172,7 @@ async def commit_offsets(
             connection: KafkaConnection | None = None
             try:
                 connection = await cluster.coordinator(group)
-                while clock.monotonic() < end:
+                while clock.monotonic() < end and stream.random() > ASKED_AGAIN_RATE:
                     await commit_next(connection)
                     await clock.sleep(stream.expovariate(commits_a_second))
             except Unreachable:

@@ -85,3 +85,8 @@ def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
     network = NetworkConditions(latency_seconds_mean=0.05)
     mix = FaultMix(dict(seconds_between), network, DiskConditions(sync_seconds_mean=0.02))
     return partial(run, scenario=replace(CLIENTS, mix=mix))
+
+
+def cluster_with(clients: LogScenario) -> Scenario:
+    """A whole cluster with other clients, or under one mix of faults in every seed."""
+    return partial(run, scenario=replace(CLUSTER, clients=clients))

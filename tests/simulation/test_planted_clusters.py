@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO
 
-from planted.clusters import CLUSTER_BUGS
+from gnomon.testing.sweep import sweep
+
+from planted.clusters import CLUSTER_BUGS, GROUPS, ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
-from planted.planted_bug import PlantedBug
 
 
 @pytest.mark.parametrize("bug", [bug for bug in CLUSTER_BUGS if bug.quick], ids=lambda bug: bug.name)
-def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
-    assert found_within(bug, CLUSTER_SCENARIO, QUICK_SEEDS_MAX) is not None
+def test_a_bug_planted_in_a_cluster_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+    assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
 
 
 def test_every_bug_planted_in_clusters_is_found(
@@ -24,4 +24,8 @@ def test_every_bug_planted_in_clusters_is_found(
     if not request.config.getoption("--planted"):
         pytest.skip("asked for with --planted: it takes minutes")
     with capsys.disabled():
-        find_all((bug, CLUSTER_SCENARIO) for bug in CLUSTER_BUGS)
+        find_all((bug, bug.scenario) for bug in CLUSTER_BUGS)
+
+
+def test_the_faults_that_look_for_bugs_of_coordinators_find_none_where_none_is_planted() -> None:
+    assert sweep(GROUPS, range(8)).seeds == 8

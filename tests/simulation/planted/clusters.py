@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, Scenario, cluster_with
 
 from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
@@ -18,17 +20,47 @@ from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import Put
 from gnomon.metadata.state import Draft
+from gnomon.testing.faults import Fault, FaultMix
+from gnomon.testing.simulated_disk import DiskConditions
+from gnomon.testing.simulated_network import NetworkConditions
 
 from planted.planted_bug import Plant, PlantedBug
 
-CLUSTER_BUGS: list[PlantedBug] = []
+
+@dataclass(frozen=True)
+class ClusterBug(PlantedBug):
+    """A bug, and the scenario that looks for it."""
+
+    scenario: Scenario
 
 
-def planted(name: str, *, breaks: str, quick: bool = False, unseen: str = "") -> Callable[[Plant], Plant]:
+CLUSTER_BUGS: list[ClusterBug] = []
+GROUPS = cluster_with(
+    replace(
+        CLUSTER.clients,
+        partitions=1,
+        producers=1,
+        sends=20,
+        deletions=False,
+        beside={name: CLUSTER.clients.beside[name] for name in ("offsets", "visits")},
+        storm_seconds=40.0,
+        mix=FaultMix(
+            {Fault.PARTITION: 0.4},
+            NetworkConditions(latency_seconds_mean=0.001),
+            DiskConditions(sync_seconds_mean=0.002),
+        ),
+    )
+)
+"""Groups whose coordinators are cut off from the metadata, from clients, and from each other."""
+
+
+def planted(
+    name: str, *, breaks: str, quick: bool = False, scenario: Scenario = CLUSTER_SCENARIO
+) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        CLUSTER_BUGS.append(PlantedBug(name, breaks, plant, quick, None, unseen))
+        CLUSTER_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
         return plant
 
     return decorate
@@ -48,17 +80,25 @@ def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "_restore", classmethod(forgetting))
 
 
-@planted("a broker whose lease may be over still coordinates groups", breaks="broker.broker 4")
+@planted("a broker whose lease may be over still coordinates groups", breaks="broker.broker 4", scenario=GROUPS)
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Broker, "lease_lives", lambda broker: True)
 
 
-@planted("groups are kept when another broker coordinates them", breaks="broker.groups.coordinator, release")
+@planted(
+    "groups are kept when another broker coordinates them",
+    breaks="broker.groups.coordinator, release",
+    scenario=GROUPS,
+)
 def groups_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCoordinator, "release", lambda coordinator, leads: None)
 
 
-@planted("what stalls at a partition that is given away is forgotten", breaks="broker.partition.partition, release")
+@planted(
+    "what stalls at a partition that is given away is forgotten",
+    breaks="broker.partition.partition, release",
+    scenario=GROUPS,
+)
 def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
     release = Partition.release
 
