@@ -163,6 +163,8 @@ class SimulatedStateMachine(RuleBasedStateMachine):
 
     def _cut(self, machine: Machine, other: int, seconds: float, *, both_ways: bool) -> None:
         names = [name for name in self.simulation.machines if name != machine.name]
+        if not names:
+            return
         peer = names[other % len(names)]
         self.simulation.network.clog(machine.name, peer, seconds)
         if both_ways:

@@ -7,7 +7,7 @@ import pytest
 import trio
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from gnomon.testing.guided_simulation import GuidedSimulation
 from gnomon.testing.ledger_cluster import LedgerCluster
@@ -186,7 +186,6 @@ class Lamp(RuleBasedStateMachine):
         self.pressed.set()
         self.guided.settle()
 
-    @precondition(lambda self: hasattr(self, "guided"))
     @rule(seconds=st.sampled_from([0.1, 1.0]))
     def wait(self, seconds: float) -> None:
         self.guided.sleep(seconds)
