@@ -97,6 +97,7 @@ class GuidedSimulation:
         self._ticks: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._ended: Outcome[list[None]] | None = None
         self._running = False
+        self._interrupt: KeyboardInterrupt | None = None
         self._closing = trio.Event()
         self._stack = ExitStack()
         self.simulation: Simulation = self._stack.enter_context(prepared(seed, node_packages, told))
@@ -175,6 +176,8 @@ class GuidedSimulation:
             self._ended.unwrap()
         finally:
             self._stack.close()
+        if self._interrupt is not None:
+            raise self._interrupt
         self.simulation.raise_failure()
 
     def __enter__(self) -> GuidedSimulation:
@@ -191,7 +194,10 @@ class GuidedSimulation:
 
     async def _until_closed(self, simulation: Simulation) -> None:
         self._running = True
-        await self._closing.wait()
+        try:
+            await self._closing.wait()
+        except KeyboardInterrupt as interrupt:
+            self._interrupt = interrupt
 
     def _end(self, ended: Outcome[list[None]]) -> None:
         self._ended = ended

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
@@ -162,6 +163,19 @@ def test_a_wait_that_is_not_virtual_fails() -> None:
     guided = GuidedSimulation(1)
     with pytest.raises(SimulationFailed, match="waits for more than virtual time"):
         guided.run(trio.testing.wait_all_tasks_blocked, 0.01)
+
+
+def test_an_interrupt_ends_it_in_the_step_under_way() -> None:
+    async def interrupt() -> None:
+        await trio.sleep(1)
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep(5)
+
+    guided = GuidedSimulation(1)
+    with pytest.raises(KeyboardInterrupt):
+        guided.run(interrupt)
+    assert not guided.simulation.folder.exists()
+    guided.close()
 
 
 class Lamp(RuleBasedStateMachine):
