@@ -101,6 +101,7 @@ class LedgerCluster:
         self._lease_seconds = lease_seconds
         self._garbage_interval_seconds = garbage_interval_seconds
         self._audit = audit
+        self._auditing: list[trio.CancelScope] = []
         self._disks = dict.fromkeys(self.names, 1)
         self.decommissioned: list[BookieId] = []
 
@@ -172,12 +173,24 @@ class LedgerCluster:
         if not world.stop_requested.is_set():
             self._disks[name] += 1
 
-    @staticmethod
     async def _run_auditor(
-        world: SimulatedWorld, metadata: RemoteMetadata, name: BookieId, nursery: trio.Nursery, settings: AuditSettings
+        self,
+        world: SimulatedWorld,
+        metadata: RemoteMetadata,
+        name: BookieId,
+        nursery: trio.Nursery,
+        settings: AuditSettings,
     ) -> None:
-        bookies = await followed_bookies(world, metadata, nursery)
-        await Auditor(metadata, bookies, settings, name, world.logger).run()
+        with trio.CancelScope() as scope:
+            self._auditing.append(scope)
+            bookies = await followed_bookies(world, metadata, nursery)
+            await Auditor(metadata, bookies, settings, name, world.logger).run()
+
+    def stop_auditing(self) -> None:
+        """No records are changed by auditors any more."""
+        self._audit = None
+        for scope in self._auditing:
+            scope.cancel()
 
     def data(self, name: BookieId) -> Path:
         """Where a bookie keeps its entries on its machine: each disk has a directory of its own."""

@@ -68,6 +68,8 @@ COUNTERS = (
 )
 """What a sweep has to reach."""
 RETRY_SECONDS = 0.2
+SETTLED_SECONDS = 1.0
+"""What an auditor has asked of the metadata has happened by then, or does not happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,9 @@ class _Run:
             await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
             while not all(map(self._caught_up, self.readers.values())):
                 await simulation.sleep(RETRY_SECONDS)
+            cluster.stop_auditing()
+            await simulation.sleep(SETTLED_SECONDS)
+            await cluster.run_client("recorder", verdict.read_records)
         wrong = self.history.check(verdict.records)
         if verdict.events:
             wrong += check_watch(verdict.events, self.watched, caught_up=False)

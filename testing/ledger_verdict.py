@@ -54,7 +54,7 @@ class LedgerVerdict:
             for name in names:
                 nursery.start_soon(self._until_done, finisher, name, self._go_on)
             nursery.start_soon(self._until_done, finisher, "made after the storm", self._make)
-        await self._read_records(client)
+        await self.read_records(client)
 
     def check_stores(
         self, cluster: LedgerCluster, flipped: Collection[tuple[BookieId, LedgerId, EntryId]] = ()
@@ -120,23 +120,23 @@ class LedgerVerdict:
         life = finisher.note(ledger)
         life.final = {EntryId(entry): payload for entry, payload in enumerate(payloads, first)}
 
-    async def _read_records(self, client: LedgerClient) -> None:
-        """All versions of all records, from the history of the metadata."""
-        end = "end of the storm"
+    async def read_records(self, client: LedgerClient) -> None:
+        """All versions of all records, from the history of the metadata; nobody may change one meanwhile."""
         while True:
             try:
-                await client.metadata.txn((), (Put(end, b""),))
+                end = (await client.metadata.txn((), (Put("end of the storm", b""),))).revision
                 break
             except MetadataError:
                 await client.world.clock.sleep(RETRY_SECONDS)
+        self.records, self.events = {}, []
         async with client.metadata.watch("", Revision(1)) as batches:
             async for batch in batches:
                 for event in batch.events:
-                    if event.key == end:
-                        return
                     if event.key.startswith(LEDGERS):
                         self.records.setdefault(event.key.removeprefix(LEDGERS), []).append(event.current)
                         self.events.append((batch.revision, event.key, event.current is None))
+                if batch.revision >= end:
+                    return
 
 
 def _stored(machine: Machine, data: Path) -> Mapping[LedgerId, Mapping[EntryId, Copy]]:
