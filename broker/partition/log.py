@@ -136,11 +136,13 @@ class PartitionLog:
         """Whether the next entry should be a producer snapshot, so that replaying stays short."""
         if self._bare:
             return len(self.producers) > 0
-        entries, known = self._entries_since_snapshot, len(self.producers)
-        if entries >= SNAPSHOT_ENTRIES_MIN and entries >= SNAPSHOT_ENTRIES_PER_PRODUCER * known:
+        entries, size_bytes = self._entries_since_snapshot, self._bytes_since_snapshot
+        if entries < SNAPSHOT_ENTRIES_MIN and size_bytes < SNAPSHOT_BYTES_MIN:
+            return False
+        known = len(self.producers)
+        if entries >= max(SNAPSHOT_ENTRIES_MIN, SNAPSHOT_ENTRIES_PER_PRODUCER * known):
             return True
-        bytes_min = max(SNAPSHOT_BYTES_MIN, SNAPSHOT_BYTES_PER_PRODUCER * known)
-        return known > 0 and self._bytes_since_snapshot >= bytes_min
+        return known > 0 and size_bytes >= max(SNAPSHOT_BYTES_MIN, SNAPSHOT_BYTES_PER_PRODUCER * known)
 
     def snapshot(self, entry: int) -> Sequence[bytes | memoryview]:
         """The payload of a snapshot entry that is about to be written as `entry`."""
