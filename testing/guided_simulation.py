@@ -37,7 +37,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import trio
 import trio.testing
@@ -75,7 +75,7 @@ class Operation(Generic[T]):
         assert self.done, "the operation is under way"
         if self.error is not None:
             raise self.error
-        return self.result  # type: ignore[return-value]
+        return cast(T, self.result)
 
 
 class GuidedSimulation:

@@ -248,7 +248,9 @@ def test_ledgers_that_miss_copies_are_counted_until_they_have_them() -> None:
     simulate(1, scenario)
 
 
-def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer() -> None:
+def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)
         await cluster.start()
@@ -265,7 +267,7 @@ def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answ
                     raise MetadataUnavailable("no answer")
                 return await txn(compare, then, *rest)
 
-            client.metadata.txn = lose_once  # type: ignore[method-assign]
+            monkeypatch.setattr(client.metadata, "txn", lose_once)
 
             async def settled(auditor: Auditor) -> bool:
                 return auditor.totals.reports_settled == 1
