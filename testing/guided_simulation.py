@@ -100,6 +100,7 @@ class GuidedSimulation:
         self._interrupt: KeyboardInterrupt | None = None
         self._closing = trio.Event()
         self._stack = ExitStack()
+        clock = autojumping_clock()
         self.simulation: Simulation = self._stack.enter_context(prepared(seed, node_packages, told))
         try:
             trio.lowlevel.start_guest_run(
@@ -108,7 +109,7 @@ class GuidedSimulation:
                 float("inf"),
                 run_sync_soon_threadsafe=self._ticks.put,
                 done_callback=self._end,
-                clock=autojumping_clock(),
+                clock=clock,
                 restrict_keyboard_interrupt_to_checkpoints=True,
             )
             while not self._running:
