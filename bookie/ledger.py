@@ -19,12 +19,14 @@ from gnomon.bookie import record as records
 from gnomon.bookie.claim import Recovered, recover
 from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
+from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import (
     LedgerError,
     LedgerExists,
     LedgerFenced,
     LedgerSealed,
+    NoSuchEntry,
     NoSuchLedger,
     NotEnoughBookies,
     UnauthorizedAccess,
@@ -65,6 +67,7 @@ __all__ = [
     "Reading",
     "Session",
     "adopt_ledger",
+    "check_copy",
     "claim_ledger",
     "create_ledger",
     "delete_ledger",
@@ -260,6 +263,19 @@ def _checked(stored: KeyValue, password: bytes) -> LedgerRecord:
     if not password_fits(record, name, secret_of(password)):
         raise UnauthorizedAccess(f"wrong password for ledger {name!r}: nothing was read, written or fenced")
     return record
+
+
+def check_copy(ledger: Ledger, entry: EntryId, value: bytes) -> memoryview:
+    """The payload of an entry in its stored form, which did not come from a bookie; `EntryCache.keeper` takes it then.
+
+    Raises:
+        DigestMismatch: it is another entry, or damaged.
+        NoSuchEntry: a dead writer left it behind: the ledger's entry is another one.
+    """
+    stored = decode_entry(ledger.id, entry, memoryview(value))
+    if stored.session < ledger.record.fragment_of(entry).session:
+        raise NoSuchEntry(ledger.id, entry)
+    return stored.payload if ledger.mac is None else ledger.mac.open(entry, stored.payload)
 
 
 async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, password: bytes = b"") -> None:
