@@ -290,6 +290,8 @@ class Ledger(HeldRecord):
         if self.record.sealed:
             self.last_add_confirmed = self.record.last_entry
             self._wake_waiters()
+        elif self._appender is None:
+            self.last_add_confirmed = max(self.last_add_confirmed, self.record.confirmed)
 
     # --- changing the record ---
 

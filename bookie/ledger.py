@@ -182,15 +182,14 @@ async def create_ledger(
 def adopt_ledger(metadata: Metadata, bookies: Bookies, stored: KeyValue, *, password: bytes = b"") -> Ledger:
     """A reading handle from a record that was read before; asks nobody anything.
 
-    A sealed ledger can be read at once; of an open one nothing is known to be confirmed before `refresh_lac` or
-    `wait_for_lac`.
+    A sealed ledger can be read at once; of an open one, what was written since its last claim or change of bookies is
+    not known to be confirmed before `refresh_lac` or `wait_for_lac`.
 
     Raises:
         UnauthorizedAccess: the password is not the ledger's.
     """
     record = _checked(stored, password)
-    confirmed = record.last_entry if record.sealed else EntryId(record.start_entry - 1)
-    return Ledger(metadata, bookies, stored, confirmed, secret_of(password))
+    return Ledger(metadata, bookies, stored, record.confirmed, secret_of(password))
 
 
 async def claim_ledger(

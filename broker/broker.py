@@ -355,6 +355,7 @@ class Broker:
                 self.bookies,
                 self.entries,
                 prefix,
+                lambda: self._open_source(topic, index),
                 self.world.clock,
                 self._nursery,
                 self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
@@ -364,6 +365,12 @@ class Broker:
             partition.epochs_told = self.lease_until is None
             self._shadows[topic.id, index] = partition
         return partition
+
+    def _open_source(self, shadow: Topic, index: int) -> None:
+        """Has the source's end found, where this broker leads it: who wrote it may have died before telling."""
+        source = self.image.source_of(shadow)
+        if source is not None and self.leads(source, index):
+            self.partition(source, index).open_log()
 
     def _check_led(self, topic: Topic, index: int) -> None:
         leader = self.leader(topic, index)

@@ -58,18 +58,24 @@ class ShadowPartition(Readable):
         bookies: Bookies,
         entries: EntryCache,
         prefix: str,
+        open_source: Callable[[], None],
         clock: Clock,
         nursery: trio.Nursery,
         advanced: Callable[[Readable], None],
         turn_ended: Callable[[], None],
         logger: Logger,
     ) -> None:
-        """The shadow of the partition whose ledgers have names that begin with `prefix`; not open yet."""
+        """The shadow of the partition whose ledgers have names that begin with `prefix`; not open yet.
+
+        Args:
+            open_source: called where nobody may be writing the last segment; opens it, if that is this broker's to do.
+        """
         super().__init__(logger, advanced, turn_ended)
         self._metadata = metadata
         self._bookies = bookies
         self._entries = entries
         self._prefix = prefix
+        self._open_source = open_source
         self._clock = clock
         self._nursery = nursery
         self._image = SourceImage()
@@ -116,6 +122,8 @@ class ShadowPartition(Readable):
                 return
             with trio.move_on_after(FIRST_ANSWERS_SECONDS):
                 await self._hear()
+            if self._image.last is not None:
+                self._open_source()
             self.log, self.failure, self._problem = self._image, None, ""
             self._opened.set()
             self._changed()
