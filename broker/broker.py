@@ -32,6 +32,7 @@ from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.shadow.cast import refused
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
@@ -113,6 +114,8 @@ class Broker:
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
+        self._sources: dict[uuid.UUID, SourceLedgers] = {}
+        """Of the shadows that were used here."""
         self.flush_replies: Callable[[], None] = lambda: None
         """Of the front end: sends the replies that were made with `flush=False`."""
         self.network_ends_turns = False
@@ -349,18 +352,24 @@ class Broker:
                 )
             self._check_led(topic, index)
             assert self._nursery is not None, "the broker was not started"
-            prefix = ledgers_prefix(topic.source.id, index)
+            source_id = topic.source.id
+            source = self._sources.get(source_id)
+            if source is None:
+                source = self._sources[source_id] = SourceLedgers(
+                    self.metadata, self.world.clock, self._nursery, self.log, source_id
+                )
             partition = ShadowPartition(
                 self.metadata,
                 self.bookies,
                 self.entries,
-                prefix,
+                source,
+                index,
                 lambda: self._open_source(topic, index),
                 self.world.clock,
                 self._nursery,
                 self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
                 self.turn_ended,
-                self.log.bind(topic=topic.name, partition=index, ledgers=prefix),
+                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),
             )
             partition.epochs_told = self.lease_until is None
             self._shadows[topic.id, index] = partition
@@ -452,6 +461,7 @@ class Broker:
             )
             for key in [key for key in self._shadows if key[0] == shadow.id]:
                 self._shadows.pop(key).end()
+        self._sources.pop(topic.id, None)
         self.leadership.forget(topic.ranked_as, topic.place)
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
