@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
+from gnomon.broker.authorizer import AllowAll, Authorizer, Permission, check
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
@@ -100,6 +101,7 @@ class Broker:
         """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
         self.claimant: tuple[Compare, ...] = ()
         """What must hold in the metadata for this broker to take a partition."""
+        self.authorizer: Authorizer = AllowAll()
         self.quorum = Quorum()
         """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
@@ -252,11 +254,14 @@ class Broker:
         """A partition that this broker leads, to read it; it is opened when it is first used.
 
         Raises:
-            KafkaError: topic or partition do not exist, or another broker leads it.
+            KafkaError: topic or partition do not exist, another broker leads it, or a shadow may not be read.
         """
         self.check_lease()
         topic = self._find_partition(ref, index)
-        return self.partition(topic, index) if topic.source is None else self.shadow_partition(topic, index)
+        if topic.source is None:
+            return self.partition(topic, index)
+        check(self.authorizer, Permission.READ, topic.name)
+        return self.shadow_partition(topic, index)
 
     def check_lease(self) -> None:
         """Raises KafkaError while somebody else may lead what this broker led."""
