@@ -33,7 +33,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.held_record import HeldRecord
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId
-from gnomon.bookie.lac import ask_confirmed, wait_for_news
+from gnomon.bookie.lac import ask_confirmed, ask_stored, wait_for_news
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import DigestType, LedgerRecord, Quorum, decode_record, ledger_key
@@ -63,8 +63,6 @@ class Ledger(HeldRecord):
         """Told each entry appended here, in its stored form, once it is confirmed and before its `done`."""
         self._secret = secret
         self._bookies = bookies
-        self.all_heard = False
-        """Whether, when they were asked last, all bookies told how far it is confirmed."""
         self._confirmed_more: trio.Event | None = None
         self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
         self._appender: Appender | None = None
@@ -211,12 +209,17 @@ class Ledger(HeldRecord):
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
-        names = self.record.fragments[-1].bookies
-        answers = await ask_confirmed(self._bookies, self.id, names)
-        self.all_heard = len(answers) == len(names)
-        for confirmed in answers:
+        for confirmed in await ask_confirmed(self._bookies, self.id, self.record.fragments[-1].bookies):
             await self._heard(confirmed)
         return self.last_add_confirmed
+
+    async def last_stored(self) -> EntryId | None:
+        """The last entry that any bookie of the last fragment has: nobody was told that a later one is confirmed.
+
+        Returns:
+            At least the last add confirmed that is known here; None where a bookie did not say.
+        """
+        return await ask_stored(self._bookies, self.id, self.record.fragments[-1], self.last_add_confirmed)
 
     def take_record(self, stored: KeyValue) -> None:
         """Holds a record that somebody who follows many of them was told, if it is newer than the one held.

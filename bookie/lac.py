@@ -7,10 +7,11 @@ from contextlib import suppress
 
 import trio
 
-from gnomon.bookie.client import Bookie, Bookies, known_bookie
+from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
 from gnomon.bookie.entry_store import Confirmed
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.record import Fragment
 from gnomon.metadata.client import KeyValue, MetadataError
 from gnomon.runtime.world import WorldError
 
@@ -24,6 +25,24 @@ async def ask_confirmed(bookies: Bookies, ledger: LedgerId, names: Iterable[Book
         with suppress(LedgerError, WorldError):
             heard.append(await known_bookie(bookies, name).last_add_confirmed(ledger))
     return heard
+
+
+async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, confirmed: EntryId) -> EntryId | None:
+    """The last entry of a last fragment that a bookie has, at least `confirmed`; None where one did not say."""
+    last = confirmed
+    try:
+        for name in fragment.bookies:
+            bookie = known_bookie(bookies, name)
+            while True:
+                runs = await bookie.present(
+                    ledger, EntryId(last + 1), EntryId(last + PRESENT_ENTRIES_MAX), fragment.session
+                )
+                if not runs:
+                    break
+                last = runs[-1][1]
+    except (LedgerError, WorldError):
+        return None
+    return last
 
 
 async def wait_for_news(

@@ -7,8 +7,9 @@
 4. All segments but the last are sealed; where one is given up, all before it are.
 5. What a source's broker tells beside is taken only where the records bear it out: of a segment that is not known yet
    it waits, at most WAITING_MAX of it; what contradicts them is refused.
-6. Before it has settled, which takes hearing every bookie of the last segment, an offset beyond the high watermark may
-   be one that a reader was shown elsewhere: such a reader is to wait, not to be told that there is no such offset.
+6. Before it has settled, which takes all that bookies had stored when it was opened to be shown or excluded, an offset
+   beyond the high watermark may be one that a reader was shown elsewhere: such a reader is to wait, and not to be told
+   that there is no such offset.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from gnomon.bookie.ledger import (
     EntryCache,
     EntryId,
     LedgerId,
+    Session,
     adopt_ledger,
     check_copy,
     is_local,
@@ -35,11 +36,10 @@ from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.errors import ErrorCode
 
-EXPLICIT_LAC_SECONDS = 1.0
-"""Within this time a bookie has heard what the source's broker has confirmed."""
 FIRST_ANSWERS_SECONDS = 2.0
 """How long opening waits for bookies that do not answer; then it shows what it knows."""
 RETRY_SECONDS = 0.5
+SETTLE_SECONDS = 0.25
 TOLD_SECONDS = 1.0
 """While the source's broker tells its entries, and so long after, no bookie is asked for them."""
 TOGETHER_ENTRIES = 64
@@ -215,24 +215,31 @@ class ShadowPartition(Readable):
 
     # --- the tail ---------------------------------------------------------------------------------------------------
 
-    async def _hear(self) -> bool:
-        """Asks the bookies of the last ledger how far it is confirmed; whether all of them answered."""
+    async def _hear(self) -> None:
+        """Asks the bookies of the last ledger how far it is confirmed."""
         if not self.segments or self.segments[-1].ledger.record.sealed:
-            return True
+            return
         segment = self.segments[-1]
         try:
             await segment.ledger.refresh_lac()
             await self._advance(segment)
         except (LedgerError, MetadataError, WorldError) as error:
             self._tell("shadow_tail_not_read", error)
-            return False
-        return segment.ledger.all_heard
 
     async def _settle(self) -> None:
-        """See `image` invariant 6."""
-        while not await self._hear():
-            await self._clock.sleep(RETRY_SECONDS)
-        await self._clock.sleep(EXPLICIT_LAC_SECONDS)
+        """See `image` invariant 6: what was shown elsewhere is stored on some bookie, and was not written later."""
+        end: EntryId | None = None
+        asked_in: tuple[LedgerId, Session] | None = None
+        while self.segments and not self.segments[-1].ledger.record.sealed:
+            ledger = self.segments[-1].ledger
+            if asked_in != (ledger.id, ledger.session):
+                # What a claim has excluded since is not waited for.
+                end, asked_in = await ledger.last_stored(), (ledger.id, ledger.session)
+            if end is None:
+                asked_in = None
+            elif end <= ledger.last_add_confirmed and self._seen == (ledger.id, ledger.last_add_confirmed):
+                break
+            await self._clock.sleep(SETTLE_SECONDS)
         self._image.settled = True
         self._changed()
 

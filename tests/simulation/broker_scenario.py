@@ -17,6 +17,7 @@ from gnomon.runtime.settings import Settings
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.log_scenario import LogScenario
+from gnomon.testing.shadow_clients import read_shadow
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
@@ -76,8 +77,12 @@ async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
         return await scenario(simulation)
 
 
+SHADOWS = {"shadow": read_shadow, "second": partial(read_shadow, shadow="second")}
+
 SCENARIO = run
 CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
+SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
+SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
