@@ -220,6 +220,25 @@ def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual
     assert store.read_only is None
 
 
+def test_a_session_that_begins_on_a_full_disk_leaves_it_to_the_next_add_to_try(manual: Any, clock: Any) -> None:
+    """A partition that is opened anew begins a session and appends: each time it would find the store read-only."""
+    store = EntryStore(manual, clock)
+    add(store, 0)
+    manual.flush()
+    manual.fault = DiskFull("no room on the device")
+    add(store, 1)
+    manual.flush()
+    manual.fault = None
+    clock.now += 1.0
+    begun: list[object] = []
+    store.begin_session(LEDGER, Session(1), [(EntryId(0), Session(1))], lambda _result, error: begun.append(error))
+    manual.flush()
+    assert begun == [None]
+    tried = add(store, 1)
+    manual.flush()
+    assert tried == [(1, None)]
+
+
 def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     manual.fault = DiskFailed("EIO")
