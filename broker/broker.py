@@ -350,7 +350,7 @@ class Broker:
         partition = self._shadows.get((topic.id, index))
         if partition is None:
             assert topic.source is not None, f"topic '{topic.name}' is no shadow"
-            if self.image.source_of(topic) is None:
+            if self.image.has_ended(topic):
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"topic '{topic.name}' is a shadow of '{topic.source.name}', which was deleted: delete it too",

@@ -189,6 +189,10 @@ class TopicImage:
         source = self._by_name.get(shadow.source.name)
         return source if source is not None and source.id == shadow.source.id else None
 
+    def has_ended(self, topic: Topic) -> bool:
+        """Whether a topic is a shadow whose source is gone."""
+        return topic.source is not None and self.source_of(topic) is None
+
     def shadows_of(self, topic: Topic) -> list[Topic]:
         """The shadows of a topic as they say themselves, whatever its own record lists."""
         return [other for other in self if other.source is not None and other.source.id == topic.id]

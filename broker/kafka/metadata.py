@@ -94,7 +94,7 @@ class MetadataHandler:
     def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
         broker = self._broker
         nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in broker.leadership.leading}}
-        if topic.source is not None and broker.image.source_of(topic) is None:
+        if broker.image.has_ended(topic):
             # Clients show this one to who uses them; of other errors they make that the topic is still to come.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
         described = MetadataResponseTopic(

@@ -66,9 +66,9 @@ class PlacementHandlers:
             if not left:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
                 break
-            if topic is None:
+            if topic is None or image.has_ended(topic):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                code = code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+                code = code if topic is None and is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
                 response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
                 continue
             stop = min(topic.partitions, first + left)

@@ -27,6 +27,7 @@ from gnomon.wire.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from gnomon.wire.kafka.messages.placement import DescribeTopicPartitionsRequest, TopicRequest
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -382,6 +383,8 @@ def test_a_shadow_whose_source_is_gone_says_so_and_can_be_deleted() -> None:
         assert (await client.fetch("copy", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await told(client, "copy")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert [fields["topic"] for event, fields in broker.events if event == "shadow_ended"] == ["copy"]
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="copy")], response_partition_limit=10)
+        assert (await client.ask(request, 0)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         await client.create_topic("orders")
         await client.produce("orders", batch("b"))
         assert (await told(client, "copy")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
