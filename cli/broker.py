@@ -79,7 +79,12 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     async with (
         open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
-        connect_ledgers(where, world=daemon.world, log=daemon.log) as ledgers,
+        connect_ledgers(
+            where,
+            world=daemon.world,
+            explicit_lac_seconds=settings.cluster.explicit_lac_seconds,
+            log=daemon.log,
+        ) as ledgers,
     ):
 
         def ready(serving: ServingBroker) -> None:

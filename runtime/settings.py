@@ -98,6 +98,11 @@ class ClusterSettings:
     metadata: str = _setting(
         "", "The cluster's metadata: `HOST:PORT[,HOST:PORT…]` of `gnomon metadata`, or `etcd://HOST:PORT[,HOST:PORT…]`."
     )
+    explicit_lac_seconds: float = _setting(
+        0.01,
+        "How long after a writer's last add its bookies are told that it is confirmed, for readers elsewhere.",
+        minimum=0.001,
+    )
 
 
 @dataclass(frozen=True, slots=True)
