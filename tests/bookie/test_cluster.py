@@ -6,8 +6,9 @@ import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
+from gnomon.bookie import removal
 from gnomon.bookie.errors import LedgerError, LedgerFenced
-from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ids import EntryId, Session
 from gnomon.bookie.ledger import OpenMode, Quorum
 from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.metadata.client import MetadataError
@@ -302,5 +303,30 @@ def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() ->
             assert len(fourth.record.fragments[0].bookies) == 3
 
         await cluster.run_client("writer", write)
+
+    simulate(1, scenario)
+
+
+def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "CHUNK_ENTRIES", 1)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def ask(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum())
+            await fill(ledger, 200)
+            bookie = client.bookies.get(ledger.record.fragments[0].bookies[0])
+            assert bookie is not None
+            bounds = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+            with trio.move_on_after(0.05) as patience:
+                await bookie.begin_session(ledger.id, Session(2), bounds)
+            assert patience.cancelled_caught
+            assert (await bookie.fence(ledger.id, Session(2))).bound == 0
+            await client.world.clock.sleep(5)
+            assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
+
+        await cluster.run_client("claimer", ask)
 
     simulate(1, scenario)

@@ -69,9 +69,10 @@ CLUSTER = ClusterScenario(
 
 
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
-    """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
+    """Snapshots of producers and of groups come within the few hundred records of a seed, and segments get too long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
+        patch.setattr(log, "OVERRUN_BYTES_MAX", 1024)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
         return await scenario(simulation)
 
