@@ -63,6 +63,8 @@ class Ledger(HeldRecord):
         """Told each entry appended here, in its stored form, once it is confirmed and before its `done`."""
         self._secret = secret
         self._bookies = bookies
+        self.all_heard = False
+        """Whether, when they were asked last, all bookies told how far it is confirmed."""
         self._confirmed_more: trio.Event | None = None
         self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
         self._appender: Appender | None = None
@@ -209,9 +211,40 @@ class Ledger(HeldRecord):
 
     async def refresh_lac(self) -> EntryId:
         """Asks the bookies how far the ledger is confirmed, for a handle that reads; returns what is known then."""
-        for confirmed in await ask_confirmed(self._bookies, self.id, self.record.fragments[-1].bookies):
+        names = self.record.fragments[-1].bookies
+        answers = await ask_confirmed(self._bookies, self.id, names)
+        self.all_heard = len(answers) == len(names)
+        for confirmed in answers:
             await self._heard(confirmed)
         return self.last_add_confirmed
+
+    def take_record(self, stored: KeyValue) -> None:
+        """Holds a record that somebody who follows many of them was told, if it is newer than the one held.
+
+        Raises:
+            NoSuchLedger: it is of another life of the name.
+        """
+        self._refresh(stored)
+
+    def take_confirmed(self, entry: EntryId) -> None:
+        """The writer of the record's session has told that `entry` is confirmed; for a handle that reads."""
+        if self._appender is None and entry > self.last_add_confirmed and not self.record.sealed:
+            self.last_add_confirmed = entry
+
+    async def listen(self, entry: EntryId) -> None:
+        """Waits until a bookie of the last fragment tells that `entry` is confirmed; the record is not watched.
+
+        For who follows the records himself: on another one he cancels this, and listens by that one (`take_record`).
+
+        Raises:
+            NoSuchLedger: the ledger was deleted meanwhile.
+            NotEnoughBookies: this process has never heard of one of its bookies.
+            MetadataError: a record that was needed could not be read.
+        """
+        names = self.record.fragments[-1].bookies
+        heard, _ = await wait_for_news(self._bookies, self.id, names, entry, trio.sleep_forever)
+        for confirmed in heard:
+            await self._heard(confirmed)
 
     async def _heard(self, confirmed: Confirmed) -> None:
         """A bookie has told how far a ledger is confirmed that this handle reads."""
@@ -257,6 +290,8 @@ class Ledger(HeldRecord):
         if self.record.sealed:
             self.last_add_confirmed = self.record.last_entry
             self._wake_waiters()
+        elif self._appender is None:
+            self.last_add_confirmed = max(self.last_add_confirmed, self.record.confirmed)
 
     # --- changing the record ---
 

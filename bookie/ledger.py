@@ -19,12 +19,14 @@ from gnomon.bookie import record as records
 from gnomon.bookie.claim import Recovered, recover
 from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
+from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import (
     LedgerError,
     LedgerExists,
     LedgerFenced,
     LedgerSealed,
+    NoSuchEntry,
     NoSuchLedger,
     NotEnoughBookies,
     UnauthorizedAccess,
@@ -65,6 +67,7 @@ __all__ = [
     "Reading",
     "Session",
     "adopt_ledger",
+    "check_copy",
     "claim_ledger",
     "create_ledger",
     "delete_ledger",
@@ -179,15 +182,14 @@ async def create_ledger(
 def adopt_ledger(metadata: Metadata, bookies: Bookies, stored: KeyValue, *, password: bytes = b"") -> Ledger:
     """A reading handle from a record that was read before; asks nobody anything.
 
-    A sealed ledger can be read at once; of an open one nothing is known to be confirmed before `refresh_lac` or
-    `wait_for_lac`.
+    A sealed ledger can be read at once; of an open one, what was written since its last claim or change of bookies is
+    not known to be confirmed before `refresh_lac` or `wait_for_lac`.
 
     Raises:
         UnauthorizedAccess: the password is not the ledger's.
     """
     record = _checked(stored, password)
-    confirmed = record.last_entry if record.sealed else EntryId(record.start_entry - 1)
-    return Ledger(metadata, bookies, stored, confirmed, secret_of(password))
+    return Ledger(metadata, bookies, stored, record.confirmed, secret_of(password))
 
 
 async def claim_ledger(
@@ -260,6 +262,19 @@ def _checked(stored: KeyValue, password: bytes) -> LedgerRecord:
     if not password_fits(record, name, secret_of(password)):
         raise UnauthorizedAccess(f"wrong password for ledger {name!r}: nothing was read, written or fenced")
     return record
+
+
+def check_copy(ledger: Ledger, entry: EntryId, value: bytes) -> memoryview:
+    """The payload of an entry in its stored form, which did not come from a bookie; `EntryCache.keeper` takes it then.
+
+    Raises:
+        DigestMismatch: it is another entry, or damaged.
+        NoSuchEntry: a dead writer left it behind: the ledger's entry is another one.
+    """
+    stored = decode_entry(ledger.id, entry, memoryview(value))
+    if stored.session < ledger.record.fragment_of(entry).session:
+        raise NoSuchEntry(ledger.id, entry)
+    return stored.payload if ledger.mac is None else ledger.mac.open(entry, stored.payload)
 
 
 async def delete_ledger(metadata: Metadata, bookies: Bookies, name: str, password: bytes = b"") -> None:

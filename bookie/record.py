@@ -108,6 +108,11 @@ class LedgerRecord:
         """Every bookie that a fragment names, each once."""
         return tuple(dict.fromkeys(name for fragment in self.fragments for name in fragment.bookies))
 
+    @property
+    def confirmed(self) -> EntryId:
+        """The last entry that is confirmed as far as the record tells: all below the last fragment is (invariant 3)."""
+        return self.last_entry if self.sealed else EntryId(max(self.start_entry, self.fragments[-1].first_entry) - 1)
+
     def with_properties(self, properties: dict[str, Any] | None) -> LedgerRecord:
         """The same with other properties; None keeps them."""
         return self if properties is None else replace(self, properties=properties)

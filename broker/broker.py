@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import trio
@@ -26,9 +26,12 @@ from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
+from gnomon.broker.shadow.cast import refused
+from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
@@ -109,6 +112,7 @@ class Broker:
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
         self.flush_replies: Callable[[], None] = lambda: None
         """Of the front end: sends the replies that were made with `flush=False`."""
         self.network_ends_turns = False
@@ -119,7 +123,7 @@ class Broker:
         self.refused = RefusedBatches()
         """What was sent to partitions that are not open here."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
-        self._advanced: dict[Partition, None] = {}
+        self._advanced: dict[Readable, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -163,12 +167,14 @@ class Broker:
     def leadership_changed(self, leadership: Leadership) -> None:
         """A broker came, went, or begins to drain: what is another's from now on is released."""
         self.leadership = leadership
-        for (topic_id, index), partition in list(self._partitions.items()):
-            if leadership.leader(topic_id, index) != self.node_id:
-                del self._partitions[topic_id, index]
-                partition.release()
+        for partitions in (self._partitions, self._shadows):
+            for (topic_id, index), partition in list(partitions.items()):
+                led = self.image.get_by_id(topic_id)
+                if led is None or not self.leads(led, index):
+                    del partitions[topic_id, index]
+                    partition.release()
         topic = self.image.get(OFFSETS_TOPIC)
-        self.coordinator.release(lambda index: topic is not None and self.leads(topic.id, index))
+        self.coordinator.release(lambda index: topic is not None and self.leads(topic, index))
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
         if self.lease_until is None or self.lease_until() != float("-inf"):  # else once it is registered
@@ -190,23 +196,31 @@ class Broker:
         """Why the broker leads nothing, None while it may."""
         return None if self.lease_lives() else "its registration could not be renewed in time"
 
-    def leads(self, topic_id: uuid.UUID, index: int) -> bool:
+    def leader(self, topic: Topic, index: int) -> int:
+        """The broker that leads a partition, as far as this one knows."""
+        return self.leadership.leader(topic.ranked_as, index, topic.place)
+
+    def leaders(self, topic: Topic, partitions: int) -> Sequence[int]:
+        """The leaders of a topic's first partitions, by number."""
+        return self.leadership.leaders(topic.ranked_as, partitions, topic.place)
+
+    def leads(self, topic: Topic, index: int) -> bool:
         """Whether this broker leads a partition, as far as it knows."""
-        return self.leadership.leader(topic_id, index) == self.node_id
+        return self.leader(topic, index) == self.node_id
 
     def _coordinates(self, partition: int) -> bool:
         """Whether the groups of a partition of the offsets topic are this broker's now."""
         if self.lease_until is None:
             return True
         topic = self.image.get(OFFSETS_TOPIC)
-        return topic is not None and self.leads(topic.id, partition) and self.lease_lives()
+        return topic is not None and self.leads(topic, partition) and self.lease_lives()
 
     def coordinator_of(self, group_id: str) -> LiveBroker | None:
         """The broker that coordinates a group, None while there is none."""
         topic = self.image.get(OFFSETS_TOPIC)
         if topic is None:
             return None
-        leader = self.leadership.leader(topic.id, partition_for(group_id, topic.partitions))
+        leader = self.leader(topic, partition_for(group_id, topic.partitions))
         return self.leadership.brokers.get(leader)
 
     def _new_routes(self) -> None:
@@ -231,25 +245,47 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {ref.hex()}")
         return topic
 
-    def partition_of(self, ref: str | bytes, index: int) -> Partition:
+    def partition_of(self, ref: str | bytes, index: int) -> Readable:
         """A partition that this broker leads, to read it; it is opened when it is first used.
 
         Raises:
             KafkaError: topic or partition do not exist, or another broker leads it.
         """
+        self.check_lease()
+        topic = self._find_partition(ref, index)
+        return self.partition(topic, index) if topic.source is None else self.shadow_partition(topic, index)
+
+    def check_lease(self) -> None:
+        """Raises KafkaError while somebody else may lead what this broker led."""
         if not self.lease_lives():
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know whether it still leads the partition"
             )
-        return self._led(ref, index)
 
-    def _led(self, ref: str | bytes, index: int) -> Partition:
+    def partition_to_change(self, ref: str | bytes, index: int) -> Partition:
+        """A partition that this broker led when it heard of the others last, for a client to change its log.
+
+        Raises:
+            KafkaError: topic or partition do not exist, or another broker leads it; or it is a shadow's, or the broker
+                keeps its own state in it.
+        """
+        topic = self._find_partition(ref, index)
+        if topic.internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic '{topic.name}' holds the broker's own state: only read it",
+            )
+        if topic.source is not None:
+            raise refused(topic, "write to")
+        return self.partition(topic, index)
+
+    def _find_partition(self, ref: str | bytes, index: int) -> Topic:
         topic = self.find_topic(ref)
         if not 0 <= index < topic.partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has {topic.partitions} partitions"
             )
-        return self.partition(topic, index)
+        return topic
 
     def partition_to_produce(self, ref: str | bytes, index: int) -> Partition:
         """A partition for a client to produce to; found without a search when it was found before.
@@ -259,13 +295,7 @@ class Broker:
         """
         partition = self._produced_to.get((ref, index))
         if partition is None:
-            topic = self.find_topic(ref)
-            if topic.internal:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"topic '{topic.name}' holds the broker's own state: only read it",
-                )
-            partition = self._produced_to[ref, index] = self._led(ref, index)
+            partition = self._produced_to[ref, index] = self.partition_to_change(ref, index)
         return partition
 
     def partition(self, topic: Topic, index: int) -> Partition:
@@ -276,12 +306,8 @@ class Broker:
         """
         partition = self._partitions.get((topic.id, index))
         if partition is None:
-            leader = self.leadership.leader(topic.id, index)
-            if leader != self.node_id:
-                who = "no broker at the moment" if leader == NOBODY else f"broker {leader}"
-                raise KafkaError(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} of topic '{topic.name}' is led by {who}"
-                )
+            assert topic.source is None, f"topic '{topic.name}' has no log of its own"
+            self._check_led(topic, index)
             assert self._nursery is not None, "the broker was not started"
             chain = Chain(
                 self.metadata,
@@ -307,12 +333,59 @@ class Broker:
             self._partitions[topic.id, index] = partition
         return partition
 
+    def shadow_partition(self, topic: Topic, index: int) -> ShadowPartition:
+        """A partition of a shadow that this broker leads, as far as it knows; it is opened when it is first used.
+
+        Raises:
+            KafkaError: another broker leads it, or the source is gone.
+        """
+        partition = self._shadows.get((topic.id, index))
+        if partition is None:
+            assert topic.source is not None, f"topic '{topic.name}' is no shadow"
+            if self.image.source_of(topic) is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic '{topic.name}' is a shadow of '{topic.source.name}', which was deleted: delete it too",
+                )
+            self._check_led(topic, index)
+            assert self._nursery is not None, "the broker was not started"
+            prefix = ledgers_prefix(topic.source.id, index)
+            partition = ShadowPartition(
+                self.metadata,
+                self.bookies,
+                self.entries,
+                prefix,
+                lambda: self._open_source(topic, index),
+                self.world.clock,
+                self._nursery,
+                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
+                self.turn_ended,
+                self.log.bind(topic=topic.name, partition=index, ledgers=prefix),
+            )
+            partition.epochs_told = self.lease_until is None
+            self._shadows[topic.id, index] = partition
+        return partition
+
+    def _open_source(self, shadow: Topic, index: int) -> None:
+        """Has the source's end found, where this broker leads it: who wrote it may have died before telling."""
+        source = self.image.source_of(shadow)
+        if source is not None and self.leads(source, index):
+            self.partition(source, index).open_log()
+
+    def _check_led(self, topic: Topic, index: int) -> None:
+        leader = self.leader(topic, index)
+        if leader != self.node_id:
+            who = "no broker at the moment" if leader == NOBODY else f"broker {leader}"
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} of topic '{topic.name}' is led by {who}"
+            )
+
     def is_open(self, topic_id: uuid.UUID, index: int) -> bool:
         """Whether a partition is in use."""
         return (topic_id, index) in self._partitions
 
     def partitions_open(self) -> list[Partition]:
-        """The partitions in use."""
+        """The partitions in use that have a log of their own."""
         return list(self._partitions.values())
 
     def leader_epoch(self, topic: Topic, index: int) -> int:
@@ -324,7 +397,7 @@ class Broker:
         """
         if self.lease_until is not None:
             return -1
-        partition = self._partitions.get((topic.id, index))
+        partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
         return partition.log.epoch if partition is not None and partition.log is not None else -1
 
     async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
@@ -336,12 +409,17 @@ class Broker:
                 sizes[key] = size
         return sizes
 
+    def configs_of(self, topic: Topic) -> Mapping[str, str]:
+        """What is set on a topic; on a shadow's source for a shadow."""
+        source = None if topic.source is None else self.image.source_of(topic)
+        return topic.configs if source is None else source.configs
+
     def settings_of(self, topic: Topic) -> LogSettings:
         """What a topic's logs obey now."""
         cached = self._settings_cache.get(topic.id)
         if cached is not None and cached[0] == self.configs.revision and cached[1] is topic:
             return cached[2]
-        values = self.configs.topic_values(topic.configs)
+        values = self.configs.topic_values(self.configs_of(topic))
         settings = log_settings(values, self.configs.number("producer.id.expiration.ms"))
         if topic.internal:
             # The coordinator trims what it has written anew; a record that clients made large must not stop it.
@@ -365,9 +443,16 @@ class Broker:
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)
-        for key in [key for key in self._partitions if key[0] == topic.id]:
-            self._partitions.pop(key).end()
-        self.leadership.forget(topic.id)
+        for partitions in (self._partitions, self._shadows):
+            for key in [key for key in partitions if key[0] == topic.id]:
+                partitions.pop(key).end()
+        for shadow in self.image.shadows_of(topic):
+            self.log.warning(
+                "shadow_ended", topic=shadow.name, reason=f"its source '{topic.name}' was deleted", next="delete it too"
+            )
+            for key in [key for key in self._shadows if key[0] == shadow.id]:
+                self._shadows.pop(key).end()
+        self.leadership.forget(topic.ranked_as, topic.place)
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
         self._nursery.start_soon(self.topic_admin.finish_deletion, topic.name)
@@ -384,10 +469,10 @@ class Broker:
 
     # --- turns --------------------------------------------------------------------------------------------------
 
-    def _partition_advanced(self, partition: Partition) -> None:
+    def _partition_advanced(self, partition: Readable) -> None:
         self._advanced[partition] = None
 
-    def _partition_advanced_elsewhere(self, partition: Partition) -> None:
+    def _partition_advanced_elsewhere(self, partition: Readable) -> None:
         self._advanced[partition] = None
         self.turn_began()
 

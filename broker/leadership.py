@@ -4,6 +4,8 @@
    the same brokers, spread evenly, and few partitions move when a broker comes or goes.
 2. A broker that drains leads nothing.
 3. The answers are remembered: each partition is ranked once for one set of brokers.
+4. The k-th shadow of a partition is led by the broker at place k of its source's ranking, so that source and shadows
+   are led by distinct brokers as far as there are brokers.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class Leadership:
         """All that live, by id, the lowest first."""
         self.leading = [broker.id for broker in self.brokers.values() if not broker.draining]
         """Those that may lead."""
-        self._leaders: dict[uuid.UUID, list[int]] = {}
+        self._leaders: dict[tuple[uuid.UUID, int], list[int]] = {}
 
     @property
     def controller(self) -> int:
@@ -69,33 +71,38 @@ class Leadership:
         """Those that clients are to know of: not the draining ones, as long as there are others."""
         return [self.brokers[broker] for broker in self.leading] or list(self.brokers.values())
 
-    def leader(self, topic: uuid.UUID, partition: int) -> int:
-        """The broker that leads a partition."""
+    def leader(self, topic: uuid.UUID, partition: int, place: int = 0) -> int:
+        """The broker that leads a partition; at place k, that of its k-th shadow."""
         if len(self.leading) < 2:
             return self.leading[0] if self.leading else NOBODY
-        known = self._leaders.get(topic)
+        known = self._leaders.get((topic, place))
         if known is not None and partition < len(known):
             return known[partition]
-        return self.leaders(topic, partition + 1)[partition]
+        return self.leaders(topic, partition + 1, place)[partition]
 
-    def leaders(self, topic: uuid.UUID, partitions: int) -> Sequence[int]:
-        """The leaders of a topic's first partitions, by number."""
+    def leaders(self, topic: uuid.UUID, partitions: int, place: int = 0) -> Sequence[int]:
+        """The leaders of a topic's first partitions, by number; at place k, those of its k-th shadow."""
         if len(self.leading) < 2:
             return [self.leading[0] if self.leading else NOBODY] * partitions
-        known = self._leaders.setdefault(topic, [])
+        known = self._leaders.setdefault((topic, place), [])
         while len(known) < partitions:
-            known += _ranked(topic, len(known) // RANKS_PER_HASH, self.leading)
+            known += _ranked(topic, len(known) // RANKS_PER_HASH, self.leading, place % len(self.leading))
         return known if len(known) == partitions else known[:partitions]
 
-    def forget(self, topic: uuid.UUID) -> None:
-        """The topic is gone."""
-        self._leaders.pop(topic, None)
+    def forget(self, topic: uuid.UUID, place: int = 0) -> None:
+        """The topic, or its shadow at a place, is gone."""
+        self._leaders.pop((topic, place), None)
 
 
-def _ranked(topic: uuid.UUID, block: int, brokers: Sequence[int]) -> list[int]:
-    """The leaders of one block of RANKS_PER_HASH partitions."""
+def _ranked(topic: uuid.UUID, block: int, brokers: Sequence[int], place: int) -> list[int]:
+    """The brokers at one place for the partitions of one block of RANKS_PER_HASH."""
     ranks = []
     for broker in brokers:
         data = topic.bytes + block.to_bytes(8, "big") + broker.to_bytes(8, "big")
         ranks.append(_RANKS.unpack(hashlib.blake2b(data, digest_size=_RANKS.size).digest()))
-    return [brokers[of_one.index(max(of_one))] for of_one in zip(*ranks, strict=True)]
+    if place == 0:
+        return [brokers[of_one.index(max(of_one))] for of_one in zip(*ranks, strict=True)]
+    numbers = range(len(brokers))
+    return [
+        brokers[sorted(numbers, key=of_one.__getitem__, reverse=True)[place]] for of_one in zip(*ranks, strict=True)
+    ]

@@ -141,8 +141,9 @@ class BrokerOffsetsLogs:
     async def open(self, partition: int) -> PartitionOffsetsLog:
         """See `OffsetsLogs.open`."""
         with _refusals():
-            await self._broker.topic_admin.offsets_topic()
-        return PartitionOffsetsLog(self._broker, self._broker.partition_of(OFFSETS_TOPIC, partition), self._nursery)
+            topic = await self._broker.topic_admin.offsets_topic()
+        self._broker.check_lease()
+        return PartitionOffsetsLog(self._broker, self._broker.partition(topic, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:
         """See `OffsetsLogs.used`: the partitions that have a ledger, by one metadata read."""

@@ -54,7 +54,7 @@ class Retention:
         due = []
         for topic_id, index, sealed in await sealed_segments(broker.metadata):
             topic = broker.image.get_by_id(topic_id)
-            if topic is None or broker.is_open(topic_id, index) or not broker.leads(topic_id, index):
+            if topic is None or broker.is_open(topic_id, index) or not broker.leads(topic, index):
                 continue
             if segments_to_drop(broker.settings_of(topic), sealed, 0, now_ms):
                 due.append(broker.partition(topic, index))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -13,6 +13,17 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.shadow.cast import (
+    BROKER_DEFAULT,
+    SHADOW_SOURCE,
+    Change,
+    as_shadow,
+    creation,
+    deletion,
+    growth,
+    refused,
+    unchanged,
+)
 from gnomon.broker.topic_configs import check_topic_configs
 from gnomon.broker.topics import (
     DELETED_PREFIX,
@@ -67,6 +78,9 @@ class TopicAdmin:
     ) -> Topic:
         """The topic that `create` would make; an `internal` one only for the broker itself.
 
+        Args:
+            partitions: BROKER_DEFAULT for the broker's `num.partitions`, or for those of a shadow's source.
+
         Raises:
             KafkaError: the name, the number of partitions or a config is refused, or the topic exists.
         """
@@ -81,11 +95,15 @@ class TopicAdmin:
                 ErrorCode.INVALID_REQUEST, f"The broker creates '{name}' itself when it is first asked for it."
             )
         self._check_collision(name)
+        topic_id = uuid.UUID(int=self._ids.getrandbits(128), version=4)
+        if SHADOW_SOURCE in configs:
+            return as_shadow(Topic(name, topic_id, 0, {}), configs, partitions, self._broker.image)
+        if partitions == BROKER_DEFAULT:
+            partitions = self._broker.configs.number("num.partitions")
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: a topic has 1 to {PARTITIONS_MAX} of them."
             )
-        topic_id = uuid.UUID(int=self._ids.getrandbits(128), version=4)
         return Topic(name, topic_id, partitions, _checked(configs))
 
     def _check_collision(self, name: str) -> None:
@@ -123,16 +141,24 @@ class TopicAdmin:
 
         Raises:
             KafkaError: somebody else has just created it; the image has shown theirs by then. Or offsets of its last
-                life cannot be deleted now, or the disk is full.
+                life cannot be deleted now, or the disk is full, or the source of a shadow is gone.
         """
-        key = topic_key(topic.name)
-        free = [Compare.absent(key), Compare.absent(deleted_key(topic.name))]
-        while not (result := await self._write(free, [Put(key, topic.encode())], [Get(key)])).succeeded:
-            rival = result.results[0]
+        key, left = topic_key(topic.name), deleted_key(topic.name)
+        free = [Compare.absent(key), Compare.absent(left)]
+        while True:
+            joined = Change()
+            if topic.source is not None:
+                topic, joined = await creation(self._broker.metadata, topic)
+            then = [Put(key, topic.encode()), *joined.operations]
+            result = await self._write([*free, *joined.compares], then, [Get(key), Get(left)])
+            if result.succeeded:
+                break
+            rival, remains = result.results
             if isinstance(rival, KeyValue):
                 await self._broker.topics.reached(rival.mod_revision)
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-            await self._wait_for_name(topic.name)
+            if remains is not None:
+                await self._wait_for_name(topic.name)
         await self._shown(result)
         item = result.results[0]
         assert isinstance(item, KeyValue)
@@ -177,17 +203,29 @@ class TopicAdmin:
         """Deletes a topic; its ledgers' entries leave the disk in the background.
 
         Raises:
-            KafkaError: it is gone already, or the disk is full.
+            KafkaError: it is gone already, or has shadows, or the disk is full.
         """
-        key = topic_key(topic.name)
-        result = await self._write(
-            [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
-            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id))), Put(deleted_key(topic.name), b"")],
-        )
-        if not result.succeeded:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
+        key, broker = topic_key(topic.name), self._broker
+        while True:
+            item = await broker.metadata.get(key)
+            if item is None or item.create_revision != topic.create_revision:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
+            now = Topic.decode(item)
+            joined = await deletion(broker.metadata, broker.image, now)
+            then = [Delete(key), *self._ledgers_of(now), Put(deleted_key(topic.name), b""), *joined.operations]
+            result = await self._write([*unchanged(item), *joined.compares], then)
+            if result.succeeded:
+                break
         await self._shown(result)
-        self._broker.collect_garbage()
+        broker.collect_garbage()
+
+    def _ledgers_of(self, topic: Topic) -> list[Operation]:
+        """What deletes a topic's ledgers: nothing for a shadow, nor where a damaged record claims another's id."""
+        if topic.source is not None or any(
+            topic.id in (other.id, other.ranked_as) and other.name != topic.name for other in self._broker.image
+        ):
+            return []
+        return [DeletePrefix(ledger_key(ledgers_prefix(topic.id)))]
 
     async def _wait_for_name(self, name: str) -> None:
         """Sees to what is left of a deleted topic here, and gives the other brokers the time to do so."""
@@ -248,8 +286,10 @@ class TopicAdmin:
         """The topic with more partitions.
 
         Raises:
-            KafkaError: the number is not larger than today's.
+            KafkaError: the number is not larger than today's, or the topic is a shadow.
         """
+        if topic.source is not None:
+            raise refused(topic, "it grows with")
         if partitions <= topic.partitions:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -260,12 +300,30 @@ class TopicAdmin:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_MAX} partitions.")
         return topic.with_partitions(partitions)
 
+    async def grow(self, name: str, partitions: int) -> None:
+        """Adds partitions to a topic and to all of its shadows, at one revision.
+
+        Raises:
+            KafkaError: the topic does not exist, or as `check_growth`.
+        """
+        metadata = self._broker.metadata
+        await self._change(
+            name,
+            lambda now: self.check_growth(now, partitions),
+            lambda now: growth(metadata, now, partitions),
+        )
+
     async def change(self, name: str, change: Callable[[Topic], Topic]) -> None:
         """Replaces a topic's record by what `change` makes of it; tries again when somebody else was quicker.
 
         Raises:
             KafkaError: the topic does not exist, or what `change` raises.
         """
+        await self._change(name, change, _alone)
+
+    async def _change(
+        self, name: str, change: Callable[[Topic], Topic], together: Callable[[Topic], Awaitable[Change]]
+    ) -> None:
         key = topic_key(name)
         while True:
             item = await self._broker.metadata.get(key)
@@ -275,12 +333,9 @@ class TopicAdmin:
             if topic.internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
             changed = change(topic)
+            joined = await together(topic)
             result = await self._write(
-                [
-                    Compare.version(key, item.version),
-                    Compare(key, Field.CREATE_REVISION, item.create_revision),
-                ],
-                [Put(key, changed.encode())],
+                [*unchanged(item), *joined.compares], [*joined.operations, Put(key, changed.encode())]
             )
             if result.succeeded:
                 await self._shown(result)
@@ -298,6 +353,11 @@ class TopicAdmin:
 
     async def _shown(self, result: TxnResult) -> None:
         await self._broker.topics.reached(result.revision)
+
+
+async def _alone(_topic: Topic) -> Change:
+    """No other record changes with that of the topic."""
+    return Change()
 
 
 def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:

@@ -1,17 +1,20 @@
 """Topics as the metadata service keeps them, and this broker's image of them.
 
-1. A topic is one record, whatever its number of partitions: id, partition count, configs.
+1. A topic is one record, whatever its number of partitions: id, partition count, configs, source and shadows.
 2. A topic id names one life of a topic: deleting and creating it again gives a new one (KIP-516).
 3. While a deleted topic's offsets are still to be forgotten its name has a `deleted_key`, and cannot be taken again.
 4. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
+5. A shadow names its source, and the source names its shadows: both records change in one transaction, so that whoever
+   compares the version of the source's knows that no shadow came or went.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -73,6 +76,15 @@ def deleted_key(name: str) -> str:
     return DELETED_PREFIX + name
 
 
+class SourceRef(NamedTuple):
+    """What a shadow says of its source."""
+
+    name: str
+    id: uuid.UUID
+    place: int
+    """Its number among the shadows of that source, from 1 on: which broker leads a partition follows from it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """One topic; `configs` are those set on it, as text by Kafka's names."""
@@ -83,17 +95,34 @@ class Topic:
     configs: Mapping[str, str]
     create_revision: Revision = NEVER
     version: int = 0
+    source: SourceRef | None = None
+    """The topic whose records this one shows, None where it has its own."""
+    shadows: tuple[str, ...] = ()
+    """The names of its shadows."""
 
     @property
     def internal(self) -> bool:
         """Whether the broker keeps its own state in it."""
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def ranked_as(self) -> uuid.UUID:
+        """The topic by whose id the brokers are ranked for its partitions."""
+        return self.id if self.source is None else self.source.id
+
+    @property
+    def place(self) -> int:
+        """Which broker of that ranking leads; 0 is the first one."""
+        return 0 if self.source is None else self.source.place
+
     def encode(self) -> bytes:
-        """The record's value."""
-        packed: bytes = msgpack.packb(
-            {"id": self.id.bytes, "partitions": self.partitions, "configs": dict(self.configs)}
-        )
+        """The record's value; a topic that has nothing to do with shadows says nothing of them."""
+        fields: dict[str, Any] = {"id": self.id.bytes, "partitions": self.partitions, "configs": dict(self.configs)}
+        if self.source is not None:
+            fields["source"] = [self.source.name, self.source.id.bytes, self.source.place]
+        if self.shadows:
+            fields["shadows"] = list(self.shadows)
+        packed: bytes = msgpack.packb(fields)
         return packed
 
     @classmethod
@@ -101,6 +130,10 @@ class Topic:
         """The topic of a record."""
         name = item.key.removeprefix(TOPICS_PREFIX).removeprefix(f"{DEFAULT_NAMESPACE}/")
         fields = msgpack.unpackb(item.value)
+        source = None
+        if "source" in fields:
+            named, source_id, place = fields["source"]
+            source = SourceRef(named, uuid.UUID(bytes=source_id), place)
         return cls(
             name,
             uuid.UUID(bytes=fields["id"]),
@@ -108,6 +141,8 @@ class Topic:
             fields["configs"],
             item.create_revision,
             item.version,
+            source,
+            tuple(fields.get("shadows", ())),
         )
 
     def with_partitions(self, partitions: int) -> Topic:
@@ -117,6 +152,14 @@ class Topic:
     def with_configs(self, configs: Mapping[str, str]) -> Topic:
         """The same topic with other configs."""
         return replace(self, configs=configs)
+
+    def with_source(self, source: SourceRef, partitions: int) -> Topic:
+        """The same topic as a shadow of this source."""
+        return replace(self, source=source, partitions=partitions)
+
+    def with_shadows(self, shadows: Iterable[str]) -> Topic:
+        """The same topic with these shadows."""
+        return replace(self, shadows=tuple(shadows))
 
 
 class TopicImage:
@@ -139,6 +182,16 @@ class TopicImage:
     def get_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """A topic by id."""
         return self._by_id.get(topic_id)
+
+    def source_of(self, shadow: Topic) -> Topic | None:
+        """The topic that a shadow belongs to, None where that life of it is over."""
+        assert shadow.source is not None, f"topic '{shadow.name}' is no shadow"
+        source = self._by_name.get(shadow.source.name)
+        return source if source is not None and source.id == shadow.source.id else None
+
+    def shadows_of(self, topic: Topic) -> list[Topic]:
+        """The shadows of a topic as they say themselves, whatever its own record lists."""
+        return [other for other in self if other.source is not None and other.source.id == topic.id]
 
     def put(self, topic: Topic) -> None:
         """A topic was created or changed."""

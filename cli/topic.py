@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Failure
 from gnomon.cli.kafka_client import (
     ANSWER_SECONDS,
@@ -49,6 +50,22 @@ def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstra
     new = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
     answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name], f"create topic {name!r}")
     note(f"created topic {name!r} with {len(describe_topic(admin, name).partitions)} partitions")
+
+
+@topic.command("create-shadow")
+@click.argument("source")
+@click.argument("shadow")
+@bootstrap_option
+def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
+    """Create the topic SHADOW that shows the records of the topic SOURCE, to be read by other consumers.
+
+    Nothing is stored twice. It has the partitions and configs of SOURCE, and is written through SOURCE alone.
+    """
+    admin = connect(bootstrap)
+    new = NewTopic(shadow, num_partitions=-1, replication_factor=-1, config={SHADOW_SOURCE: source})
+    what = f"create shadow {shadow!r} of topic {source!r}"
+    answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[shadow], what)
+    note(f"created shadow {shadow!r} of topic {source!r}")
 
 
 @topic.command("list")
@@ -153,7 +170,27 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
     admin = connect(bootstrap)  # has to live until it has answered
     futures = admin.delete_topics(list(names), request_timeout=ANSWER_SECONDS)
-    finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in dict.fromkeys(names)])
+    try:
+        finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in dict.fromkeys(names)])
+    except Failure:
+        # librdkafka asks in a version of the request that has no room for the broker's reason.
+        for name, shadows in _shadows(admin).items():
+            if name in names:
+                note(f"topic {name!r} has shadows that show its records: delete {', '.join(shadows)} first")
+        raise
+
+
+def _shadows(admin: AdminClient) -> dict[str, list[str]]:
+    """The shadows of each topic that has any."""
+    with kafka_errors("list topics"):
+        names = sorted(admin.list_topics(timeout=ANSWER_SECONDS).topics)
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found: dict[str, list[str]] = {}
+    for resource, future in admin.describe_configs(resources, request_timeout=ANSWER_SECONDS).items():
+        source = answer(future, f"read the configs of topic {resource.name!r}").get(SHADOW_SOURCE)
+        if source is not None:
+            found.setdefault(source.value, []).append(resource.name)
+    return found
 
 
 def finish(attempts: list[tuple[str, str, Any]]) -> None:

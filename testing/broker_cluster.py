@@ -89,7 +89,7 @@ class BrokerCluster:
         for number, serving in self.serving.items():
             found = serving.broker.image.get(topic)
             if self.brokers[number].running and found is not None:
-                return serving.broker.leadership.leader(found.id, partition)
+                return serving.broker.leader(found, partition)
         raise AssertionError(f"topic {topic!r} is not there yet")
 
     async def run_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[T]]) -> T:

@@ -13,6 +13,7 @@ from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_brok
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.shadow.cast import SHADOW_SOURCE, described_source
 from gnomon.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs
 from gnomon.broker.topics import Topic
 from gnomon.wire.kafka.api import ApiKey
@@ -108,7 +109,11 @@ class ConfigHandlers:
         if resource.resource_type == Resource.TOPIC:
             topic = self._topic(resource.resource_name)
             table = TOPIC_CONFIGS
-            values = {name: self._broker.configs.topic_synonyms(name, topic.configs) for name in table}
+            configs = self._broker.configs_of(topic)
+            values = {name: self._broker.configs.topic_synonyms(name, configs) for name in table}
+            for key, text, source in described_source(topic):
+                if not asked or key.name in asked:
+                    yield _described(key, [ConfigValue(key.name, text, source)], message)
         elif resource.resource_type == Resource.BROKER:
             self._check_broker(resource.resource_name)
             table = BROKER_CONFIGS
@@ -199,6 +204,9 @@ class ConfigHandlers:
         self._topic(name)
 
         def changed(topic: Topic) -> Topic:
+            if topic.source is not None or SHADOW_SOURCE in changes:
+                _check_shadow(topic, changes, replace)
+                return topic
             before = {} if replace else topic.configs
             configs = _changed(before, changes, TOPIC_CONFIGS, "topic")
             return topic.with_configs(check_topic_configs(configs))
@@ -228,6 +236,30 @@ class ConfigHandlers:
             changed(self._broker.configs.layer(source))
         else:
             await self._broker.stored_configs.change(source, changed)
+
+
+def _check_shadow(topic: Topic, changes: Mapping[str, IncrementalAlterableConfig], replace: bool) -> None:
+    """Raises InvalidConfig where anything would change that belongs to the source, or to the creation of a shadow.
+
+    With `replace` what is not named would go.
+    """
+    if topic.source is None:
+        raise InvalidConfig(
+            f"{SHADOW_SOURCE} is given when a topic is created: '{topic.name}' has records of its own; create another"
+        )
+    others = sorted(name for name in changes if name != SHADOW_SOURCE)
+    if others:
+        raise InvalidConfig(
+            f"Topic '{topic.name}' is a shadow of '{topic.source.name}': set {', '.join(others)} on the source"
+        )
+    item = changes.get(SHADOW_SOURCE)
+    if item is None and not replace:
+        return
+    if item is None or item.config_operation != AlterOperation.SET or item.value != topic.source.name:
+        raise InvalidConfig(
+            f"{SHADOW_SOURCE} cannot be changed nor removed: topic '{topic.name}' is a shadow of '{topic.source.name}' "
+            "as long as it lives; delete it and create another"
+        )
 
 
 def _changed(

@@ -12,7 +12,7 @@ from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.fetch_route import fetch_route
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
 from gnomon.broker.kafka.poll import Poll, RecentAnswers
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import encode_fetch_response, parse_fetch
 
@@ -44,7 +44,7 @@ class FetchHandler:
         wanted = [(item, *self._find(item)) for item in followed]
         Poll(self._broker, exchange, request, session, wanted, bytes_max, self._recent).start()
 
-    def _find(self, item: Followed) -> tuple[Partition | None, ErrorCode]:
+    def _find(self, item: Followed) -> tuple[Readable | None, ErrorCode]:
         try:
             return self._broker.partition_of(item.topic, item.spec.partition), ErrorCode.NONE
         except KafkaError as error:

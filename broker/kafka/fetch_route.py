@@ -17,7 +17,7 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange
 from gnomon.broker.kafka.fetch_sessions import FINAL_EPOCH, Followed
 from gnomon.broker.kafka.poll import Poll, RecentAnswers
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
 from gnomon.wire.kafka.frame import RequestHeader
@@ -57,7 +57,7 @@ class FetchRoute:
         frame: bytes,
         offset_at: int,
         request: FetchRequest,
-        partition: Partition,
+        partition: Readable,
         bytes_max: int,
         recent: RecentAnswers,
     ) -> None:

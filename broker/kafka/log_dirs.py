@@ -67,7 +67,7 @@ class LogDirHandlers:
             wanted = range(topic.partitions) if message.topics is None else asked.get(topic.name, ())
             described = [
                 DescribeLogDirsPartition(partition_index=index, partition_size=sizes.get((topic.id, index), 0))
-                for index, leader in enumerate(broker.leadership.leaders(topic.id, topic.partitions))
+                for index, leader in enumerate(broker.leaders(topic, topic.partitions))
                 if index in wanted and leader == broker.node_id
             ]
             if described:

@@ -94,6 +94,9 @@ class MetadataHandler:
     def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
         broker = self._broker
         nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in broker.leadership.leading}}
+        if topic.source is not None and broker.image.source_of(topic) is None:
+            # Clients show this one to who uses them; of other errors they make that the topic is still to come.
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
         described = MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -108,7 +111,7 @@ class MetadataHandler:
                     replica_nodes=nodes[leader],
                     isr_nodes=nodes[leader],
                 )
-                for index, leader in enumerate(broker.leadership.leaders(topic.id, topic.partitions))
+                for index, leader in enumerate(broker.leaders(topic, topic.partitions))
             ],
         )
         if request.message.include_topic_authorized_operations:

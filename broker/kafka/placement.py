@@ -81,7 +81,7 @@ class PlacementHandlers:
 
     def _described(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
         broker = self._broker
-        leaders = broker.leadership.leaders(topic.id, indexes.stop)
+        leaders = broker.leaders(topic, indexes.stop)
         return DescribeTopicPartitionsResponseTopic(
             name=topic.name,
             topic_id=topic.id,
@@ -150,7 +150,7 @@ class PlacementHandlers:
         topic = self._broker.image.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return self._broker.leadership.leader(topic.id, index)
+        return self._broker.leader(topic, index)
 
 
 def _holders(leader: int) -> list[int]:

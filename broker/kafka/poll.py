@@ -19,7 +19,7 @@ from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
 from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.fetch_sessions import FetchSession, Followed, TopicRef
 from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.readable import Readable
 from gnomon.runtime.timers import Timer
 from gnomon.runtime.world import Buffer
 from gnomon.wire.kafka.batch import parse_batch
@@ -84,7 +84,7 @@ class Poll:
         exchange: Exchange,
         request: FetchRequest,
         session: FetchSession | None,
-        wanted: Sequence[tuple[Followed, Partition | None, ErrorCode]],
+        wanted: Sequence[tuple[Followed, Readable | None, ErrorCode]],
         bytes_max: int,
         recent: RecentAnswers,
     ) -> None:
@@ -213,7 +213,7 @@ class Poll:
     def _read(
         self,
         item: Followed,
-        partition: Partition | None,
+        partition: Readable | None,
         error: ErrorCode,
         views: LocalViews,
         bytes_left: int,
@@ -291,11 +291,11 @@ class Poll:
         )
 
 
-def _is_opening(partition: Partition) -> bool:
+def _is_opening(partition: Readable) -> bool:
     return partition.log is None and partition.failure is None
 
 
-def _left_out(item: Followed, partition: Partition | None) -> FetchedPartition:
+def _left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
     """The part of a partition that has records, but not here."""
     log = partition.log if partition is not None else None
     assert log is not None, "a partition was read that is not open"

@@ -12,8 +12,8 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
-from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.log_reader import LogBounds
+from gnomon.broker.partition.readable import Readable
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
@@ -69,14 +69,14 @@ class PositionHandlers:
             ApiKey.DELETE_RECORDS: self.delete_records,
         }
 
-    async def _opened(self, topic: str, index: int) -> tuple[Partition, PartitionLog]:
+    async def _opened(self, topic: str, index: int) -> tuple[Readable, LogBounds]:
         partition = self._broker.partition_of(topic, index)
         log = await partition.opened()
         if log is None:
-            raise KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
+            raise _not_opened(partition)
         return partition, log
 
-    async def _opened_in_epoch(self, topic: str, index: int, epoch: int) -> tuple[Partition, PartitionLog]:
+    async def _opened_in_epoch(self, topic: str, index: int, epoch: int) -> tuple[Readable, LogBounds]:
         """The same for who names the leader epoch that it knows."""
         partition, log = await self._opened(topic, index)
         code = partition.check_epoch(epoch)
@@ -145,10 +145,11 @@ class PositionHandlers:
     async def _delete_one(self, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = item.partition_index
         try:
-            known = self._broker.image.get(topic)
-            if known is not None and known.internal:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the broker keeps its own state there")
-            partition, log = await self._opened(topic, index)
+            self._broker.check_lease()
+            partition = self._broker.partition_to_change(topic, index)
+            log = await partition.opened()
+            if log is None:
+                raise _not_opened(partition)
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
@@ -157,6 +158,10 @@ class PositionHandlers:
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+
+
+def _not_opened(partition: Readable) -> KafkaError:
+    return KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
 
 
 async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
@@ -169,7 +174,7 @@ async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list
     return answers
 
 
-async def _place(partition: Partition, log: PartitionLog, timestamp: int) -> tuple[int, int, int]:
+async def _place(partition: Readable, log: LogBounds, timestamp: int) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch) for one of the special timestamps, or for a time in milliseconds."""
     if timestamp == LATEST:
         return -1, log.high_watermark, log.epoch

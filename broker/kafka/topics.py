@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, plain_name
 from gnomon.broker.topic_configs import TOPIC_CONFIGS
 from gnomon.broker.topics import Topic
 from gnomon.wire.kafka.api import ApiKey
@@ -31,7 +32,6 @@ from gnomon.wire.kafka.messages.topics import (
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
-BROKER_DEFAULT = -1
 TOPIC_ID_SINCE = 6
 
 
@@ -68,6 +68,9 @@ class TopicHandlers:
     async def _create(self, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
         partitions = self._partitions_asked(item)
         configs = {config.name: config.value for config in item.configs}
+        source = configs.get(SHADOW_SOURCE)
+        if source is not None:
+            await self._find(plain_name(source))
         if self._broker.image.get(item.name) is not None:
             await self._broker.topic_admin.current(item.name)
         topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
@@ -104,8 +107,6 @@ class TopicHandlers:
                 if item.replication_factor > 0
                 else f"Replication factor {item.replication_factor}: it is 1 or more, or -1 for the default.",
             )
-        if item.num_partitions == BROKER_DEFAULT:
-            return self._broker.configs.number("num.partitions")
         return item.num_partitions
 
     def _check_assignment(self, broker_ids: list[int]) -> None:
@@ -119,8 +120,13 @@ class TopicHandlers:
             )
 
     def _configs_of(self, topic: Topic) -> list[CreatableTopicConfigs]:
-        values = (self._broker.configs.topic_synonyms(name, topic.configs)[0] for name in TOPIC_CONFIGS)
-        return [
+        configs = self._broker.configs_of(topic)
+        values = (self._broker.configs.topic_synonyms(name, configs)[0] for name in TOPIC_CONFIGS)
+        own = [
+            CreatableTopicConfigs(name=key.name, value=text, config_source=source, read_only=True)
+            for key, text, source in described_source(topic)
+        ]
+        return own + [
             CreatableTopicConfigs(name=name, value=value.text, config_source=value.source)
             for name, value in zip(TOPIC_CONFIGS, values, strict=True)
         ]
@@ -190,4 +196,4 @@ class TopicHandlers:
             for assignment in item.assignments:
                 self._check_assignment(assignment.broker_ids)
         if not validate_only:
-            await admin.change(item.name, lambda now: admin.check_growth(now, item.count))
+            await admin.grow(item.name, item.count)

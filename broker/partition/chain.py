@@ -30,23 +30,26 @@ from gnomon.bookie.ledger import (
     is_local,
     read_from_memory,
 )
-from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
+from gnomon.bookie.record import decode_record, ledger_key
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
+from gnomon.broker.partition.segment_record import (
+    BATCHES_BYTES,
+    CREATED_MS,
+    EPOCH,
+    MAX_TIMESTAMP,
+    NEXT_OFFSET,
+    START_OFFSET,
+    YOUNGEST_MS,
+    base_offset_of,
+    segment_name,
+    size_and_youngest,
+)
 from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Revision
-
-EPOCH = "epoch"
-CREATED_MS = "created_ms"
-START_OFFSET = "start_offset"
-NEXT_OFFSET = "next_offset"
-MAX_TIMESTAMP = "max_timestamp"
-YOUNGEST_MS = "youngest_ms"
-BATCHES_BYTES = "batches_bytes"
 
 PARTITIONS = "topics/"
 """Where the names of all partitions' ledgers begin."""
-OFFSET_DIGITS = 20
 SINGLE = Quorum()
 PARTITIONS_PER_TURN = 100
 """Looking at the sizes of all leaves others their turn after so many."""
@@ -86,7 +89,7 @@ class Chain:
         self._topic_lives = Compare(topic_key, Field.CREATE_REVISION, topic_revision)
 
     def _name(self, base_offset: Offset) -> str:
-        return f"{self._prefix}{base_offset:0{OFFSET_DIGITS}}"
+        return segment_name(self._prefix, base_offset)
 
     async def open(self, settings: LogSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
         """Claims the chain and reads where its log stands: one metadata read, one metadata write.
@@ -120,17 +123,15 @@ class Chain:
 
     def _adopt(self, item: KeyValue) -> Segment:
         ledger = adopt_ledger(self._metadata, self._bookies, item)
-        segment = Segment(ledger, _base_offset(ledger), self._entries)
-        size_bytes, youngest_ms = _size_and_youngest(ledger.record)
-        properties = ledger.properties
-        segment.sealed(Offset(properties[NEXT_OFFSET]), properties[MAX_TIMESTAMP], youngest_ms, size_bytes)
+        segment = Segment(ledger, base_offset_of(ledger.name), self._entries)
+        segment.sealed_as_recorded()
         return segment
 
     async def _claim(self, item: KeyValue) -> Segment:
         before = adopt_ledger(self._metadata, self._bookies, item).properties
         properties = {**before, EPOCH: before[EPOCH] + 1}
         ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties, compare=self._claimant)
-        return Segment(ledger, _base_offset(ledger), self._entries)
+        return Segment(ledger, base_offset_of(ledger.name), self._entries)
 
     @classmethod
     async def _restore(cls, log: PartitionLog, segments: list[Segment], now_ms: int) -> None:
@@ -260,7 +261,7 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
     partitions = []
     for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
         *sealed, last = (decode_record(item.value) for item in items)
-        segments = [*map(_size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
+        segments = [*map(size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
         partitions.append((uuid.UUID(topic), int(partition), segments))
     return partitions
 
@@ -275,7 +276,7 @@ async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache
     sizes = {}
     for count, ((topic, partition), items) in enumerate(groupby(found.items, lambda item: item.key.split("/")[-3:-1])):
         *sealed, last = items
-        size = sum(_size_and_youngest(decode_record(item.value))[0] for item in sealed)
+        size = sum(size_and_youngest(decode_record(item.value))[0] for item in sealed)
         sizes[uuid.UUID(topic), int(partition)] = size + await _written_bytes(
             adopt_ledger(metadata, bookies, last), entries
         )
@@ -295,16 +296,3 @@ async def _written_bytes(ledger: Ledger, entries: EntryCache) -> int:
         except LedgerError:
             return 0
     return max(0, payload_bytes - HEADER_BYTES * (last + 1))
-
-
-def _size_and_youngest(record: LedgerRecord) -> tuple[int, int]:
-    """A sealed segment's bytes of batches, and the time of its youngest record.
-
-    Older records say neither: then whole entries are counted, snapshots too, and a segment without timestamps stays.
-    """
-    properties = record.properties
-    return properties.get(BATCHES_BYTES, record.length_bytes), properties.get(YOUNGEST_MS, properties[MAX_TIMESTAMP])
-
-
-def _base_offset(ledger: Ledger) -> Offset:
-    return Offset(int(ledger.name.rpartition("/")[2]))

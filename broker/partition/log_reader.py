@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 from operator import attrgetter
+from typing import Protocol
 
 import trio
 
@@ -27,7 +28,6 @@ from gnomon.broker.partition.entry import (
     Offset,
     unpack_header,
 )
-from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.segment import Segment
 from gnomon.runtime.logs import Logger
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
@@ -44,20 +44,37 @@ ENTRIES_PER_TURN = 1000
 _BASE_OFFSET = attrgetter("base_offset")
 
 
+class LogBounds(Protocol):
+    """What reading needs of a log: where it begins and ends, and under which leader epoch."""
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """The current leader epoch."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that is kept."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of what may be shown."""
+
+    @property
+    def next_offset(self) -> Offset:
+        """Up to where a reader may have been told offsets; nobody can know any beyond."""
+
+
 class LogReader:
     """The log of one partition and its segments, as far as they are known; whoever opens the chain sets both."""
 
+    log: LogBounds | None
+    """What can be read; None until opened."""
+
     def __init__(self, logger: Logger) -> None:
-        self.log: PartitionLog | None = None
-        """What can be read; None until opened."""
+        self.log = None
         self.segments: list[Segment] = []
         self._logger = logger
         self._unreadable = ""
-
-    def size_bytes(self) -> int | None:
-        """The bytes of all its batches, None until opened."""
-        log = self.log
-        return None if log is None else log.segment_bytes + sum(segment.size_bytes for segment in self.segments[:-1])
 
     def check_epoch(self, epoch: int) -> ErrorCode:
         """Judges the leader epoch that a client believes in; -1 = it does not say (KIP-320)."""
@@ -211,7 +228,7 @@ def _end_of_epoch(segment: Segment, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Of
 
 
 def _search(
-    segment: Segment, view: EntryView, entry: EntryId, timestamp: int, log: PartitionLog
+    segment: Segment, view: EntryView, entry: EntryId, timestamp: int, log: LogBounds
 ) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
     """Looks at the next headers, and into one batch at most: where to go on, and what was found."""
     last = segment.ledger.last_add_confirmed

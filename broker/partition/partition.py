@@ -35,16 +35,13 @@ from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
-from gnomon.broker.partition.log_reader import LogReader
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
+from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
-
-REOPEN_SECONDS = 0.5
-"""After a failed opening, how long further uses fail at once instead of trying again."""
 
 ANSWER_SECONDS = 1.0
 """How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
@@ -67,13 +64,6 @@ class Appender(Protocol):
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """The batch is durable or refused; called once, perhaps before `append` returns."""
-
-
-class Waiter(Protocol):
-    """Somebody who reads at the end of the log."""
-
-    def wake(self) -> None:
-        """The high watermark moved, the partition opened, or it failed."""
 
 
 _Pending = tuple[Offset, Offset, int, Appender | None, Any]
@@ -109,8 +99,10 @@ _LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedg
 """Somebody else has claimed, continued or deleted the chain, or whether so is not known."""
 
 
-class Partition(LogReader):
+class Partition(Readable):
     """One partition, led by this broker."""
+
+    log: PartitionLog | None
 
     def __init__(
         self,
@@ -118,22 +110,16 @@ class Partition(LogReader):
         settings: LogSettings,
         clock: Clock,
         nursery: trio.Nursery,
-        advanced: Callable[[Partition], None],
+        advanced: Callable[[Readable], None],
         turn_ended: Callable[[], None],
         logger: Logger,
         awaited: AwaitedBatches,
     ) -> None:
-        super().__init__(logger)
-        self.failure: ErrorCode | None = None
-        """Why the partition could not be opened."""
-        self.epochs_told = True
-        """Whether clients learn the leader epoch from Metadata."""
+        super().__init__(logger, advanced, turn_ended)
         self._chain = chain
         self._settings = settings
         self._clock = clock
         self._nursery = nursery
-        self._advanced = advanced
-        self._turn_ended = turn_ended
         self._state = State.CLOSED
         self._failed_at = float("-inf")
         self._told: str | None = None
@@ -141,7 +127,6 @@ class Partition(LogReader):
         self._pending: deque[_Pending] = deque()
         self._duplicates: deque[_Pending] = deque()
         self._awaited = awaited
-        self._waiters: dict[Waiter, None] = {}
         self._maintenance = trio.Lock()
         self._roll_put_off = False
         self._opened = trio.Event()
@@ -224,14 +209,10 @@ class Partition(LogReader):
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
         self._awaited.refused_batch(records, self._clock.wall_ms())
 
-    def check_epoch(self, epoch: int) -> ErrorCode:
-        """See `LogReader.check_epoch`.
-
-        Who is not told the current epoch may name that of the last record it read instead, as librdkafka does: an old
-        one says nothing then.
-        """
-        code = super().check_epoch(epoch)
-        return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH and not self.epochs_told else code
+    def size_bytes(self) -> int | None:
+        """The bytes of all its batches, None until opened."""
+        log = self.log
+        return None if log is None else log.segment_bytes + sum(segment.size_bytes for segment in self.segments[:-1])
 
     def goes_on(self, log: PartitionLog) -> bool:
         """Whether what is appended now comes right behind `log` as it was opened: nobody else wrote in between."""
@@ -500,24 +481,3 @@ class Partition(LogReader):
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
             return log.start_offset
-
-    # --- waiting ------------------------------------------------------------------------------------------------
-
-    def wait(self, waiter: Waiter) -> None:
-        """`waiter.wake()` is called whenever something changes for readers at the end."""
-        self._waiters[waiter] = None
-        self.open_log()
-
-    def stop_waiting(self, waiter: Waiter) -> None:
-        """Undoes `wait`."""
-        self._waiters.pop(waiter, None)
-
-    def _changed(self) -> None:
-        """Outside a turn of commits: readers are told, and what was answered leaves."""
-        self._advanced(self)
-        self._turn_ended()
-
-    def wake_waiters(self) -> None:
-        """Tells everybody who waits that something has changed."""
-        for waiter in list(self._waiters):
-            waiter.wake()

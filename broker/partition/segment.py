@@ -25,6 +25,7 @@ from gnomon.broker.partition.entry import (
     unpack_header,
     unpack_reach,
 )
+from gnomon.broker.partition.segment_record import MAX_TIMESTAMP, NEXT_OFFSET, size_and_youngest
 from gnomon.wire.kafka.batch import parse_batch
 
 POSITIONS_MAX = 4096
@@ -62,6 +63,12 @@ class Segment:
         self.max_timestamp = max_timestamp
         self.youngest_ms = youngest_ms
         self.size_bytes = size_bytes
+
+    def sealed_as_recorded(self) -> None:
+        """The same, as its ledger's record says."""
+        properties = self.ledger.properties
+        size_bytes, youngest_ms = size_and_youngest(self.ledger.record)
+        self.sealed(Offset(properties[NEXT_OFFSET]), properties[MAX_TIMESTAMP], youngest_ms, size_bytes)
 
     def view(self) -> EntryView:
         """Reading without waiting, for a `with` block that does not await."""

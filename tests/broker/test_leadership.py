@@ -51,6 +51,24 @@ def test_partitions_are_spread_evenly() -> None:
     assert all(3000 < counts[number] < 3700 for number in (1, 2, 3))
 
 
+def test_the_shadows_of_a_partition_are_led_by_brokers_of_their_own_as_far_as_there_are_brokers() -> None:
+    leadership = Leadership(brokers(1, 2, 3))
+    for index, leaders in enumerate(zip(*(leadership.leaders(TOPIC, 1000, place) for place in range(4)), strict=True)):
+        assert set(leaders[:3]) == {1, 2, 3}
+        assert leaders[3] == leaders[0]
+        assert [leadership.leader(TOPIC, index, place) for place in range(4)] == list(leaders)
+    counts = Counter(leadership.leaders(TOPIC, 10_000, 2))
+    assert all(3000 < counts[number] < 3700 for number in (1, 2, 3))
+
+
+def test_a_broker_that_goes_leaves_the_shadows_before_its_place_where_they_were() -> None:
+    four, three = Leadership(brokers(1, 2, 3, 4)), Leadership(brokers(1, 2, 3))
+    for index in range(1000):
+        before = [four.leader(TOPIC, index, place) for place in range(4)]
+        after = [three.leader(TOPIC, index, place) for place in range(3)]
+        assert after == [number for number in before if number != 4]
+
+
 def test_a_broker_that_comes_or_goes_moves_only_what_it_gets_or_had() -> None:
     three, four = (Leadership(brokers(*ids)).leaders(TOPIC, 1000) for ids in ((1, 2, 3), (1, 2, 3, 4)))
     moved = [(before, after) for before, after in zip(three, four, strict=True) if before != after]

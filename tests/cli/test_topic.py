@@ -74,3 +74,23 @@ def test_bad_usage_ends_with_2(gnomon: Run) -> None:
     assert gnomon("topic", "alter", "x").returncode == 2
     assert gnomon("topic", "create", "x", "--config", "novalue").returncode == 2
     assert gnomon("topic", "list", "--bootstrap-server", "host:port").returncode == 2
+
+
+def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -> None:
+    ask("topic", "create", "cast", "--partitions", 3, "--config", "retention.ms=5000")
+    created = ask("topic", "create-shadow", "cast", "cast-copy")
+    assert (created.returncode, created.stderr) == (0, "created shadow 'cast-copy' of topic 'cast'\n")
+    described = json.loads(ask("topic", "describe", "cast-copy", "--output", "json").stdout)
+    assert len(described["partitions"]) == 3
+    assert {row["config"]: row["value"] for row in described["configs"]} == {
+        "gnomon.shadow.source": "cast",
+        "retention.ms": "5000",
+    }
+    early = ask("topic", "delete", "cast")
+    assert early.returncode == 1
+    assert early.stderr.splitlines()[0] == "topic 'cast' has shadows that show its records: delete cast-copy first"
+    chained = ask("topic", "create-shadow", "cast-copy", "third")
+    assert chained.returncode == 1
+    assert "is itself a shadow" in chained.stderr
+    assert ask("topic", "delete", "cast-copy").returncode == 0
+    assert ask("topic", "delete", "cast").returncode == 0

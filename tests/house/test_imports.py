@@ -30,6 +30,8 @@ PURE = (
     "broker/partition/log.py",
     "broker/partition/producers.py",
     "broker/partition/refused_batches.py",
+    "broker/partition/segment_record.py",
+    "broker/shadow/image.py",
     "broker/groups/group.py",
     "broker/kafka/connection.py",
     "broker/kafka/fetch_sessions.py",

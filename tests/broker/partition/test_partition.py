@@ -11,7 +11,7 @@ import trio
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.partition import REOPEN_SECONDS
+from gnomon.broker.partition.readable import REOPEN_SECONDS
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]

@@ -1,0 +1,308 @@
+"""A partition of a shadow: its source's ledgers, read by another broker.
+
+1. It writes nothing, to no bookie and to no metadata, and claims and fences nothing.
+2. Opening it costs one metadata read, one watch from that revision on, and a question to the bookies of the last
+   ledger. It follows the source by that watch; how far the last ledger is confirmed its bookies tell, in long polls.
+3. What is shown is what `image` knows; who reads never meets an entry that is not confirmed.
+4. A source that ends, ends it: its readers get an error that makes them ask for the topic again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import NO_ENTRY
+from gnomon.bookie.ledger import (
+    Bookies,
+    EntryCache,
+    EntryId,
+    LedgerId,
+    adopt_ledger,
+    check_copy,
+    is_local,
+    read_from_memory,
+)
+from gnomon.bookie.record import ledger_key
+from gnomon.broker.partition.entry import EntryHeader, unpack_header
+from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
+from gnomon.broker.partition.segment import Segment
+from gnomon.broker.shadow.image import RefusedEntry, SourceImage, ToldEntry
+from gnomon.metadata.client import Metadata, MetadataError, RangeResult, WatchBatch
+from gnomon.metadata.follower import Follower
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.world import Clock, WorldError
+from gnomon.wire.kafka.errors import ErrorCode
+
+EXPLICIT_LAC_SECONDS = 1.0
+"""Within this time a bookie has heard what the source's broker has confirmed."""
+FIRST_ANSWERS_SECONDS = 2.0
+"""How long opening waits for bookies that do not answer; then it shows what it knows."""
+RETRY_SECONDS = 0.5
+TOLD_SECONDS = 1.0
+"""While the source's broker tells its entries, and so long after, no bookie is asked for them."""
+TOGETHER_ENTRIES = 64
+"""So many new entries are loaded together with the header of the last one."""
+
+
+class ShadowPartition(Readable):
+    """One partition of a shadow, led by this broker."""
+
+    log: SourceImage | None
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        bookies: Bookies,
+        entries: EntryCache,
+        prefix: str,
+        open_source: Callable[[], None],
+        clock: Clock,
+        nursery: trio.Nursery,
+        advanced: Callable[[Readable], None],
+        turn_ended: Callable[[], None],
+        logger: Logger,
+    ) -> None:
+        """The shadow of the partition whose ledgers have names that begin with `prefix`; not open yet.
+
+        Args:
+            open_source: called where nobody may be writing the last segment; opens it, if that is this broker's to do.
+        """
+        super().__init__(logger, advanced, turn_ended)
+        self._metadata = metadata
+        self._bookies = bookies
+        self._entries = entries
+        self._prefix = prefix
+        self._open_source = open_source
+        self._clock = clock
+        self._nursery = nursery
+        self._image = SourceImage()
+        self._living: trio.CancelScope | None = None
+        self._over = False
+        self._failed_at = float("-inf")
+        self._told_at = float("-inf")
+        self._opened = trio.Event()
+        self._moved = trio.Event()
+        self._listening: trio.CancelScope | None = None
+        self._seen: tuple[LedgerId | None, EntryId] = (None, NO_ENTRY)
+        """The ledger whose header was read last, and the entry."""
+        self._problem = ""
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def open_log(self) -> SourceImage | None:
+        """See `Readable.open_log`."""
+        if self.log is None:
+            self._open_soon()
+        return self.log
+
+    async def opened(self) -> SourceImage | None:
+        """See `Readable.opened`."""
+        if self.open_log() is None and self._living is not None:
+            await self._opened.wait()
+        return self.log
+
+    def _open_soon(self) -> None:
+        if self._over or self._living is not None or self._clock.monotonic() - self._failed_at < REOPEN_SECONDS:
+            return
+        self._living = trio.CancelScope()
+        self._opened = trio.Event()
+        self._nursery.start_soon(self._live, self._living)
+
+    async def _live(self, scope: trio.CancelScope) -> None:
+        name = ledger_key(self._prefix)
+        follower = Follower(self._metadata, self._clock, self._logger, name, self._replace, self._apply)
+        with scope:
+            try:
+                await follower.load()
+            except MetadataError as error:
+                self._opening_failed(error)
+                return
+            with trio.move_on_after(FIRST_ANSWERS_SECONDS):
+                await self._hear()
+            if self._image.last is not None:
+                self._open_source()
+            self.log, self.failure, self._problem = self._image, None, ""
+            self._opened.set()
+            self._changed()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follower.run)
+                nursery.start_soon(self._settle)
+                nursery.start_soon(self._follow_tail)
+
+    def _opening_failed(self, error: Exception) -> None:
+        self._tell("shadow_not_opened", error)
+        self._living = None
+        self._failed_at = self._clock.monotonic()
+        self.failure = ErrorCode.KAFKA_STORAGE_ERROR
+        self._opened.set()
+        self._changed()
+
+    def _tell(self, event: str, error: Exception) -> None:
+        """Logs a problem, once until the reason is another."""
+        if self._problem != str(error):
+            self._problem = str(error)
+            self._logger.warning(event, reason=str(error), next="it is tried again")
+
+    def end(self) -> None:
+        """See `Readable.end`."""
+        self._stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def release(self) -> None:
+        """See `Readable.release`."""
+        self._stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _stop(self, code: ErrorCode) -> None:
+        if self._over:
+            return
+        self._over = True
+        self.log, self.failure = None, code
+        if self._living is not None:
+            self._living.cancel()
+        self._opened.set()
+        self._changed()
+
+    # --- the source's records ---------------------------------------------------------------------------------------
+
+    def _replace(self, found: RangeResult) -> None:
+        self._image.replace(found.items)
+        self._records_changed()
+
+    def _apply(self, batch: WatchBatch) -> None:
+        self._image.apply(batch.events)
+        self._records_changed()
+
+    def _records_changed(self) -> None:
+        if self.segments and not self._image.segments:
+            self._logger.warning("shadow_ended", reason="the ledgers of its source are gone", next="delete the shadow")
+            self.end()
+            return
+        known = {segment.ledger.id: segment for segment in self.segments}
+        self.segments = []
+        for item in self._image.segments:
+            segment = known.get(item.ledger)
+            if segment is None:
+                ledger = adopt_ledger(self._metadata, self._bookies, item.stored)
+                segment = Segment(ledger, item.base_offset, self._entries)
+            else:
+                segment.ledger.take_record(item.stored)
+            if item.record.sealed and segment.next_offset is None:
+                segment.sealed_as_recorded()
+            self.segments.append(segment)
+        for told in self._image.waiting():
+            try:
+                self._take(told)
+            except RefusedEntry as error:
+                self._logger.warning("entry_refused", reason=str(error), next="the records are read from storage")
+        self._stir()
+        if self.log is not None:
+            self._changed()
+
+    def _stir(self) -> None:
+        """Has the tail looked at anew."""
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+        if self._listening is not None:
+            self._listening.cancel()
+
+    # --- the tail ---------------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> bool:
+        """Asks the bookies of the last ledger how far it is confirmed; whether all of them answered."""
+        if not self.segments or self.segments[-1].ledger.record.sealed:
+            return True
+        segment = self.segments[-1]
+        try:
+            await segment.ledger.refresh_lac()
+            await self._advance(segment)
+        except (LedgerError, MetadataError, WorldError) as error:
+            self._tell("shadow_tail_not_read", error)
+            return False
+        return segment.ledger.all_heard
+
+    async def _settle(self) -> None:
+        """See `image` invariant 6."""
+        while not await self._hear():
+            await self._clock.sleep(RETRY_SECONDS)
+        await self._clock.sleep(EXPLICIT_LAC_SECONDS)
+        self._image.settled = True
+        self._changed()
+
+    async def _follow_tail(self) -> None:
+        while True:
+            segment = self.segments[-1] if self.segments else None
+            quiet_seconds = self._told_at + TOLD_SECONDS - self._clock.monotonic()
+            try:
+                if segment is None or segment.ledger.record.sealed:
+                    await self._moved.wait()
+                elif self._seen != (segment.ledger.id, segment.ledger.last_add_confirmed):
+                    await self._advance(segment)
+                elif quiet_seconds > 0:
+                    with trio.move_on_after(quiet_seconds):
+                        await self._moved.wait()
+                else:
+                    with trio.CancelScope() as self._listening:
+                        await segment.ledger.listen(EntryId(segment.ledger.last_add_confirmed + 1))
+            except (LedgerError, MetadataError, WorldError) as error:
+                self._tell("shadow_tail_not_read", error)
+                await self._clock.sleep(RETRY_SECONDS)
+
+    async def _advance(self, segment: Segment) -> None:
+        """Shows what is confirmed of the last segment."""
+        ledger = segment.ledger
+        last = ledger.last_add_confirmed
+        known, entry = self._seen
+        first = max(
+            entry + 1 if known == ledger.id else ledger.start_entry, ledger.start_entry, last - TOGETHER_ENTRIES
+        )
+
+        def last_header() -> EntryHeader:
+            with segment.view() as view:
+                view.payload(EntryId(min(first, last)))  # so that all are loaded by one question
+                return segment.header(view, last)
+
+        if last >= ledger.start_entry:
+            header = await read_from_memory(last_header)
+            self._show(segment, header)
+        self._seen = (ledger.id, last)
+
+    def _show(self, segment: Segment, header: EntryHeader) -> None:
+        if self._image.confirmed(segment.base_offset, header) and self.log is not None:
+            self._changed()
+
+    # --- what the source's broker tells -----------------------------------------------------------------------------
+
+    def told(self, told: ToldEntry) -> None:
+        """The source's broker has confirmed an entry: it is shown without asking a bookie where it came along.
+
+        A partition that is not open reads it from storage when it is.
+
+        Raises:
+            RefusedEntry: it cannot be; nothing was taken.
+        """
+        if self.log is not None:
+            self._take(told)
+
+    def _take(self, told: ToldEntry) -> None:
+        if self._image.judge(told) is None:
+            return
+        segment = self.segments[self.segment_of(told.segment)]
+        ledger = segment.ledger
+        header = None
+        if told.stored is not None:
+            try:
+                header = unpack_header(check_copy(ledger, told.entry, told.stored))
+            except LedgerError as error:
+                raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        self._told_at = self._clock.monotonic()
+        ledger.take_confirmed(told.last_add_confirmed)
+        if header is not None and told.stored is not None:
+            if not is_local(ledger):
+                self._entries.keeper(ledger)(told.entry, told.stored)
+            if told.entry == ledger.last_add_confirmed:
+                self._seen = (ledger.id, told.entry)
+                self._show(segment, header)
+                return
+        self._stir()

@@ -1,0 +1,32 @@
+"""What is written to bookies while a shadow is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from gnomon.bookie.entry_store import EntryStore
+
+CHANGES = ("add", "put_copies", "begin_session", "fence", "shrink", "delete")
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each change was asked of any bookie of the test."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str) -> Any:
+        original = getattr(EntryStore, name)
+
+        def call(self: EntryStore, *args: Any, **fields: Any) -> Any:
+            if (name, args[-1]) != ("shrink", 0):  # the collector asks this of every ledger that has all its entries
+                counts[name] += 1
+            return original(self, *args, **fields)
+
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(EntryStore, name, counted(name))
+    return counts

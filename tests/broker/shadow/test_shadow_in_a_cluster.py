@@ -1,0 +1,311 @@
+"""Shadows on other brokers than their source's: placement, tail, and what becomes of them when brokers die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import trio
+
+from gnomon.bookie.ledger import EntryId, LocalViews, Session, read_from_memory
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
+from gnomon.broker.shadow.partition import EXPLICIT_LAC_SECONDS, ShadowPartition
+from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.log_checker import LogHistory, check_log
+from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.storm_clients import create_topic
+from gnomon.testing.wire_client import METADATA_VERSION, KafkaCluster, KafkaConnection
+from gnomon.wire.kafka.batch import parse_batch
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+LEASE_SECONDS = 3.0
+
+
+async def produce(client: KafkaCluster, history: LogHistory, name: str, count: int, pause: float = 0.01) -> None:
+    producer = SimulatedProducer(client, "orders", {0: history}, name=name)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.run)
+        for number in range(count):
+            producer.send(f"{name}/{number}".encode(), 0)
+            await client.world.clock.sleep(pause)
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+
+
+async def consume(client: KafkaCluster, history: LogHistory, topic: str = "copy") -> None:
+    await SimulatedConsumer(client, topic, 0, history, name=f"reader of {topic}").run()
+
+
+async def read_all(client: KafkaCluster, topic: str) -> list[tuple[int, bytes]]:
+    return await SimulatedConsumer(client, topic, 0, LogHistory(), name="final").read_all()
+
+
+async def cast(client: KafkaCluster, *shadows: str, segment_bytes: int = 1 << 20) -> None:
+    await create_topic(client, "orders", {"segment.bytes": str(segment_bytes), "retention.ms": "-1"})
+    for shadow in shadows or ("copy",):
+        await create_topic(client, shadow, {SHADOW_SOURCE: "orders"})
+
+
+def shadow_at(cluster: BrokerCluster, number: int) -> ShadowPartition:
+    broker = cluster.serving[number].broker
+    topic = broker.image.get("copy")
+    assert topic is not None
+    return broker.shadow_partition(topic, 0)
+
+
+async def shown(partition: ShadowPartition) -> list[bytes]:
+    """All batches up to the high watermark as it is now, which have to be readable."""
+    log = await partition.opened()
+    assert log is not None
+    found: list[bytes] = []
+    position, end = log.start_offset, log.high_watermark
+
+    def read() -> list[bytes]:
+        with LocalViews() as views:
+            chunks, _, code = partition.read(position, 1 << 20, True, views)
+            assert code == 0
+            return [bytes(chunk) for chunk in chunks]
+
+    while position < end:
+        batches = await read_from_memory(read)
+        assert batches, f"nothing is readable at {position}, below the high watermark {end}"
+        found += batches
+        position = Offset(parse_batch(memoryview(batches[-1])).next_offset)
+    return found
+
+
+async def leaders_told(client: KafkaCluster, number: int, topic: str) -> list[int]:
+    connection = await KafkaConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    answer = await connection.request(request, METADATA_VERSION, MetadataResponse)
+    return [item.leader_id for item in answer.topics[0].partitions]
+
+
+def test_source_and_shadows_are_led_by_distinct_brokers_also_after_one_has_died() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 4, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await cast(client, "one", "two")
+            for number in cluster.brokers:
+                await cluster.serving[number].broker.topic_admin.current("two")
+            await cluster.serving[1].broker.topic_admin.grow("orders", 20)
+            victim = cluster.leader("orders", 0)
+            for dead in (None, victim):
+                if dead is not None:
+                    cluster.brokers[dead].kill()
+                living = [number for number in cluster.brokers if number != dead]
+                await cluster.settled(*living)
+                await client.world.clock.sleep(0.1)
+                told = {
+                    tuple(map(tuple, [await leaders_told(client, number, topic) for topic in topics]))
+                    for number in living
+                }
+                assert len(told) == 1
+                for leaders in zip(*told.pop(), strict=True):
+                    assert len(set(leaders)) == 3
+                    assert dead not in leaders
+
+        topics = ("orders", "one", "two")
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_record_is_visible_at_the_shadow_of_an_idle_source_within_the_bound_and_costs_the_bookies_nothing_more(
+    changes: Counter[str],
+) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", cast)
+        assert cluster.leader("orders", 0) != cluster.leader("copy", 0)
+        await cluster.run_client("first", lambda client: produce(client, history, "first", 1))
+        await simulation.clock.sleep(EXPLICIT_LAC_SECONDS)
+        shadow = shadow_at(cluster, cluster.leader("copy", 0))
+        with cluster.counting[cluster.leader("copy", 0)].measure() as cost:
+            log = await shadow.opened()
+        assert (cost.reads, cost.writes) == (1, 0)
+        assert log is not None
+        assert log.high_watermark == 1
+        cluster.start_client("consumer", lambda client: consume(client, history))
+        await simulation.clock.sleep(5)
+        changes.clear()
+        slowest = 0.0
+        for number in range(10):
+            before = log.high_watermark
+            await cluster.run_client(
+                f"producer-{number}", partial(produce, history=history, name=f"p-{number}", count=1)
+            )
+            acknowledged_at = simulation.clock.monotonic()
+            while log.high_watermark == before:
+                await simulation.clock.sleep(0.001)
+            slowest = max(slowest, simulation.clock.monotonic() - acknowledged_at)
+            await simulation.clock.sleep(2)
+        print(f"visible at the shadow at most {slowest * 1000:.0f} ms after the acknowledgement")
+        assert slowest <= EXPLICIT_LAC_SECONDS
+        assert changes == Counter(add=30), "ten batches on three bookies each, and nothing else"
+        with cluster.counting[cluster.leader("copy", 0)].measure() as cost:
+            await shown(shadow)
+        assert (cost.reads, cost.writes) == (0, 0)
+        history.final = await cluster.run_client("final", partial(read_all, topic="copy"))
+        assert check_log(history) == []
+
+    simulate(2, scenario)
+
+
+def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_source_rolls_and_changes_its_owner() -> (
+    None
+):
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", partial(cast, segment_bytes=2000))
+        reader, victim = cluster.leader("copy", 0), cluster.leader("orders", 0)
+        producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
+        cluster.start_client("consumer", lambda client: consume(client, history))
+        seen: list[list[bytes]] = []
+
+        async def look() -> None:
+            while True:
+                partition = shadow_at(cluster, reader)
+                batches = await shown(partition)
+                assert not seen or batches[: len(seen[-1])] == seen[-1], "what was shown has changed"
+                seen[:] = [batches]
+                await simulation.clock.sleep(0.05)
+
+        simulation.start_soon(look)
+        await simulation.clock.sleep(3)
+        cluster.brokers[victim].kill()
+        history_before = len(seen[-1])
+        assert history_before > 50
+        await simulation.clock.sleep(LEASE_SECONDS / 2)
+        assert len(await shown(shadow_at(cluster, reader))) >= history_before, "the history is served meanwhile"
+        await cluster.settled(*(number for number in cluster.brokers if number != victim))
+        reader = cluster.leader("copy", 0)
+        seen.clear()
+        assert producer.process is not None
+        await producer.process.ended.wait()
+        await simulation.clock.sleep(1)
+        history.final = await cluster.run_client("final", partial(read_all, topic="orders"))
+        assert await cluster.run_client("final copy", partial(read_all, topic="copy")) == history.final
+        assert check_log(history) == []
+        assert len(history.final) == 1000
+        epochs = [
+            parse_batch(memoryview(one)).partition_leader_epoch for one in await shown(shadow_at(cluster, reader))
+        ]
+        assert epochs == sorted(epochs)
+        assert set(epochs) == {0, 1}
+        assert len(shadow_at(cluster, reader).segments) > 5
+
+    simulate(3, scenario)
+
+
+def test_a_shadow_whose_broker_dies_goes_on_elsewhere_where_its_readers_were() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", partial(cast, segment_bytes=2000))
+        producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
+        cluster.start_client("consumer", lambda client: consume(client, history))
+        await simulation.clock.sleep(3)
+        victim = cluster.leader("copy", 0)
+        cluster.brokers[victim].kill()
+        await cluster.settled(*(number for number in cluster.brokers if number != victim))
+        await simulation.clock.sleep(1)
+        cluster.start_broker(victim)
+        await cluster.settled(*cluster.brokers)
+        assert cluster.leader("copy", 0) == victim
+        assert producer.process is not None
+        await producer.process.ended.wait()
+        await simulation.clock.sleep(2)
+        history.final = await cluster.run_client("final", partial(read_all, topic="orders"))
+        assert len(history.final) == 1000
+        assert check_log(history) == []
+        assert history.polls["reader of copy"][-1] == history.final[-1]
+
+    simulate(4, scenario)
+
+
+def test_a_shadow_that_opens_while_no_bookie_answers_shows_nothing_wrong_and_catches_up() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", cast)
+        await cluster.run_client("producer", lambda client: produce(client, history, "p", 20))
+        reader = cluster.leader("copy", 0)
+        for bookie in cluster.ledgers.bookies.values():
+            simulation.network.block(f"broker-{reader}", bookie.name)
+        log = await shadow_at(cluster, reader).opened()
+        assert log is not None
+        assert log.high_watermark == 0
+        await simulation.clock.sleep(10)
+        assert log.next_offset > 20, "a reader at the end waits"
+        simulation.network.heal()
+        cluster.start_client("consumer", lambda client: consume(client, history))
+        await simulation.clock.sleep(10)
+        assert (log.high_watermark, log.next_offset) == (20, 20)
+        history.final = await cluster.run_client("final", partial(read_all, topic="copy"))
+        assert check_log(history) == []
+
+    simulate(5, scenario)
+
+
+def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_cannot_be_is_refused() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", cast)
+        await cluster.run_client("first", partial(produce, history=history, name="first", count=3))
+        owner, reader = cluster.leader("orders", 0), cluster.leader("copy", 0)
+        shadow = shadow_at(cluster, reader)
+        log = await shadow.opened()
+        await simulation.clock.sleep(5)
+        assert log is not None
+        for bookie in cluster.ledgers.bookies.values():
+            simulation.network.block(f"broker-{reader}", bookie.name)
+        (source,) = cluster.serving[owner].broker.partitions_open()
+        ledger = source.segments[-1].ledger
+        keep = ledger.keep
+        assert keep is not None
+        stored: list[tuple[EntryId, bytes]] = []
+
+        def keep_and_note(entry: EntryId, value: bytes) -> None:
+            stored.append((entry, value))
+            keep(entry, value)
+
+        ledger.keep = keep_and_note
+        for name in ("second", "third"):
+            await cluster.run_client(name, partial(produce, history=history, name=name, count=1))
+        assert len(stored) == 2
+        base = source.segments[-1].base_offset
+        for number, (entry, value) in enumerate(stored, 4):
+            shadow.told(ToldEntry(base, ledger.session, entry, entry, value))
+            assert log.high_watermark == number
+            assert len(await shown(shadow)) == number
+        entry, value = stored[-1]
+        refused = [
+            ToldEntry(base, ledger.session, entry, EntryId(entry - 1), value),
+            ToldEntry(base, Session(ledger.session - 1), entry, entry, value),
+            ToldEntry(base, ledger.session, EntryId(entry + 1), EntryId(entry + 1), value),
+            ToldEntry(base, ledger.session, entry, entry, value[:-1] + bytes([value[-1] ^ 1])),
+            ToldEntry(base, ledger.session, entry, entry, b"short"),
+        ]
+        for told in refused:
+            with pytest.raises(RefusedEntry):
+                shadow.told(told)
+        shadow.told(ToldEntry(Offset(base + 1000), ledger.session, EntryId(0), EntryId(0)))
+        assert log.high_watermark == 5
+        assert ledger.last_add_confirmed == shadow.segments[-1].ledger.last_add_confirmed
+
+    simulate(6, scenario)
