@@ -31,6 +31,8 @@ PURE = (
     "broker/partition/producers.py",
     "broker/partition/refused_batches.py",
     "broker/groups/group.py",
+    "broker/subscriptions/dlsn.py",
+    "broker/subscriptions/cursor.py",
     "broker/kafka/connection.py",
     "broker/kafka/fetch_sessions.py",
 )
