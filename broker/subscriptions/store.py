@@ -14,11 +14,12 @@ it has read, so make a new one for a new term.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote
 
 from gnomon.bookie.record import ledger_key
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 from gnomon.metadata.client import DeletePrefix, Operation
 
@@ -27,7 +28,7 @@ SUBSCRIPTIONS: Final = "subscriptions/"
 NAME_BYTES_MAX = 300
 """Longest name as it stands in keys: letters, digits and `_.-~` are one byte each, other bytes three."""
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]
+Ranges: TypeAlias = tuple[tuple[Offset, Offset], ...]
 """Runs of offsets [first, end)."""
 
 
@@ -53,6 +54,18 @@ class SubscriberChanged(SubscriptionsError):
 
     What was given is not stored. The store has forgotten what it knew: loading it again shows where it stands now.
     """
+
+    def __init__(self, subscriber: str) -> None:
+        super().__init__(
+            f"subscription {subscriber!r} was deleted, reset or taken over by another since it was read: nothing was"
+            " stored; load it again"
+        )
+
+
+def raise_refused(refused: Iterable[str]) -> None:
+    """Raises SubscriberChanged for the first of those that were refused, where there are any."""
+    for subscriber in refused:
+        raise SubscriberChanged(subscriber)
 
 
 class StoreFenced(SubscriptionsError):
@@ -101,7 +114,7 @@ class SubscriptionsStore(Protocol):
     async def advance_many(self, positions: Mapping[str, Position]) -> tuple[str, ...]:
         """Moves many subscriptions on, in grouped transactions, and stores their ranges; see `advance_commit_position`.
 
-        Ranges may change while the DLSN stays.
+        Ranges may change while the DLSN stays. What was refused must not be given again: it may undo what refused it.
 
         Returns:
             Those of which `SubscriberChanged` holds, and which are not stored.

@@ -33,6 +33,8 @@ PURE = (
     "broker/groups/group.py",
     "broker/subscriptions/dlsn.py",
     "broker/subscriptions/cursor.py",
+    "broker/subscriptions/record.py",
+    "broker/subscriptions/record_changes.py",
     "broker/kafka/connection.py",
     "broker/kafka/fetch_sessions.py",
 )
