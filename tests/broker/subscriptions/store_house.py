@@ -10,7 +10,7 @@ from gnomon.broker.stores import Stores
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import SubscriptionsStore, subscriptions_prefix
 from gnomon.broker.subscriptions.stores import subscriptions_store
-from gnomon.metadata.client import Compare
+from gnomon.metadata.client import Compare, DeletePrefix
 from gnomon.runtime.settings import SubscriptionsSettings
 from gnomon.testing.counting_metadata import CountingMetadata
 
@@ -46,3 +46,7 @@ class StoreHouse:
         prefix = "ledgers/" + subscriptions_prefix(TOPIC_ID, 3)
         found = await self.stores.metadata.range(prefix)
         return [item.key.removeprefix(prefix) for item in found.items]
+
+    async def delete_ledgers(self) -> None:
+        """Deletes all segments behind the stores' backs."""
+        await self.stores.metadata.txn((), (DeletePrefix("ledgers/" + subscriptions_prefix(TOPIC_ID, 3)),))
