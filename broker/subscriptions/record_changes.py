@@ -23,6 +23,7 @@ _BEGINNING = Position()
 class Held(NamedTuple):
     """A record as it was read or written last."""
 
+    key: str
     record: SubscriberRecord
     created: Revision
     modified: Revision
@@ -30,7 +31,7 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, item: KeyValue) -> Held:
         """What the metadata holds."""
-        return cls(SubscriberRecord.decode(item.value), item.create_revision, item.mod_revision)
+        return cls(item.key, SubscriberRecord.decode(item.value), item.create_revision, item.mod_revision)
 
 
 class Conflict(Enum):
@@ -65,7 +66,10 @@ def advance(positions: Mapping[str, Position]) -> Judge:
         position = positions[name]
         if not advances(position, _BEGINNING if held is None else held.record.position):
             return None
-        return SubscriberRecord(name, position) if held is None else held.record._replace(position=position)
+        if held is None:
+            return SubscriberRecord(name, position)
+        _, _, segment_id, resets = held.record
+        return SubscriberRecord(name, position, segment_id, resets)
 
     return advanced
 

@@ -1,7 +1,7 @@
 """The records of one partition's subscriptions in the metadata: read in one range, changed in groups, each compared.
 
 1. A record is written only if it is still the one that was read (its revision): nobody's write is lost unseen.
-2. Where one was changed by another, the new one is read in the same transaction, and the change is judged by it again.
+2. Where one was changed by another, it is read again, and the change is judged by what stands there.
 3. Nothing is written where what `claimant` compares does not hold any more.
 """
 
@@ -14,7 +14,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.record_changes import Conflict, Held, Judge, Meet
 from gnomon.broker.subscriptions.store import StoreFenced, subscriber_in_key, subscriber_of_key
-from gnomon.metadata.client import Compare, Delete, Field, Get, KeyValue, Metadata, Operation, Put
+from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
 
 PUTS_MAX = 500
 """Records written in one transaction: it holds up the others for some 20 ms."""
@@ -56,15 +56,17 @@ class SubscriberRecords:
     async def read_missing(self, subscribers: Collection[str]) -> None:
         """Holds those records that are not held yet, where there are any."""
         missing = [name for name in subscribers if name not in self.held]
-        if len(missing) <= READS_MAX:
-            for name in missing:
-                await self.read(name)
-            return
-        found = await self.metadata.range(self.prefix)
-        wanted = {self.key(name): name for name in missing}
-        for item in found.items:
-            if item.key in wanted:
-                self.held[wanted[item.key]] = Held.of(item)
+        if missing:
+            self.held.update(await self._read(missing))
+
+    async def _read(self, subscribers: Collection[str]) -> dict[str, Held]:
+        """Those records that there are."""
+        keys = {self.key(name): name for name in subscribers}
+        if len(keys) > READS_MAX:
+            found = await self.metadata.range(self.prefix)
+            return {keys[item.key]: Held.of(item) for item in found.items if item.key in keys}
+        items = [await self.metadata.get(key) for key in keys]
+        return {keys[item.key]: Held.of(item) for item in items if item is not None}
 
     def hold(self, subscriber: str, held: Held | None) -> Held | None:
         """Holds a record that was read, or forgets it."""
@@ -77,7 +79,9 @@ class SubscriberRecords:
     def unchanged(self, subscriber: str) -> Compare:
         """Its record is the one held."""
         held = self.held.get(subscriber)
-        return Compare(self.key(subscriber), Field.MOD_REVISION, 0 if held is None else held.modified)
+        if held is None:
+            return Compare(self.key(subscriber), Field.MOD_REVISION, 0)
+        return Compare(held.key, Field.MOD_REVISION, held.modified)
 
     async def change(self, subscribers: Iterable[str], judge: Judge, meet: Meet) -> tuple[str, ...]:
         """Puts what `judge` says of each, in transactions of at most PUTS_MAX.
@@ -100,34 +104,22 @@ class SubscriberRecords:
             puts = {name: record for name in group if (record := judge(name, self.held.get(name))) is not None}
             if not puts:
                 return refused
-            keys = {name: self.key(name) for name in puts}
-            result = await self.metadata.txn(
-                (*map(self.unchanged, puts), *self.claimant),
-                [Put(keys[name], record.encode()) for name, record in puts.items()],
-                [Get(key) for key in keys.values()],
-            )
+            compare = [self.unchanged(name) for name in puts]
+            then = [Put(same.key, record.encode()) for same, record in zip(compare, puts.values(), strict=True)]
+            result = await self.metadata.txn((*compare, *self.claimant), then)
             if result.succeeded:
-                self._written(puts, result.results)
+                for (name, record), item in zip(puts.items(), result.results, strict=True):
+                    assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
+                    self.held[name] = Held(item.key, record, item.create_revision, item.mod_revision)
                 return refused
-            group = self._met(puts, result.results, meet, refused)
+            group = await self._meet_others(puts, meet, refused)
 
-    def _written(self, puts: dict[str, SubscriberRecord], results: Sequence[KeyValue | int | None]) -> None:
-        for (name, record), item in zip(puts.items(), results, strict=True):
-            assert isinstance(item, KeyValue), f"a transaction did not say what it put for subscription {name!r}"
-            self.held[name] = Held(record, item.create_revision, item.mod_revision)
-
-    def _met(
-        self,
-        puts: dict[str, SubscriberRecord],
-        results: Sequence[KeyValue | int | None],
-        meet: Meet,
-        refused: list[str],
-    ) -> list[str]:
-        """Takes in what others have changed, adds to `refused`; gives those to judge again."""
+    async def _meet_others(self, puts: dict[str, SubscriberRecord], meet: Meet, refused: list[str]) -> list[str]:
+        """Reads what others have changed, adds to `refused`; gives those to judge again."""
+        found = await self._read(puts)
         again, changed = [], False
-        for (name, record), item in zip(puts.items(), results, strict=True):
-            before = self.held.get(name)
-            after = Held.of(item) if isinstance(item, KeyValue) else None
+        for name, record in puts.items():
+            before, after = self.held.get(name), found.get(name)
             if (before and before.modified) == (after and after.modified):
                 again.append(name)
                 continue
@@ -161,12 +153,9 @@ class SubscriberRecords:
             gone: list[Operation] = [Delete(key)]
             if held.record.segment_id is not None:
                 gone.append(Delete(ledger_key(self.segment_name(subscriber, held.record.segment_id))))
-            result = await self.metadata.txn((self.unchanged(subscriber), *self.claimant), gone, (Get(key),))
-            if result.succeeded:
+            if (await self.metadata.txn((self.unchanged(subscriber), *self.claimant), gone)).succeeded:
                 break
-            (item,) = result.results
-            after = Held.of(item) if isinstance(item, KeyValue) else None
-            if after == held:
+            before, held = held, await self.read(subscriber)
+            if before == held:
                 raise self.fenced()
-            held = self.hold(subscriber, after)
         self.hold(subscriber, None)

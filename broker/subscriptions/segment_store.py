@@ -219,7 +219,7 @@ class SegmentSubscriptionsStore:
 
     # --- advancing ---
 
-    async def _advance(self, positions: Mapping[str, Position]) -> set[str]:
+    async def _advance(self, positions: Mapping[str, Position]) -> list[str]:
         """Appends to all segments that have room beside each other, and begins the others; gives those refused."""
         refused = set(await for_each([name for name in positions if not self._known(name)], self._enter))
         appends, full = _Appends(), []
@@ -242,7 +242,7 @@ class SegmentSubscriptionsStore:
         for name, error in appends.failed.items():
             if name not in refused:
                 raise error
-        return refused
+        return [name for name in positions if name in refused]
 
     def _known(self, subscriber: str) -> bool:
         """Whether it is known for certain where it stands, and its segment takes entries, if it has one."""

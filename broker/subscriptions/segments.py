@@ -111,7 +111,8 @@ class Segments:
         except LedgerExists as error:
             raise SubscriberChanged(subscriber) from error
         written = Revision(ledger.id)  # the ledger's first revision is that of the transaction
-        self._records.hold(subscriber, Held(record, written if held is None else held.created, written))
+        created = written if held is None else held.created
+        self._records.hold(subscriber, Held(self._records.key(subscriber), record, created, written))
         if before is not None:
             await before.ledger.close()
         return Segment(ledger, number, position)
@@ -133,7 +134,7 @@ class Segments:
             raise SubscriberChanged(subscriber)
         item = result.results[0]
         assert isinstance(item, KeyValue), f"a transaction did not say what it put for subscription {subscriber!r}"
-        self._records.hold(subscriber, Held(record, item.create_revision, item.mod_revision))
+        self._records.hold(subscriber, Held.of(item))
 
     async def settle(self, subscriber: str) -> None:
         """Takes over a segment, and gives it up.

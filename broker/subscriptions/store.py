@@ -13,6 +13,7 @@ it has read, so make a new one for a new term.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -25,6 +26,8 @@ from gnomon.metadata.client import DeletePrefix, Operation
 
 SUBSCRIPTIONS: Final = "subscriptions/"
 """Where the metadata keys of all subscribers begin, and the names of their segments' ledgers."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+"""Names that are quoted as they stand."""
 NAME_BYTES_MAX = 300
 """Longest name as it stands in keys: letters, digits and `_.-~` are one byte each, other bytes three."""
 
@@ -137,7 +140,7 @@ def subscriber_in_key(subscriber: str) -> str:
         InvalidSubscriber: it is empty, too long, or no text.
     """
     try:
-        quoted = quote(subscriber, safe="")
+        quoted = subscriber if _PLAIN.fullmatch(subscriber) else quote(subscriber, safe="")
     except UnicodeEncodeError as error:
         raise InvalidSubscriber(f"subscription {subscriber!r}: the name is no text in UTF-8") from error
     if not 0 < len(quoted) <= NAME_BYTES_MAX:
@@ -150,7 +153,8 @@ def subscriber_in_key(subscriber: str) -> str:
 
 def subscriber_of_key(key: str) -> str:
     """Undoes `subscriber_in_key`, for the last part of a metadata key."""
-    return unquote(key.rpartition("/")[2])
+    name = key.rpartition("/")[2]
+    return unquote(name) if "%" in name else name
 
 
 def deletion_of_subscriptions(topic_id: uuid.UUID) -> tuple[Operation, ...]:
