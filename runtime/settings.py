@@ -49,6 +49,8 @@ class BrokerSettings:
     kafka_host: str = _setting("127.0.0.1", "Address that Kafka clients connect to; `0.0.0.0` or `::` is all of them.")
     kafka_port: int = _setting(9092, "Port for Kafka clients; 0 picks a free one.", maximum=PORT_MAX)
     advertised_host: str = _setting("", "Host name that clients are told to come back to; empty is `kafka_host`.")
+    native_host: str = _setting("", "Address that native clients connect to; empty is `kafka_host`.")
+    native_port: int = _setting(6650, "Port for native clients; 0 picks a free one.", maximum=PORT_MAX)
     admin_host: str = _setting("127.0.0.1", "Address of the admin API, health and metrics.")
     admin_port: int = _setting(8080, "Port of the admin API, health and metrics; 0 picks a free one.", maximum=PORT_MAX)
     request_queue_bytes_max: int = _setting(
@@ -65,6 +67,8 @@ class BrokerSettings:
     def __post_init__(self) -> None:
         if not self.advertised_host:
             object.__setattr__(self, "advertised_host", self.kafka_host)
+        if not self.native_host:
+            object.__setattr__(self, "native_host", self.kafka_host)
 
 
 @dataclass(frozen=True, slots=True)
