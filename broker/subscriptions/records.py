@@ -30,6 +30,8 @@ class SubscriberRecords:
         self.prefix = prefix
         self.claimant = tuple(claimant)
         self.held: dict[str, Held] = {}
+        self.refused: set[str] = set()
+        """Those that another has changed, until they are read on purpose: see `refuse`."""
 
     def key(self, subscriber: str) -> str:
         """The metadata key of a subscription.
@@ -47,6 +49,7 @@ class SubscriberRecords:
         """Holds every record there is, in order of name."""
         found = await self.metadata.range(self.prefix)
         self.held = {subscriber_of_key(item.key): Held.of(item) for item in found.items}
+        self.refused.clear()
 
     async def read(self, subscriber: str) -> Held | None:
         """Reads one record and holds it."""
@@ -54,8 +57,8 @@ class SubscriberRecords:
         return self.hold(subscriber, None if item is None else Held.of(item))
 
     async def read_missing(self, subscribers: Collection[str]) -> None:
-        """Holds those records that are not held yet, where there are any."""
-        missing = [name for name in subscribers if name not in self.held]
+        """Holds those records that are neither held nor refused, where there are any."""
+        missing = [name for name in subscribers if name not in self.held and name not in self.refused]
         if missing:
             self.held.update(await self._read(missing))
 
@@ -76,6 +79,14 @@ class SubscriberRecords:
             self.held[subscriber] = held
         return held
 
+    def refuse(self, subscriber: str) -> None:
+        """Forgets a record that another has changed, and takes no change until its owner asks where it stands.
+
+        Else what the owner still has to store would be judged by a record that it has not heard of.
+        """
+        self.hold(subscriber, None)
+        self.refused.add(subscriber)
+
     def unchanged(self, subscriber: str) -> Compare:
         """Its record is the one held."""
         held = self.held.get(subscriber)
@@ -87,7 +98,7 @@ class SubscriberRecords:
         """Puts what `judge` says of each, in transactions of at most PUTS_MAX.
 
         Returns:
-            Those that were refused by `meet`; they are forgotten.
+            Those that were refused by `meet`, now or before; see `refuse`.
 
         Raises:
             StoreFenced: the claimant's comparisons fail.
@@ -95,6 +106,9 @@ class SubscriberRecords:
         names = iter(subscribers)
         refused: list[str] = []
         while group := list(islice(names, PUTS_MAX)):
+            if self.refused:
+                refused += [name for name in group if name in self.refused]
+                group = [name for name in group if name not in self.refused]
             refused += await self._change(group, judge, meet)
         return tuple(refused)
 
@@ -125,11 +139,13 @@ class SubscriberRecords:
                 continue
             changed = True
             conflict = meet(record, before, after)
-            self.hold(name, after if conflict is Conflict.JUDGE_AGAIN else None)
             if conflict is Conflict.JUDGE_AGAIN:
+                self.hold(name, after)
                 again.append(name)
-            elif conflict is Conflict.REFUSED:
-                refused.append(name)
+            else:
+                self.refuse(name)
+                if conflict is Conflict.REFUSED:
+                    refused.append(name)
         if not changed:
             raise self.fenced()
         return again

@@ -86,6 +86,7 @@ class SegmentSubscriptionsStore:
     async def get_last_commit_position(self, subscriber: str) -> Dlsn:
         """See `SubscriptionsStore`: as this store knows it, once it has claimed the segment."""
         async with self._lock:
+            self._records.refused.discard(subscriber)
             await self._enter(subscriber)
             return self._position(subscriber).dlsn
 
@@ -108,6 +109,7 @@ class SegmentSubscriptionsStore:
     async def create(self, positions: Mapping[str, Dlsn]) -> dict[str, Position]:
         """See `SubscriptionsStore`."""
         async with self._lock:
+            self._records.refused.difference_update(positions)
             await self._records.change(positions, beginning(positions), meet_beginning)
             raise_refused(await for_each(positions, self._enter))
             raise_refused(name for name in positions if name not in self._records.held)
@@ -169,6 +171,8 @@ class SegmentSubscriptionsStore:
         Raises:
             SubscriberChanged: it has been deleted or reset since it was read before, or another claims it.
         """
+        if subscriber in self._records.refused:
+            raise SubscriberChanged(subscriber)
         before = self._records.held.get(subscriber)
         try:
             if before is None or subscriber in self._doubtful:
@@ -179,7 +183,7 @@ class SegmentSubscriptionsStore:
             if not same_life(before, self._records.held.get(subscriber)):
                 raise SubscriberChanged(subscriber)
         except SubscriberChanged:
-            self._forget(subscriber)
+            self._refuse(subscriber)
             raise
         except BaseException:
             # What was read must not pass for what this store has known: it may be the reset of another.
@@ -197,15 +201,15 @@ class SegmentSubscriptionsStore:
         try:
             segment = await self._segments.begin(subscriber, position, before, resets)
         except SubscriberChanged:
-            self._forget(subscriber)
+            self._refuse(subscriber)
             raise
         self._doubtful.discard(subscriber)
         self._owned[subscriber] = segment
 
-    def _forget(self, subscriber: str) -> None:
+    def _refuse(self, subscriber: str) -> None:
         self._owned.pop(subscriber, None)
         self._doubtful.discard(subscriber)
-        self._records.hold(subscriber, None)
+        self._records.refuse(subscriber)
 
     async def _disown(self, subscriber: str) -> None:
         segment = self._owned.pop(subscriber, None)
@@ -234,7 +238,7 @@ class SegmentSubscriptionsStore:
         await appends.wait()
         for name, error in appends.failed.items():
             if isinstance(error, LedgerFenced):
-                self._forget(name)
+                self._refuse(name)
                 refused.add(name)
             else:
                 self._lost(name)
@@ -261,6 +265,6 @@ class SegmentSubscriptionsStore:
             await self._begin(subscriber, position, 0 if held is None else held.record.resets)
         except SubscriberChanged:
             after = await self._records.read(subscriber)
-            self._forget(subscriber)
+            self._refuse(subscriber)
             if after is None or after.record.position.dlsn < position.dlsn:
                 raise

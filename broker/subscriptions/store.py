@@ -55,13 +55,14 @@ class InvalidSubscriber(SubscriptionsError, ValueError):
 class SubscriberChanged(SubscriptionsError):
     """Somebody else has deleted, reset or taken over the subscription since this store read it.
 
-    What was given is not stored. The store has forgotten what it knew: loading it again shows where it stands now.
+    What was given never comes to be behind what the other did. The store takes no change of the subscription any more
+    until it was asked where it stands (`load`, `create`, `get_last_commit_position`).
     """
 
     def __init__(self, subscriber: str) -> None:
         super().__init__(
-            f"subscription {subscriber!r} was deleted, reset or taken over by another since it was read: nothing was"
-            " stored; load it again"
+            f"subscription {subscriber!r} was deleted, reset or taken over by another since it was read: what was to be"
+            " stored came too late; load it again"
         )
 
 
@@ -117,7 +118,8 @@ class SubscriptionsStore(Protocol):
     async def advance_many(self, positions: Mapping[str, Position]) -> tuple[str, ...]:
         """Moves many subscriptions on, in grouped transactions, and stores their ranges; see `advance_commit_position`.
 
-        Ranges may change while the DLSN stays. What was refused must not be given again: it may undo what refused it.
+        Ranges may change while the DLSN stays. What was refused must not be given again after the subscription was
+        loaded: it may undo what refused it.
 
         Returns:
             Those of which `SubscriberChanged` holds, and which are not stored.
