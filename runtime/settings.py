@@ -90,7 +90,11 @@ class BookieSettings:
 class MetadataSettings:
     """The metadata store."""
 
-    history_revisions: int = _setting(10_000, "Revisions kept for watches that come back after a gap.", minimum=1)
+    history_revisions: int = _setting(
+        10_000,
+        "Revisions kept for watches that come back after a gap; fewer where they wrote more than 100,000 keys.",
+        minimum=1,
+    )
     map_bytes: int = _setting(
         1 << 36, "Largest size of the metadata store's file; it takes disk space only as it grows.", minimum=MIB
     )
