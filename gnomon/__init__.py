@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from gnomon.bookie.ledgers import follow as follow
     from gnomon.bookie.record import DigestType as DigestType
     from gnomon.bookie.record import Quorum as Quorum
+    from gnomon.broker.native.blocking import BlockingClient as BlockingClient
+    from gnomon.broker.native.blocking import BlockingConsumer as BlockingConsumer
+    from gnomon.broker.native.blocking import connect_blocking as connect_blocking
     from gnomon.broker.native.client import NativeClient as NativeClient
     from gnomon.broker.native.client import connect as connect
     from gnomon.broker.native.consumer import Consumer as Consumer
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "BlockingClient": "broker.native.blocking",
+    "BlockingConsumer": "broker.native.blocking",
     "BlockingLedger": "bookie.blocking_ledgers",
     "BlockingLedgers": "bookie.blocking_ledgers",
     "Consumer": "broker.native.consumer",
@@ -47,6 +52,7 @@ _MODULES = {
     "OpenMode": "bookie.ledger",
     "Quorum": "bookie.record",
     "connect": "broker.native.client",
+    "connect_blocking": "broker.native.blocking",
     "connect_ledgers": "bookie.ledgers",
     "connect_ledgers_blocking": "bookie.blocking_ledgers",
     "follow": "bookie.ledgers",

@@ -313,6 +313,7 @@ def open_native_server(broker: Broker, nursery: trio.Nursery, settings: Subscrip
     """The native front end of a broker that was started; it serves once it is told to listen."""
 
     def open_store(topic: Topic, index: int) -> SubscriptionsStore:
+        # Not `broker.claimant`, which a broker that drains does not fulfil: what it stores last was acknowledged, too.
         lives = Compare(topic_key(topic.name), Field.CREATE_REVISION, topic.create_revision)
         return subscriptions_store(
             settings,
@@ -321,7 +322,7 @@ def open_native_server(broker: Broker, nursery: trio.Nursery, settings: Subscrip
             topic.id,
             index,
             quorum=broker.quorum,
-            claimant=(lives, *broker.claimant),
+            claimant=(lives,),
         )
 
     return NativeServer(broker, nursery, settings, open_store)

@@ -230,9 +230,8 @@ class Dispatcher:
                 self._unplace(subscription)
                 if subscription.again:
                     subscription.again.remove(Offset(0), start)
-                if subscription.keys is not None:
-                    subscription.keys.acked(0, start)
-                self._place(subscription)
+                self._settle(subscription, subscription.consumers, Offset(0), start)
+                self._place_again(subscription)
 
     def link_ready(self, link: Link) -> None:
         """A connection takes deliveries again."""

@@ -9,7 +9,7 @@ import trio
 from confluent_kafka import Producer
 
 import gnomon
-from gnomon.broker.native.errors import InvalidCall, NoSuchTopic, SubscriptionTaken
+from gnomon.broker.native.errors import ConsumerClosed, InvalidCall, NoSuchTopic, SubscriptionTaken
 from gnomon.testing.kafka_broker import KafkaBroker
 
 FLUSHED_SECONDS = 0.2
@@ -340,3 +340,27 @@ def test_a_consumer_reads_all_partitions_of_a_topic() -> None:
             assert [each["backlog"] for each in await consumer.stats()] == [0, 0, 0]
 
         with_client(broker, work)
+
+
+def test_programs_without_trio_block(broker: KafkaBroker) -> None:
+    produce(broker, range(250))
+    with gnomon.connect_blocking(broker.native_address) as client:
+        consumer = client.subscribe("flights", "billing", initial_position="earliest")
+        got = []
+        for message in consumer:
+            got.append(int(message.value or b""))
+            consumer.ack(message)
+            if len(got) == 250:
+                break
+        assert got == list(range(250))
+        assert consumer.receive(seconds=0.1) is None
+        assert consumer.backlog() == 0
+        consumer.seek_to_offset(0, 240)
+        found = consumer.receive(seconds=10)
+        assert found is not None
+        assert found.offset == 240
+        consumer.close()
+        with pytest.raises(ConsumerClosed):
+            consumer.receive()
+    with pytest.raises(ConsumerClosed, match="connect again"):
+        consumer.receive()
