@@ -1,6 +1,6 @@
 """What one subscription has acknowledged of one partition. Pure.
 
-1. Everything below `mark_delete` is acknowledged, and the record at it is not.
+1. Everything below `mark_delete`, the mark-delete position, is acknowledged, and the record at it is not.
 2. `ranges` are acknowledged runs [first, end) above it: in order, apart from each other by one record or more.
 3. Acknowledging takes nothing back: only `seek` moves back or forgets ranges.
 4. A cursor made from `mark_delete` and the first of the `ranges` has forgotten acknowledgements at most, and so brings

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
@@ -26,7 +26,7 @@ FIRST_SEGMENT = 1
 
 
 class Segment:
-    """A segment that this process has claimed, and where its subscription stands."""
+    """A segment of a subscription that this process has claimed, and where that stands."""
 
     __slots__ = ("ledger", "number", "position")
 
@@ -160,7 +160,7 @@ class Segments:
         return Compare(key, Field.MOD_REVISION, stored.mod_revision)
 
 
-async def for_each(subscribers: Iterable[str], work: Callable[[str], Awaitable[None]]) -> list[str]:
+async def for_each(subscribers: Collection[str], work: Callable[[str], Awaitable[None]]) -> list[str]:
     """Does `work` for many subscriptions, AT_ONCE of them at a time.
 
     Returns:
@@ -170,6 +170,8 @@ async def for_each(subscribers: Iterable[str], work: Callable[[str], Awaitable[N
         MetadataError, LedgerError, StoreFenced: the first that it raised; nothing was begun after it.
     """
     refused: list[str] = []
+    if not subscribers:
+        return refused
     errors: list[MetadataError | LedgerError | StoreFenced] = []
     waiting = iter(subscribers)
 
@@ -185,7 +187,7 @@ async def for_each(subscribers: Iterable[str], work: Callable[[str], Awaitable[N
                 errors.append(error)
 
     async with trio.open_nursery() as nursery:
-        for _ in range(AT_ONCE):
+        for _ in range(min(AT_ONCE, len(subscribers))):
             nursery.start_soon(worker)
     if errors:
         raise errors[0]
