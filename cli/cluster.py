@@ -31,7 +31,7 @@ COPIES = 3
 PORTS = {
     "metadata": {"--port": "metadata", "--admin-port": "admin"},
     "bookie": {"--port": "bookie", "--admin-port": "admin"},
-    "broker": {"--kafka-port": "kafka", "--admin-port": "admin"},
+    "broker": {"--kafka-port": "kafka", "--native-port": "native", "--admin-port": "admin"},
 }
 """By command: which option sets a port, and what the `ready` line calls it."""
 
@@ -58,16 +58,26 @@ def cluster() -> None:
     help="Where everything is stored; a temporary directory, removed at the end, unless given.",
 )
 @click.option("--kafka-port", type=int, help="Port of the first broker, the next has the next; free ones unless given.")
+@click.option("--native-port", type=int, help="Port of the first broker for native clients; as --kafka-port.")
 @click.option("--metadata-port", type=int, default=0, help="Port of the metadata; a free one unless given.")
 def up(
-    brokers: int, bookies: int, kind: str, data_dir: Path | None, kafka_port: int | None, metadata_port: int
+    brokers: int,
+    bookies: int,
+    kind: str,
+    data_dir: Path | None,
+    kafka_port: int | None,
+    native_port: int | None,
+    metadata_port: int,
 ) -> None:
     """Start metadata, bookies and brokers, and stop them as one on SIGTERM or SIGINT.
 
     Writes one line to standard output once all of it serves. A process that is killed is started again, on its ports;
     one that ends with an error ends all of it.
     """
-    ports = [0 if kafka_port is None else kafka_port + number for number in range(brokers)]
+    ports = [
+        tuple(0 if first is None else first + number for first in (kafka_port, native_port))
+        for number in range(brokers)
+    ]
     if data_dir is not None:
         trio.run(_up, Plan(data_dir, ports, bookies, kind, metadata_port))
         return
@@ -79,10 +89,11 @@ class Plan:
     """What is to be started, and what runs of it."""
 
     def __init__(
-        self, directory: Path, kafka_ports: Sequence[int], bookies: int, kind: str, metadata_port: int
+        self, directory: Path, broker_ports: Sequence[tuple[int, ...]], bookies: int, kind: str, metadata_port: int
     ) -> None:
+        """What is to be started; of each broker the ports for Kafka's and for native clients."""
         self.directory = directory
-        self.kafka_ports = kafka_ports
+        self.broker_ports = broker_ports
         self.bookies = bookies
         self.kind = kind
         self.metadata_port = metadata_port
@@ -115,13 +126,18 @@ class Plan:
             for name, count in {"ensemble_size": copies, "write_quorum": copies, "ack_quorum": copies // 2 + 1}.items()
         ]
         brokers = [
-            self._gnomon(f"broker-{number}", "broker", "--id", str(number), "--kafka-port", str(port), *at, *quorum)
-            for number, port in enumerate(self.kafka_ports, 1)
+            self._gnomon(
+                f"broker-{number}",
+                *("broker", "--id", str(number), "--kafka-port", str(kafka), "--native-port", str(native)),
+                *(*at, *quorum),
+            )
+            for number, (kafka, native) in enumerate(self.broker_ports, 1)
         ]
         await self._start_stage(nursery, brokers)
         kafka = ",".join(broker.ready["kafka"] for broker in brokers)
+        native = ",".join(broker.ready["native"] for broker in brokers)
         admin = ",".join(broker.ready["admin"] for broker in brokers)
-        return f"ready kafka={kafka} admin={admin} metadata={metadata}"
+        return f"ready kafka={kafka} admin={admin} metadata={metadata} native={native}"
 
     def _gnomon(self, name: str, *command: str) -> KeptProcess:
         return KeptProcess(name, command, self.directory / f"{name}.log", PORTS[command[0]])

@@ -21,7 +21,8 @@ from gnomon.testing.ledger_processes import wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LINE = re.compile(
-    r"ready kafka=(?P<kafka>[\d.:]+,[\d.:]+) admin=(?P<admin>[\d.:]+,[\d.:]+) metadata=(?P<metadata>[\w/.:]+)\n"
+    r"ready kafka=(?P<kafka>[\d.:]+,[\d.:]+) admin=(?P<admin>[\d.:]+,[\d.:]+)"
+    r" metadata=(?P<metadata>[\w/.:]+) native=[\d.:]+,[\d.:]+\n"
 )
 
 

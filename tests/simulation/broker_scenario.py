@@ -39,7 +39,7 @@ async def broker(world: SimulatedWorld) -> None:
     settings = replace(
         settings,
         data_dir=Path("/data"),
-        broker=replace(settings.broker, kafka_host="broker", kafka_port=9092, advertised_host="broker"),
+        broker=replace(settings.broker, kafka_host="broker", native_host="broker", advertised_host="broker"),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
         kafka=KAFKA,
