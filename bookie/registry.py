@@ -166,6 +166,7 @@ class RegisteredBookies:
             or (before.host, before.port) != (registration.host, registration.port)
         ):
             self._connect(name, bookie, registration)
+        bookie.has_started()
 
     def _went(self, name: BookieId) -> None:
         """Its lease is over; it may answer all the same, so its connection stays."""

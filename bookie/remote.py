@@ -1,6 +1,9 @@
 """A bookie in another process: a `Bookie` whose calls go over the internal RPC.
 
 Calls that are not answered end with Unreachable; what the bookie did is then unknown (`runtime.rpc_client`).
+
+Who follows a ledger hears of its last entries by a last add confirmed that rides on no add. It is told soon, and then
+asked to be acknowledged until it is; and once more where the bookie has started anew, which forgot it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ from gnomon.runtime.world import Clock, WorldError
 
 EXPLICIT_LAC_SECONDS: Final = 0.01
 """How soon a bookie hears that the last entries are confirmed when no further add tells it; at most so often."""
+SURE_SECONDS: Final = 0.5
+"""How much later it is made sure that it has arrived; where that fails, twice as long each time, up to the next."""
+SURE_SECONDS_MAX: Final = 30.0
+TOLD_MAX: Final = 10_000
+"""Of so many ledgers, those confirmed last, a bookie that starts anew is told once more."""
 
 
 class RemoteBookie:
@@ -35,6 +43,12 @@ class RemoteBookie:
         self._explicit_lac_seconds = explicit_lac_seconds
         self._confirmed: dict[LedgerId, Confirmed] = {}
         """To be told soon."""
+        self._unsure: dict[LedgerId, Confirmed] = {}
+        """Was told, and may not have arrived."""
+        self._told: dict[LedgerId, Confirmed] = {}
+        """Has arrived at the bookie, or did before it started anew."""
+        self._sure_due = False
+        self._failures = 0
 
     def _connected(self) -> RpcClient:
         if self.client is None:
@@ -69,6 +83,46 @@ class RemoteBookie:
         if self.client is not None:
             for ledger, (entry, session) in confirmed.items():
                 self.client.tell("confirm", ledger, session, entry)
+        self._unsure.update(confirmed)
+        self._make_sure_soon()
+
+    def has_started(self) -> None:
+        """The bookie may be there anew: then it knows nothing of what was confirmed but what adds told."""
+        self._unsure = {**self._told, **self._unsure}
+        self._failures = 0
+        self._make_sure_soon()
+
+    def _make_sure_soon(self) -> None:
+        if self._unsure and not self._sure_due:
+            self._sure_due = True
+            seconds = min(SURE_SECONDS * 2 ** min(self._failures, 10), SURE_SECONDS_MAX)
+            self._timers.call_at(self._clock.monotonic() + seconds, self._make_sure)
+
+    def _make_sure(self) -> None:
+        self._sure_due = False
+        unsure, self._unsure = self._unsure, {}
+        for ledger, confirmed in unsure.items():
+            if self.client is None:
+                self._unsure[ledger] = confirmed
+            elif ledger not in self._confirmed:  # else more is about to be told
+                self._ask_to_confirm(self.client, ledger, confirmed)
+        self._make_sure_soon()
+
+    def _ask_to_confirm(self, client: RpcClient, ledger: LedgerId, confirmed: Confirmed) -> None:
+        def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
+            if error is None:
+                self._failures = 0
+                self._told.pop(ledger, None)
+                self._told[ledger] = confirmed
+                if len(self._told) > TOLD_MAX:
+                    del self._told[next(iter(self._told))]
+            elif ledger not in self._unsure and ledger not in self._confirmed:
+                self._unsure[ledger] = confirmed
+                if not self._sure_due:
+                    self._failures += 1
+                    self._make_sure_soon()
+
+        client.send("confirm", (ledger, confirmed.session, confirmed.entry), b"", answered)
 
     async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
         """See `Bookie.put_copies`."""

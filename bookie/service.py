@@ -91,6 +91,7 @@ class BookieService:
     def _confirm(self, call: Call) -> None:
         ledger, session, confirmed = _numbers(call, 3)
         self._store.confirm(LedgerId(ledger), Session(session), EntryId(confirmed))
+        call.reply()
 
     def _put_copies(self, call: Call) -> None:
         if len(call.args) != 3:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
+from gnomon.broker.authorizer import AllowAll, Authorizer, Permission, check
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
@@ -32,6 +33,7 @@ from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.shadow.cast import refused
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
@@ -99,6 +101,7 @@ class Broker:
         """Of a broker in a cluster: the monotonic second up to which its registration lives for certain."""
         self.claimant: tuple[Compare, ...] = ()
         """What must hold in the metadata for this broker to take a partition."""
+        self.authorizer: Authorizer = AllowAll()
         self.quorum = Quorum()
         """Of the ledgers of partitions that are new."""
         self.cluster_id = ""
@@ -113,6 +116,8 @@ class Broker:
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
+        self._sources: dict[uuid.UUID, SourceLedgers] = {}
+        """Of the shadows that were used here."""
         self.flush_replies: Callable[[], None] = lambda: None
         """Of the front end: sends the replies that were made with `flush=False`."""
         self.network_ends_turns = False
@@ -249,11 +254,14 @@ class Broker:
         """A partition that this broker leads, to read it; it is opened when it is first used.
 
         Raises:
-            KafkaError: topic or partition do not exist, or another broker leads it.
+            KafkaError: topic or partition do not exist, another broker leads it, or a shadow may not be read.
         """
         self.check_lease()
         topic = self._find_partition(ref, index)
-        return self.partition(topic, index) if topic.source is None else self.shadow_partition(topic, index)
+        if topic.source is None:
+            return self.partition(topic, index)
+        check(self.authorizer, Permission.READ, topic.name)
+        return self.shadow_partition(topic, index)
 
     def check_lease(self) -> None:
         """Raises KafkaError while somebody else may lead what this broker led."""
@@ -349,18 +357,24 @@ class Broker:
                 )
             self._check_led(topic, index)
             assert self._nursery is not None, "the broker was not started"
-            prefix = ledgers_prefix(topic.source.id, index)
+            source_id = topic.source.id
+            source = self._sources.get(source_id)
+            if source is None:
+                source = self._sources[source_id] = SourceLedgers(
+                    self.metadata, self.world.clock, self._nursery, self.log, source_id
+                )
             partition = ShadowPartition(
                 self.metadata,
                 self.bookies,
                 self.entries,
-                prefix,
+                source,
+                index,
                 lambda: self._open_source(topic, index),
                 self.world.clock,
                 self._nursery,
                 self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
                 self.turn_ended,
-                self.log.bind(topic=topic.name, partition=index, ledgers=prefix),
+                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),
             )
             partition.epochs_told = self.lease_until is None
             self._shadows[topic.id, index] = partition
@@ -452,6 +466,7 @@ class Broker:
             )
             for key in [key for key in self._shadows if key[0] == shadow.id]:
                 self._shadows.pop(key).end()
+        self._sources.pop(topic.id, None)
         self.leadership.forget(topic.ranked_as, topic.place)
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from gnomon.broker.authorizer import Permission, check
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
 from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, plain_name
@@ -74,6 +75,7 @@ class TopicHandlers:
         if self._broker.image.get(item.name) is not None:
             await self._broker.topic_admin.current(item.name)
         topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
+        self._check_shadow_policy(topic)
         if not validate_only:
             topic = await self._broker.topic_admin.create(topic)
         return CreatableTopicResult(
@@ -83,6 +85,11 @@ class TopicHandlers:
             replication_factor=1,
             configs=self._configs_of(topic),
         )
+
+    def _check_shadow_policy(self, topic: Topic) -> None:
+        """Raises KafkaError where a shadow is not to come or go by the will of who asks."""
+        if topic.source is not None:
+            check(self._broker.authorizer, Permission.WRITE_SHADOW_TOPIC, topic.source.name)
 
     def _partitions_asked(self, item: CreatableTopic) -> int:
         if item.assignments:
@@ -154,6 +161,7 @@ class TopicHandlers:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{topic.name}'.")
             if not self._broker.configs.flag("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable.")
+            self._check_shadow_policy(topic)
             await self._broker.topic_admin.delete(topic)
         except KafkaError as error:
             return DeletableTopicResult(

@@ -32,7 +32,7 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class ToldEntry(NamedTuple):
-    """What a source's broker tells of an entry that it has confirmed."""
+    """A told entry: what a source's broker tells of one that it has confirmed."""
 
     segment: Offset
     """The base offset of its segment."""

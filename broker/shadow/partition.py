@@ -1,15 +1,15 @@
 """A partition of a shadow: its source's ledgers, read by another broker.
 
 1. It writes nothing, to no bookie and to no metadata, and claims and fences nothing.
-2. Opening it costs one metadata read, one watch from that revision on, and a question to the bookies of the last
-   ledger. It follows the source by that watch; how far the last ledger is confirmed its bookies tell, in long polls.
+2. Opening it costs a question to the bookies of the last ledger, and for all partitions of one source together one
+   metadata read and one watch (`source`). How far the last ledger is confirmed its bookies tell, in long polls.
 3. What is shown is what `image` knows; who reads never meets an entry that is not confirmed.
 4. A source that ends, ends it: its readers get an error that makes them ask for the topic again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -25,13 +25,12 @@ from gnomon.bookie.ledger import (
     is_local,
     read_from_memory,
 )
-from gnomon.bookie.record import ledger_key
 from gnomon.broker.partition.entry import EntryHeader, unpack_header
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.broker.partition.segment import Segment
 from gnomon.broker.shadow.image import RefusedEntry, SourceImage, ToldEntry
-from gnomon.metadata.client import Metadata, MetadataError, RangeResult, WatchBatch
-from gnomon.metadata.follower import Follower
+from gnomon.broker.shadow.source import SourceLedgers
+from gnomon.metadata.client import Event, KeyValue, Metadata, MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.errors import ErrorCode
@@ -57,7 +56,8 @@ class ShadowPartition(Readable):
         metadata: Metadata,
         bookies: Bookies,
         entries: EntryCache,
-        prefix: str,
+        source: SourceLedgers,
+        index: int,
         open_source: Callable[[], None],
         clock: Clock,
         nursery: trio.Nursery,
@@ -65,7 +65,7 @@ class ShadowPartition(Readable):
         turn_ended: Callable[[], None],
         logger: Logger,
     ) -> None:
-        """The shadow of the partition whose ledgers have names that begin with `prefix`; not open yet.
+        """The shadow of the partition of this number of `source`; not open yet.
 
         Args:
             open_source: called where nobody may be writing the last segment; opens it, if that is this broker's to do.
@@ -74,7 +74,8 @@ class ShadowPartition(Readable):
         self._metadata = metadata
         self._bookies = bookies
         self._entries = entries
-        self._prefix = prefix
+        self._source = source
+        self._index = index
         self._open_source = open_source
         self._clock = clock
         self._nursery = nursery
@@ -112,25 +113,28 @@ class ShadowPartition(Readable):
         self._nursery.start_soon(self._live, self._living)
 
     async def _live(self, scope: trio.CancelScope) -> None:
-        name = ledger_key(self._prefix)
-        follower = Follower(self._metadata, self._clock, self._logger, name, self._replace, self._apply)
         with scope:
             try:
-                await follower.load()
+                await self._source.join(self._index, self)
             except MetadataError as error:
                 self._opening_failed(error)
                 return
-            with trio.move_on_after(FIRST_ANSWERS_SECONDS):
-                await self._hear()
-            if self._image.last is not None:
-                self._open_source()
-            self.log, self.failure, self._problem = self._image, None, ""
-            self._opened.set()
-            self._changed()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(follower.run)
-                nursery.start_soon(self._settle)
-                nursery.start_soon(self._follow_tail)
+            try:
+                await self._show_and_follow()
+            finally:
+                self._source.leave(self._index, self)
+
+    async def _show_and_follow(self) -> None:
+        with trio.move_on_after(FIRST_ANSWERS_SECONDS):
+            await self._hear()
+        if self._image.last is not None:
+            self._open_source()
+        self.log, self.failure, self._problem = self._image, None, ""
+        self._opened.set()
+        self._changed()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._settle)
+            nursery.start_soon(self._follow_tail)
 
     def _opening_failed(self, error: Exception) -> None:
         self._tell("shadow_not_opened", error)
@@ -166,15 +170,17 @@ class ShadowPartition(Readable):
 
     # --- the source's records ---------------------------------------------------------------------------------------
 
-    def _replace(self, found: RangeResult) -> None:
-        self._image.replace(found.items)
-        self._records_changed()
+    def records_replaced(self, items: Sequence[KeyValue]) -> None:
+        """See `Joined.records_replaced`."""
+        self._image.replace(items)
+        self._take_records()
 
-    def _apply(self, batch: WatchBatch) -> None:
-        self._image.apply(batch.events)
-        self._records_changed()
+    def records_changed(self, events: Sequence[Event]) -> None:
+        """See `Joined.records_changed`."""
+        self._image.apply(events)
+        self._take_records()
 
-    def _records_changed(self) -> None:
+    def _take_records(self) -> None:
         if self.segments and not self._image.segments:
             self._logger.warning("shadow_ended", reason="the ledgers of its source are gone", next="delete the shadow")
             self.end()

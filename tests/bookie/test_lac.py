@@ -1,0 +1,75 @@
+"""What the bookies know of the last entries that were confirmed, whatever happened to who told them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+from numbered_entries import fill
+
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import Quorum
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.simulation import Simulation, simulate
+
+BOUND_SECONDS = 1.0
+
+
+def play(happens: Callable[[Simulation, str], Awaitable[None]]) -> None:
+    """A writer's three entries are confirmed, `happens` follows at once; then a reader hears of all in time."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+        written = trio.Event()
+        bookie: list[str] = []
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum())
+            bookie.extend(ledger.record.fragments[0].bookies)
+            await fill(ledger, 3)
+            written.set()
+            await trio.sleep_forever()
+
+        async def read(client: LedgerClient) -> None:
+            ledger = await client.follow("ledger")
+            with trio.fail_after(BOUND_SECONDS):
+                assert await ledger.wait_for_lac(EntryId(2)) == 2
+
+        cluster.start_client("writer", write)
+        await written.wait()
+        await happens(simulation, bookie[0])
+        await cluster.run_client("reader", read)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_hears_of_the_last_entry_although_what_told_it_was_lost() -> None:
+    async def cut(simulation: Simulation, bookie: str) -> None:
+        simulation.network.block("writer", bookie)
+        await simulation.clock.sleep(0.05)
+        for stream in list(simulation.network.streams()):
+            simulation.network.reset(stream)
+        simulation.network.unblock("writer", bookie)
+
+    play(cut)
+
+
+def test_a_bookie_hears_of_the_last_entry_after_it_was_started_anew() -> None:
+    async def restart(simulation: Simulation, bookie: str) -> None:
+        await simulation.clock.sleep(5)
+        machine = simulation.machine(bookie)
+        machine.kill()
+        machine.start()
+        await simulation.clock.sleep(2)
+
+    play(restart)
+
+
+def test_a_bookie_that_could_not_be_reached_for_long_hears_of_it_soon_after() -> None:
+    async def away(simulation: Simulation, bookie: str) -> None:
+        simulation.network.block("writer", bookie)
+        await simulation.clock.sleep(8)
+        simulation.network.unblock("writer", bookie)
+
+    play(away)
