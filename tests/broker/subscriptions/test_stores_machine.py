@@ -174,6 +174,12 @@ class Puppet:
         if self.term is term:
             self.term = None
 
+    async def create(self, act: Act) -> None:
+        async def create(store: SubscriptionsStore) -> None:
+            await store.create({act.name: act.dlsn})
+
+        await self.change(act, create)
+
     async def advance_many(self, acts: list[Act]) -> None:
         wanted = {act.name: Position(act.dlsn) for act in acts}
         refused = await acts[0].term.store.advance_many(wanted)
@@ -204,8 +210,22 @@ class StoresMachine(SimulatedStateMachine):
         self.machines = [self.simulation.machine(name) for name in OWNERS]
         for machine in self.machines:
             machine.start(self.cluster.client_node(self.puppet(machine)))
-        self.guided.sleep(1.0)
+        while len(self.puppets) < len(OWNERS):
+            self.guided.sleep(0.1)
+        self.guided.run(self.begin_terms)
         self.expose([*self.cluster.bookies.values(), self.cluster.metadata, *self.machines])
+
+    async def begin_terms(self) -> None:
+        """Both subscriptions exist, and both owners know them."""
+        for who in OWNERS:
+            puppet = self.puppets[who]
+            await puppet.begin_term(self.in_segments[who], 3)
+            assert puppet.term is not None
+            for name in NAMES:
+                if name not in puppet.term.loaded:
+                    act = self.act("create", name, 0, puppet.term)
+                    await puppet.create(act)
+        await self.puppets[OWNERS[0]].begin_term(self.in_segments[OWNERS[0]], 3)
 
     def puppet(self, machine: Machine) -> Callable[[LedgerClient], Awaitable[None]]:
         async def live(client: LedgerClient) -> None:
@@ -276,10 +296,11 @@ class StoresMachine(SimulatedStateMachine):
 
     @rule(who=owners, name=names, entry=entries, pause=PAUSES)
     def create(self, who: str, name: str, entry: int, pause: float) -> None:
-        async def create(store: SubscriptionsStore, dlsn: Dlsn) -> None:
-            await store.create({name: dlsn})
-
-        self.changes(who, "create", name, entry, pause, create)
+        puppet = self.owner(who)
+        if puppet is not None and puppet.term is not None:
+            act = self.act("create", name, entry, puppet.term)
+            puppet.does(lambda: puppet.create(act))
+        self.guided.sleep(pause)
 
     @rule(who=owners, name=names, pause=PAUSES)
     def delete(self, who: str, name: str, pause: float) -> None:
@@ -328,9 +349,9 @@ def test_positions_keep_their_promises_whoever_stores_them_and_whatever_fails() 
 def test_an_advance_that_does_not_look_for_resets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_changes, "same_life", lambda before, after: after is not None)
     monkeypatch.setattr(segment_store, "same_life", lambda before, after: True)
-    assert found_by(StoresMachine, 150, STEPS)
+    assert found_by(StoresMachine, 60, STEPS)
 
 
 def test_records_that_are_written_without_comparing_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records.SubscriberRecords, "unchanged", lambda *_: Compare("nothing", Field.VERSION, 0))
-    assert found_by(StoresMachine, 150, STEPS)
+    assert found_by(StoresMachine, 60, STEPS)
