@@ -229,6 +229,12 @@ class NativeClient:
     def _attached_to(self, link: Link, parts: list[Part], results: list[Any], tries: dict[Part, int]) -> None:
         for part, result in zip(parts, results, strict=True):
             error = None if result is None else ERRORS.decode(*result)
+            if part.consumer.closed:
+                self._unlink(link, [part])
+                self._attaching.pop(part, None)
+                if error is None:
+                    link.tell("close_consumers", [pack("<I", part.number)])
+                continue
             if error is None and not link.gone and part.number in link.parts:
                 self._attaching.pop(part, None)
                 part.link = link
