@@ -13,6 +13,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.subscriptions.store import deletion_of_subscriptions
 from gnomon.broker.topic_configs import check_topic_configs
 from gnomon.broker.topics import (
     DELETED_PREFIX,
@@ -182,7 +183,12 @@ class TopicAdmin:
         key = topic_key(topic.name)
         result = await self._write(
             [Compare(key, Field.CREATE_REVISION, topic.create_revision)],
-            [Delete(key), DeletePrefix(ledger_key(ledgers_prefix(topic.id))), Put(deleted_key(topic.name), b"")],
+            [
+                Delete(key),
+                DeletePrefix(ledger_key(ledgers_prefix(topic.id))),
+                *deletion_of_subscriptions(topic.id),
+                Put(deleted_key(topic.name), b""),
+            ],
         )
         if not result.succeeded:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")

@@ -138,7 +138,7 @@ def test_a_connection_that_ends_makes_room_for_other_consumers() -> None:
     simulate_broker(scenario)
 
 
-def test_consumers_of_a_deleted_topic_are_told_so() -> None:
+def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_told_so() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 2)
         async with native(broker) as client:
@@ -148,6 +148,8 @@ def test_consumers_of_a_deleted_topic_are_told_so() -> None:
             await kafka.ask(DeleteTopicsRequest(topic_names=["orders"]), 5)
             with pytest.raises(NoSuchTopic, match="'orders' does not exist"):
                 await consumer.receive()
+            await broker.simulation.clock.sleep(FLUSHED_SECONDS)
+            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
 
     simulate_broker(scenario)
 
