@@ -16,7 +16,9 @@ import trio
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import SubscriptionTaken, Unavailable
 from gnomon.broker.native.message import Message
+from gnomon.runtime.world import Unreachable
 from gnomon.testing.broker_cluster import NATIVE_PORT
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import Refused, SimulatedProducer
@@ -88,17 +90,24 @@ class _Reader:
         self._kind = kind
         self._history = history
         self._stream = cluster.world.random(f"reads/{kind}")
+        self._lives = 0
 
     async def live(self) -> None:
         """One client, for a while."""
         with trio.move_on_after(self._stream.expovariate(1 / CLIENT_SECONDS_MEAN)):
-            async with connect(self._addresses, world=self._world) as client:
+            self._lives += 1
+            name = f"{self._topic}/{self._lives}"
+            async with connect(self._addresses, world=self._world, name=name) as client:
                 await self._read(client)
 
     async def _read(self, client: NativeClient) -> None:
-        consumer = await client.subscribe(
-            self._topic, "reader", type=self._kind, initial_position="earliest", ack_seconds=ACK_SECONDS
-        )
+        try:
+            consumer = await client.subscribe(
+                self._topic, "reader", type=self._kind, initial_position="earliest", ack_seconds=ACK_SECONDS
+            )
+        except (SubscriptionTaken, Unavailable, Unreachable):
+            await self._world.clock.sleep(1.0)  # the broker has not missed the client of before yet, or is away
+            return
         first = True
         async for message in consumer:
             self._history.got(message.offset, message.value or b"", first)

@@ -137,6 +137,16 @@ def test_a_second_exclusive_consumer_is_refused_but_one_of_the_same_client_takes
     assert first not in bench.dispatcher.subscriptions["one"].consumers
 
 
+def test_who_was_replaced_has_nothing_to_say_any_more() -> None:
+    bench = Bench(10)
+    before = bench.subscribe("one", client="me")
+    now = bench.subscribe("one", client="me")
+    bench.dispatcher.detach(now)
+    bench.dispatcher.nack(before, Offset(0), Offset(5), due=0.0, now=0.0)
+    bench.dispatcher.flow(before, 5)
+    assert bench.pump() == {}
+
+
 def test_another_type_is_refused_while_there_are_consumers() -> None:
     bench = Bench()
     consumer = bench.subscribe("one", SHARED)
