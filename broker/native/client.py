@@ -51,11 +51,11 @@ _AGAIN = (Unreachable, Retriable)
 class NativeClient:
     """Made by `connect`; everything ends with its block."""
 
-    def __init__(self, world: World, addresses: Sequence[tuple[str, int]], nursery: trio.Nursery) -> None:
+    def __init__(self, world: World, addresses: Sequence[tuple[str, int]], nursery: trio.Nursery, name: str) -> None:
         self.world = world
         self._addresses = list(addresses)
         self._nursery = nursery
-        random = world.random("native-client")
+        random = world.random(f"native-client/{name}")
         self._id = f"{random.getrandbits(64):016x}"
         self._links: dict[tuple[str, int], Link] = {}
         self._numbers = 0
@@ -229,6 +229,12 @@ class NativeClient:
     def _attached_to(self, link: Link, parts: list[Part], results: list[Any], tries: dict[Part, int]) -> None:
         for part, result in zip(parts, results, strict=True):
             error = None if result is None else ERRORS.decode(*result)
+            if part.consumer.closed:
+                self._unlink(link, [part])
+                self._attaching.pop(part, None)
+                if error is None:
+                    link.tell("close_consumers", [pack("<I", part.number)])
+                continue
             if error is None and not link.gone and part.number in link.parts:
                 self._attaching.pop(part, None)
                 part.link = link
@@ -498,29 +504,30 @@ def _packed(numbers: list[int]) -> bytes:
 
 
 @asynccontextmanager
-async def connect(address: str, *, world: World | None = None) -> AsyncIterator[NativeClient]:
+async def connect(address: str, *, world: World | None = None, name: str = "") -> AsyncIterator[NativeClient]:
     """A native client, for as long as the block lasts.
 
     Args:
         address: `HOST:PORT[,HOST:PORT…]`, the native addresses of some brokers; one that answers is enough.
         world: None for the real one; a simulated one in simulations.
+        name: tells clients of one simulated world apart.
 
     Raises:
         ValueError: the address has another form.
     """
     addresses = parse_addresses(address)
     if world is None:
-        async with open_trio_world() as real, _connected(real, addresses) as client:
+        async with open_trio_world() as real, _connected(real, addresses, name) as client:
             yield client
     else:
-        async with _connected(world, addresses) as client:
+        async with _connected(world, addresses, name) as client:
             yield client
 
 
 @asynccontextmanager
-async def _connected(world: World, addresses: Sequence[tuple[str, int]]) -> AsyncIterator[NativeClient]:
+async def _connected(world: World, addresses: Sequence[tuple[str, int]], name: str) -> AsyncIterator[NativeClient]:
     async with trio.open_nursery() as nursery:
-        client = NativeClient(world, addresses, nursery)
+        client = NativeClient(world, addresses, nursery, name)
         nursery.start_soon(client.run)
         try:
             yield client

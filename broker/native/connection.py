@@ -47,11 +47,12 @@ class NativeConnection(DeliveringLink):
             self.ready = False
             self._full.set()
 
-    def moved(self, consumers: Sequence[Consumer]) -> None:
+    def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
         """See `DeliveringLink`."""
         for consumer in consumers:
             self.consumers.pop(consumer.number, None)
-        self._stream.item([pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers)), MOVED])
+        if to_return:
+            self._stream.item([pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers)), MOVED])
 
     async def watch_room(self) -> None:
         """Goes on giving when the client has taken what was sent; until the connection is gone."""

@@ -59,7 +59,7 @@ class Link:
         await self._opened.wait()
         return await self.rpc.call(method, *args)
 
-    def tell(self, method: str, groups: list[list[Any]]) -> None:
+    def tell(self, method: str, groups: list[Any]) -> None:
         """Tells the broker something, if the connection lives."""
         if not self.gone:
             self.rpc.tell(method, *groups)

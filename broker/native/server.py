@@ -61,7 +61,7 @@ class NativeServer:
         self._open_store = open_store
         self._connections: dict[object, NativeConnection] = {}
         self._hosts: dict[tuple[uuid.UUID, int], HostedPartition] = {}
-        self._opening = trio.Lock()
+        self._opening: dict[tuple[uuid.UUID, int], trio.Lock] = {}
         self._server = RpcServer(
             broker.world, SERVICE, self._methods(), ERRORS, broker.log, cluster=broker.cluster_id or None
         )
@@ -161,10 +161,10 @@ class NativeServer:
     async def _host(self, name: str, index: int) -> HostedPartition:
         """The subscriptions of a partition that this broker leads."""
         broker = self._broker
-        async with self._opening:
-            partition = broker.partition_of(name, index)
-            topic = broker.find_topic(name)
-            key = (topic.id, index)
+        topic = broker.find_topic(name)
+        key = (topic.id, index)
+        async with self._opening.setdefault(key, trio.Lock()):
+            partition = broker.partition_of(topic.id.bytes, index)
             host = self._hosts.get(key)
             if host is not None and not host.ended and host.partition is partition:
                 return host

@@ -187,7 +187,7 @@ class Dispatcher:
                 for run in runs:
                     subscription.keys.taken_back(*run)
         else:
-            runs = [(first, end)] if subscription.consumers[0] is consumer else []
+            runs = [(first, end)] if consumer in subscription.consumers[:1] else []
         for start, stop in runs:
             self._sequence += 1
             entry = (due, self._sequence, subscription, subscription.life, Offset(start), Offset(stop))

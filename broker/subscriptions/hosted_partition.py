@@ -81,8 +81,8 @@ class DeliveringLink(Link):
         """Sends a batch, once for all consumers of the connection that get something of it."""
         raise NotImplementedError
 
-    def moved(self, consumers: Sequence[Consumer]) -> None:
-        """Tells consumers, which are not attached any more, to come back."""
+    def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
+        """Forgets consumers, which are not attached any more, and may tell them to come back."""
         raise NotImplementedError
 
 
@@ -180,15 +180,15 @@ class HostedPartition:
         self.send_away([consumer for subscription in subscriptions for consumer in subscription.consumers])
         self.finished.set()
 
-    def send_away(self, consumers: Iterable[Consumer]) -> None:
-        """Lets consumers go, and tells them to come back."""
+    def send_away(self, consumers: Iterable[Consumer], *, to_return: bool = True) -> None:
+        """Lets consumers go, and tells them to come back unless they know better."""
         by_link: dict[DeliveringLink, list[Consumer]] = {}
         for consumer in consumers:
             assert isinstance(consumer.link, DeliveringLink)
             self.dispatcher.detach(consumer)
             by_link.setdefault(consumer.link, []).append(consumer)
         for link, gone in by_link.items():
-            link.moved(gone)
+            link.let_go(gone, to_return=to_return)
 
     def wake(self) -> None:
         """See `Waiter.wake`."""
@@ -318,14 +318,14 @@ class HostedPartition:
             self.dispatcher.seek(subscription, offset)
 
     async def delete(self, subscription: Subscription) -> None:
-        """Deletes a subscription; consumers that are still there find that out when they come back.
+        """Deletes a subscription, and lets its consumers go: they were asked.
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether it is deleted is unknown.
         """
         async with self.lock:
             await self._store.delete_subscriber(subscription.name)
-            self.send_away(subscription.consumers)
+            self.send_away(subscription.consumers, to_return=False)
             self.dispatcher.remove(subscription.name)
 
     # --- storing positions --------------------------------------------------------------------------------------

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from gnomon.broker.subscriptions.subscription import Consumer
 
 SLOTS = 1024
+MIX = 0x9E3779B1
 HELD_MAX = 10_000
 
 
 def slot_of(key: bytes | None, offset: int) -> int:
-    """The slot of a record; where there is no key any will do."""
-    return (crc32(key) if key is not None else offset) % SLOTS
+    """The slot of a record; where there is no key any will do.
+
+    CRCs of keys that differ in their last digits alone are alike in whole bits, so they are mixed (Fibonacci hashing).
+    """
+    number = crc32(key) if key is not None else offset
+    return (number * MIX & 0xFFFFFFFF) * SLOTS >> 32
 
 
 class KeySlots:

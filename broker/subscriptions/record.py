@@ -54,6 +54,10 @@ class SubscriberRecord(NamedTuple):
             ValueError: the value is no record.
         """
         fields = _unpacked(value, _NAME, _SEGMENT_ID, _LAST_COMMIT_DLSN)
+        if not isinstance(fields[_NAME], str) or type(fields.get(_RESETS, 0)) is not int:
+            raise ValueError(f"a subscription's name is a text and its resets are a number, not so in {fields!r}")
+        if fields[_SEGMENT_ID] is not None and type(fields[_SEGMENT_ID]) is not int:
+            raise ValueError(f"a segment has a number, not {fields[_SEGMENT_ID]!r}")
         position = Position(Dlsn.decode(fields[_LAST_COMMIT_DLSN]), _ranges(fields))
         return cls(fields[_NAME], position, fields[_SEGMENT_ID], fields.get(_RESETS, 0))
 
@@ -89,4 +93,6 @@ def _unpacked(stored: bytes, *needed: str) -> dict[str, Any]:
 
 def _ranges(fields: dict[str, Any]) -> Ranges:
     offsets: Sequence[Offset] = fields.get(_RANGES, ())
+    if not isinstance(offsets, list | tuple) or not all(type(offset) is int for offset in offsets):
+        raise ValueError(f"ranges are numbers, not {offsets!r}")
     return tuple(zip(offsets[::2], offsets[1::2], strict=True))

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.record import SubscriberRecord
-from gnomon.broker.subscriptions.store import Position
+from gnomon.broker.subscriptions.store import Position, UnreadablePosition
 from gnomon.metadata.client import KeyValue, Revision
 
 _BEGINNING = Position()
@@ -30,8 +30,16 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, item: KeyValue) -> Held:
-        """What the metadata holds."""
-        return cls(item.key, SubscriberRecord.decode(item.value), item.create_revision, item.mod_revision)
+        """What the metadata holds.
+
+        Raises:
+            UnreadablePosition: it is no record.
+        """
+        try:
+            record = SubscriberRecord.decode(item.value)
+        except (ValueError, TypeError) as error:
+            raise UnreadablePosition(f"the metadata record {item.key}", error) from error
+        return cls(item.key, record, item.create_revision, item.mod_revision)
 
 
 class Conflict(Enum):

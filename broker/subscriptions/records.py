@@ -14,7 +14,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.record_changes import Conflict, Held, Judge, Meet
 from gnomon.broker.subscriptions.store import StoreFenced, subscriber_in_key, subscriber_of_key
-from gnomon.metadata.client import Compare, Delete, Field, KeyValue, Metadata, Operation, Put
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Metadata, Put
 
 PUTS_MAX = 500
 """Records written in one transaction: it holds up the others for some 20 ms."""
@@ -158,20 +158,20 @@ class SubscriberRecords:
         )
 
     async def delete(self, subscriber: str) -> None:
-        """Deletes a record and its segment's, whoever wrote them last; nothing where there is none.
+        """Deletes a record and its segment's, whatever is in them; nothing where there is none.
 
         Raises:
             StoreFenced: as `change`.
         """
         key = self.key(subscriber)
-        held = await self.read(subscriber)
-        while held is not None:
-            gone: list[Operation] = [Delete(key)]
-            if held.record.segment_id is not None:
-                gone.append(Delete(ledger_key(self.segment_name(subscriber, held.record.segment_id))))
-            if (await self.metadata.txn((self.unchanged(subscriber), *self.claimant), gone)).succeeded:
+        item = await self.metadata.get(key)
+        while item is not None:
+            compare = (Compare(key, Field.MOD_REVISION, item.mod_revision), *self.claimant)
+            gone = (Delete(key), DeletePrefix(f"{ledger_key(key)}/"))
+            if (await self.metadata.txn(compare, gone)).succeeded:
                 break
-            before, held = held, await self.read(subscriber)
-            if before == held:
+            before, item = item, await self.metadata.get(key)
+            if before == item:
                 raise self.fenced()
         self.hold(subscriber, None)
+        self.refused.discard(subscriber)

@@ -17,7 +17,13 @@ from gnomon.bookie.record import decode_record, ledger_key
 from gnomon.broker.subscriptions.record import SubscriberRecord, decode_commit
 from gnomon.broker.subscriptions.record_changes import Held, meet_nobody, without_segment
 from gnomon.broker.subscriptions.records import SubscriberRecords
-from gnomon.broker.subscriptions.store import Position, StoreFenced, SubscriberChanged, raise_refused
+from gnomon.broker.subscriptions.store import (
+    Position,
+    SubscriberChanged,
+    SubscriptionsError,
+    UnreadablePosition,
+    raise_refused,
+)
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, MetadataError, Put, Revision
 
 AT_ONCE = 64
@@ -77,7 +83,10 @@ class Segments:
         last = ledger.last_add_confirmed
         if last >= ledger.start_entry:
             (payload,) = await ledger.read(last, last)
-            position = decode_commit(payload)
+            try:
+                position = decode_commit(payload)
+            except (ValueError, TypeError) as error:
+                raise UnreadablePosition(f"entry {last} of ledger {ledger.name}", error) from error
         assert held.record.segment_id is not None
         return Segment(ledger, held.record.segment_id, position)
 
@@ -167,12 +176,12 @@ async def for_each(subscribers: Collection[str], work: Callable[[str], Awaitable
         Those of which it raised SubscriberChanged.
 
     Raises:
-        MetadataError, LedgerError, StoreFenced: the first that it raised; nothing was begun after it.
+        MetadataError, LedgerError, SubscriptionsError: the first that it raised; nothing was begun after it.
     """
     refused: list[str] = []
     if not subscribers:
         return refused
-    errors: list[MetadataError | LedgerError | StoreFenced] = []
+    errors: list[MetadataError | LedgerError | SubscriptionsError] = []
     waiting = iter(subscribers)
 
     async def worker() -> None:
@@ -183,7 +192,7 @@ async def for_each(subscribers: Collection[str], work: Callable[[str], Awaitable
                 await work(subscriber)
             except SubscriberChanged:
                 refused.append(subscriber)
-            except (MetadataError, LedgerError, StoreFenced) as error:
+            except (MetadataError, LedgerError, SubscriptionsError) as error:
                 errors.append(error)
 
     async with trio.open_nursery() as nursery:

@@ -52,6 +52,16 @@ class InvalidSubscriber(SubscriptionsError, ValueError):
     """A name that no subscription can have."""
 
 
+class UnreadablePosition(SubscriptionsError):
+    """What is stored of a subscription is nothing that a gnomon of this version has written."""
+
+    def __init__(self, where: str, why: Exception) -> None:
+        super().__init__(
+            f"{where} cannot be read ({why}): a newer gnomon wrote it, then use that one, or it is damaged, then delete"
+            " the subscription"
+        )
+
+
 class SubscriberChanged(SubscriptionsError):
     """Somebody else has deleted, reset or taken over the subscription since this store read it.
 
@@ -79,7 +89,8 @@ class StoreFenced(SubscriptionsError):
 class SubscriptionsStore(Protocol):
     """The positions of one partition's subscriptions, by name.
 
-    Every method may raise MetadataError, StoreFenced and InvalidSubscriber; where segments are in use LedgerError, too.
+    Every method may raise MetadataError, StoreFenced, InvalidSubscriber and UnreadablePosition; where segments are in
+    use LedgerError, too.
     """
 
     async def get_last_commit_position(self, subscriber: str) -> Dlsn:

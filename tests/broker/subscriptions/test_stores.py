@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 from store_house import TOPIC_ID, StoreHouse
 
@@ -15,7 +16,9 @@ from gnomon.broker.subscriptions.store import (
     Position,
     StoreFenced,
     SubscriberChanged,
+    UnreadablePosition,
     deletion_of_subscriptions,
+    subscriptions_prefix,
 )
 from gnomon.metadata.client import Compare, Delete, Put
 
@@ -267,6 +270,43 @@ def test_a_name_that_no_key_can_hold_is_refused(on_one_disk: OnOneDisk, segments
         for call in calls:
             with pytest.raises(InvalidSubscriber):
                 await call
+
+    on_one_disk(act)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(["billing"]),
+        msgpack.packb({"name": "billing", "segment_id": None, "last_commit_dlsn": [1]}),
+        msgpack.packb({"name": "billing", "segment_id": None, "last_commit_dlsn": 7}),
+        msgpack.packb({"name": "billing", "segment_id": "1", "last_commit_dlsn": [1, 2, 3]}),
+        msgpack.packb({"name": None, "segment_id": 1, "last_commit_dlsn": [1, 2, 3]}),
+        msgpack.packb({"name": "billing", "segment_id": None, "last_commit_dlsn": [1, 2, 3], "ranges": [1]}),
+        msgpack.packb({"name": "billing", "segment_id": None, "last_commit_dlsn": [1, 2, 3], "ranges": ["1", 2]}),
+    ],
+)
+def test_a_damaged_record_is_an_error_that_names_it_and_can_be_deleted(
+    on_one_disk: OnOneDisk, segments: bool, value: bytes
+) -> None:
+    async def act(house: StoreHouse) -> None:
+        store = house.store(segments)
+        await store.advance_commit_position("billing", at(1))
+        await house.metadata.txn((), (Put(f"{subscriptions_prefix(TOPIC_ID, 3)}billing", value),))
+        store = house.store(segments)
+        calls: list[Any] = [
+            store.load(),
+            store.get_last_commit_position("billing"),
+            store.advance_many({"billing": Position(at(2))}),
+            store.create({"billing": at(2)}),
+        ]
+        for call in calls:
+            with pytest.raises(UnreadablePosition, match="/3/billing cannot be read"):
+                await call
+        await store.delete_subscriber("billing")
+        assert (await store.load(), await house.segments()) == ({}, [])
 
     on_one_disk(act)
 
