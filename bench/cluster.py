@@ -54,7 +54,9 @@ class ClusterServer(Server):
     def start_broker(self, number: int, port: int = 0) -> None:
         """Returns once it serves; clients talk to it from now on."""
         self.started_at_seconds = time.monotonic()
-        self.process = self._start(f"broker-{number}", "--id", str(number), "--kafka-port", str(port))
+        self.process = self._start(
+            f"broker-{number}", "--id", str(number), "--kafka-port", str(port), "--native-port", "0"
+        )
         self.port = int(self.process.ready()["kafka"].rpartition(":")[2])
 
     def _start(self, name: str, *arguments: str) -> Process:

@@ -113,7 +113,7 @@ class Gnomon(Program):
         return super().install(workspace)
 
     def command(self, installation: Installation) -> list[str]:
-        ports = ("--kafka-port", str(installation.port), "--admin-port", "0")
+        ports = ("--kafka-port", str(installation.port), "--native-port", "0", "--admin-port", "0")
         return gnomon("standalone", *ports, "--data-dir", str(installation.data_dir))
 
 

@@ -9,11 +9,9 @@ One thread runs Trio for as long as the block lasts; any other thread may call, 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import trio
 
@@ -25,31 +23,7 @@ from gnomon.bookie.ledger import OpenMode
 from gnomon.bookie.ledgers import REPLICATED, Ledgers, connect_ledgers
 from gnomon.bookie.record import DigestType, LedgerRecord, Quorum
 from gnomon.metadata.remote import RETRY_SECONDS
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class TrioThread:
-    """Calls from any thread into the one that runs Trio."""
-
-    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
-        self._token = token
-
-    def call(self, work: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
-        """What `work` gives there.
-
-        Raises:
-            LedgerClosed: the block of `connect_ledgers_blocking` has ended.
-        """
-
-        async def run() -> T:
-            return await work(*args, **options)
-
-        try:
-            return trio.from_thread.run(run, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            raise LedgerClosed("the connection to the ledgers was closed: connect again") from None
+from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 
 
 class BlockingLedger:
@@ -202,43 +176,12 @@ class BlockingLedgers:
 @contextmanager
 def connect_ledgers_blocking(metadata: str, *, retry_seconds: float = RETRY_SECONDS) -> Iterator[BlockingLedgers]:
     """The ledgers of a cluster, for as long as the block lasts; see `connect_ledgers` for arguments and errors."""
-    begun: SimpleQueue[tuple[BlockingLedgers, Callable[[], None]] | BaseException] = SimpleQueue()
-    ended: list[BaseException] = []
-
-    async def serve() -> None:
-        async with connect_ledgers(metadata, retry_seconds=retry_seconds) as ledgers:
-            stop = trio.Event()
-            token = trio.lowlevel.current_trio_token()
-            begun.put((BlockingLedgers(TrioThread(token), ledgers), lambda: token.run_sync_soon(stop.set)))
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            trio.run(serve)
-        except BaseException as error:
-            ended.append(error)
-            begun.put(error)
-
-    thread = threading.Thread(target=run, name="ledgers", daemon=True)
-    thread.start()
-    first = begun.get()
-    if isinstance(first, BaseException):
-        raise _only(first)
-    ledgers, stop = first
-    try:
-        yield ledgers
-    finally:
-        try:
-            stop()
-        except trio.RunFinishedError:
-            pass  # a bug ended it, which is raised below
-        thread.join()
-    if ended:
-        raise ended[0]
+    with in_trio_thread(connect_ledgers(metadata, retry_seconds=retry_seconds), "ledgers", _closed) as (
+        ledgers,
+        thread,
+    ):
+        yield BlockingLedgers(thread, ledgers)
 
 
-def _only(error: BaseException) -> BaseException:
-    """The one error in groups of one, as Trio makes them."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+def _closed() -> LedgerClosed:
+    return LedgerClosed("the connection to the ledgers was closed: connect again")

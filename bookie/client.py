@@ -50,10 +50,10 @@ class Bookie(Protocol):
         """
 
     async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
-        """Removes the orphans that the record of `session` excludes.
+        """Removes the orphans that the record of `session` excludes; of a large ledger that takes a while.
 
         Raises:
-            Fenced: a higher session was promised before.
+            Fenced: a higher session was promised before, or meanwhile.
         """
 
     async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
@@ -182,7 +182,7 @@ class LocalBookie:
 
     async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
         """See `Bookie.begin_session`."""
-        await outcome_of(lambda done: self.store.begin_session(ledger, session, bounds, done))
+        await self.store.begin_session(ledger, session, bounds)
 
     async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
         """See `Bookie.fence`."""

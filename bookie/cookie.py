@@ -44,7 +44,7 @@ async def check_cookie(
         if in_use:
             raise ForeignDisk(
                 f"the disk of bookie {bookie!r} holds ledgers, but the metadata does not know it: point it to the"
-                " metadata it was used with, or restore that"
+                " metadata it was used with, or restore that; after a decommission, empty its directory"
             )
         cookie = on_disk or stream.getrandbits(_COOKIE_BITS).to_bytes(_COOKIE_BITS // 8, "big")
         await environment.commit(lambda transaction: transaction.put(_COOKIE_KEY, cookie, db=states))

@@ -11,6 +11,7 @@
 6. A full disk turns the store read-only with its reason; one add a second tries whether there is room again. After a
    failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
 7. Who leaves refuses what comes from then on, behind the answers to all that came before.
+8. Bounds are told by a fence once no copy is left that they exclude; from when they are known none is put.
 
 The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import trio
@@ -27,7 +29,7 @@ import trio
 from gnomon.bookie import removal
 from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
-from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
 from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.outcome import outcome_of
@@ -71,13 +73,26 @@ class Confirmed(NamedTuple):
 class _LedgerState:
     """What the store remembers of a ledger between calls."""
 
-    __slots__ = ("confirmed", "confirmed_in", "confirmed_more", "kept_from", "promised")
+    __slots__ = ("bound", "confirmed", "confirmed_in", "confirmed_more", "kept_from", "promised")
 
-    def __init__(self, promised: Session, kept_from: EntryId, confirmed: Confirmed) -> None:
+    def __init__(
+        self, promised: Session, kept_from: EntryId, confirmed: Confirmed, bound: tuple[Session, EntryId]
+    ) -> None:
         self.promised = promised
         self.kept_from = kept_from
+        self.bound = bound
         self.confirmed, self.confirmed_in = confirmed
         self.confirmed_more: trio.Event | None = None
+
+    def excluded(
+        self, ledger: LedgerId, copies: Sequence[tuple[EntryId, bytes]], written_by: Sequence[Session]
+    ) -> Fenced | None:
+        """Why some of these copies are orphans by the last bounds heard of; None where none is."""
+        bound, first_entry = self.bound
+        for (entry, _), session in zip(copies, written_by, strict=True):
+            if session < bound and entry >= first_entry:
+                return Fenced(ledger, session, bound)
+        return None
 
 
 class _Group:
@@ -285,7 +300,7 @@ class EntryStore:
             written_by = [decode_entry(ledger, entry, memoryview(value)).session for entry, value in copies]
         except LedgerError as error:
             refusal = error
-        refusal = refusal or self._refusal(ledger, session, state)
+        refusal = refusal or self._refusal(ledger, session, state) or state.excluded(ledger, copies, written_by)
         if refusal is not None:
             self._refuse(refusal, done)
             return
@@ -315,10 +330,7 @@ class EntryStore:
     def _put_copies(
         self, transaction: Any, ledger: LedgerId, copies: Sequence[tuple[EntryId, bytes]], written_by: Sequence[Session]
     ) -> StoreError | None:
-        bound, bound_from = removal.read_bound(transaction, self._states, ledger)
         for (entry, _), session in zip(copies, written_by, strict=True):
-            if session < bound and entry >= bound_from:
-                return Fenced(ledger, session, bound)
             here = transaction.get(_pack_key(ledger, entry), db=self._entries)
             written = None if here is None else _session_written(ledger, entry, here)
             if written is not None and written > session:
@@ -327,30 +339,41 @@ class EntryStore:
             transaction.put(_pack_key(ledger, entry), value, db=self._entries)
         return None
 
-    def begin_session(
-        self,
-        ledger: LedgerId,
-        session: Session,
-        bounds: Sequence[tuple[EntryId, Session]],
-        done: Callable[[None, StoreError | None], None],
+    async def begin_session(
+        self, ledger: LedgerId, session: Session, bounds: Sequence[tuple[EntryId, Session]]
     ) -> None:
-        """Removes the copies that the bounds of a record exclude; `done` is called once that is durable.
+        """Removes the copies that the bounds of a record exclude, chunk by chunk between the adds.
 
-        Errors handed to `done`: Fenced, BookieLeaving, DiskFull, DiskFailed.
+        Until it returns a fence tells the bounds that were applied before, so that the record keeps these and its
+        readers pass over what is still here; a crash leaves it to the next session's search. From its beginning on no
+        copy that these bounds exclude is put: that would come behind the search.
 
         Args:
             bounds: first entry and session of each fragment of the record that `session` wrote.
+
+        Raises:
+            Fenced: also in the middle of it, by a later session: that searches again.
+            BookieLeaving, DiskFull, DiskFailed: as from an add.
         """
         state = self._state(ledger)
-        refusal = self._refusal(ledger, session, state)
-        if refusal is not None:
-            self._refuse(refusal, done)
-            return
         entries, states = self._entries, self._states
-        self._after_adds(
-            lambda transaction: removal.remove_orphans(transaction, entries, states, ledger, bounds),
-            lambda _removed, error: done(None, error),
-        )
+        position: EntryId | None = FIRST_ENTRY
+        while position is not None:
+            refusal = self._refusal(ledger, session, state)
+            if refusal is not None:
+                raise refusal
+            first_entry, bound = bounds[-1]
+            if bound > state.bound[0]:
+                state.bound = bound, first_entry
+            chunk = partial(
+                removal.remove_orphans,
+                entries=entries,
+                states=states,
+                ledger=ledger,
+                bounds=bounds,
+                position=position,
+            )
+            _removed, position = await outcome_of(partial(self._after_adds, chunk))
 
     # --- fencing ---
 
@@ -384,13 +407,14 @@ class EntryStore:
         with self._environment.read() as transaction:
             promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
             kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
+            bound = removal.read_bound(transaction, self._states, ledger)
             _, sound = end_of(transaction, self._entries, ledger)
             confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
             if sound is not None:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
         if kept_from == ENTRY_MAX or self._is_gone(ledger):
             promised = SESSION_MAX  # in the first case its deletion was under way when the node stopped
-        state = _LedgerState(Session(promised), EntryId(kept_from), confirmed)
+        state = _LedgerState(Session(promised), EntryId(kept_from), confirmed, bound)
         self._ledgers[ledger] = state
         return state
 

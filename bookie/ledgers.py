@@ -42,10 +42,13 @@ class Ledgers:
     Every method may raise MetadataUnavailable: the metadata did not answer; what was to be changed may have been.
     """
 
-    def __init__(self, metadata: Metadata, bookies: Bookies) -> None:
+    def __init__(
+        self, metadata: Metadata, bookies: Bookies, explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS
+    ) -> None:
         self.metadata = metadata
         self.bookies = bookies
         self._appended = False
+        self._explicit_lac_seconds = explicit_lac_seconds
 
     async def open(
         self,
@@ -98,7 +101,7 @@ class Ledgers:
         No harm is done without it: readers learn of the last entries when the next writer claims the ledger.
         """
         if self._appended:
-            await self.bookies.clock.sleep(2 * EXPLICIT_LAC_SECONDS)
+            await self.bookies.clock.sleep(2 * self._explicit_lac_seconds)
             with trio.move_on_after(TELL_SECONDS):
                 async with trio.open_nursery() as nursery:
                     for name in self.bookies.available():
@@ -115,6 +118,7 @@ async def connect_ledgers(
     *,
     world: World | None = None,
     retry_seconds: float = RETRY_SECONDS,
+    explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS,
     log: Logger | None = None,
 ) -> AsyncIterator[Ledgers]:
     """The ledgers of a cluster, for as long as the block lasts.
@@ -123,6 +127,8 @@ async def connect_ledgers(
         metadata: the cluster's metadata, `HOST:PORT[,HOST:PORT…]` or `etcd://HOST:PORT[,…]`.
         world: None for the real one; a simulated one in simulations.
         retry_seconds: how long an answer of the metadata service is waited for.
+        explicit_lac_seconds: how long after the last add the bookies are told that it is confirmed, so that readers
+            in other processes see it; the next add tells it too.
         log: told where the bookies cannot be followed; None for nobody.
 
     Raises:
@@ -133,25 +139,28 @@ async def connect_ledgers(
     address = parse_metadata_address(metadata) if isinstance(metadata, str) else metadata
     log = log or SilentLogger()
     if world is None:
-        async with open_trio_world() as real, _connected(real, address, retry_seconds, log) as ledgers:
+        async with (
+            open_trio_world() as real,
+            _connected(real, address, retry_seconds, explicit_lac_seconds, log) as ledgers,
+        ):
             yield ledgers
     else:
-        async with _connected(world, address, retry_seconds, log) as ledgers:
+        async with _connected(world, address, retry_seconds, explicit_lac_seconds, log) as ledgers:
             yield ledgers
 
 
 @asynccontextmanager
 async def _connected(
-    world: World, address: MetadataAddress, retry_seconds: float, log: Logger
+    world: World, address: MetadataAddress, retry_seconds: float, explicit_lac_seconds: float, log: Logger
 ) -> AsyncIterator[Ledgers]:
     async with (
         connect_metadata(world, address, retry_seconds=retry_seconds) as metadata,
         trio.open_nursery() as nursery,
     ):
-        bookies = RegisteredBookies(world, metadata, log, nursery)
+        bookies = RegisteredBookies(world, metadata, log, nursery, explicit_lac_seconds)
         await bookies.load()
         nursery.start_soon(bookies.run)
-        ledgers = Ledgers(metadata, bookies)
+        ledgers = Ledgers(metadata, bookies, explicit_lac_seconds)
         try:
             yield ledgers
             await ledgers.tell_confirmed()

@@ -16,7 +16,7 @@ import trio
 from gnomon.bookie.client import Bookie
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
 from gnomon.bookie.service import ERRORS, service_of
 from gnomon.metadata.client import KeyValue, Metadata, RangeResult, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
@@ -60,14 +60,26 @@ class Registration:
 class RegisteredBookies:
     """`Bookies` as the metadata names them; `run` follows it."""
 
-    def __init__(self, world: World, metadata: Metadata, log: Logger, nursery: trio.Nursery) -> None:
-        """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do."""
+    def __init__(
+        self,
+        world: World,
+        metadata: Metadata,
+        log: Logger,
+        nursery: trio.Nursery,
+        explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS,
+    ) -> None:
+        """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do.
+
+        Args:
+            explicit_lac_seconds: how long after the last add the bookies are told how far it is confirmed.
+        """
         self.clock = world.clock
         self._world = world
         self._metadata = metadata
         self._cluster: str | None = None
         self._nursery = nursery
         self._timers = Timers(world.clock)
+        self._explicit_lac_seconds = explicit_lac_seconds
         self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply)
         self._alive: dict[BookieId, Registration] = {}
         self._draining: set[BookieId] = set()
@@ -162,7 +174,9 @@ class RegisteredBookies:
 
     def _meet(self, name: BookieId) -> RemoteBookie:
         if name not in self._bookies:
-            self._bookies[name] = RemoteBookie(self.clock, self._timers)
+            self._bookies[name] = RemoteBookie(
+                self.clock, self._timers, explicit_lac_seconds=self._explicit_lac_seconds
+            )
             self._domains[name] = ""
         return self._bookies[name]
 

@@ -2,7 +2,8 @@
 
 1. What is to go is written down before the first entry goes: a mark `g<ledger> -> end` says that entries below `end`
    are to be removed, so that a crash half-way is carried on from.
-2. One call removes at most CHUNK_ENTRIES entries: more in one transaction would hold up the adds behind it.
+2. One call removes, or looks at, at most CHUNK_ENTRIES entries: more in one transaction would hold up the adds behind
+   it. A search for orphans that a crash ends begins anew: only one that came to its end is written down.
 3. The mark, and a deleted ledger's other keys, go in a transaction of their own after the last entry: LMDB gives freed
    pages out again only two commits later, so without it the room freed last could not be used by a full store.
 """
@@ -44,46 +45,60 @@ def read_bound(transaction: Any, states: Any, ledger: LedgerId) -> tuple[Session
 
 
 def remove_orphans(
-    transaction: Any, entries: Any, states: Any, ledger: LedgerId, bounds: Sequence[tuple[EntryId, Session]]
-) -> int:
-    """Removes the copies that the bounds of a ledger's record exclude, and writes down that they were applied.
+    transaction: Any,
+    entries: Any,
+    states: Any,
+    ledger: LedgerId,
+    bounds: Sequence[tuple[EntryId, Session]],
+    position: EntryId,
+) -> tuple[int, EntryId | None]:
+    """Removes copies that the bounds of a ledger's record exclude, and writes down that all of them were applied.
 
     Bounds up to the last session applied before are passed over: what they exclude cannot have come since. That of the
-    first session excludes nothing: to search its fragment, of a gigabyte perhaps, would hold up the first adds.
+    first session excludes nothing, so its fragment, of a gigabyte perhaps, is not searched.
 
     Args:
         bounds: first entry and session of each fragment, in order.
+        position: where the chunk before this one ended; the first one begins at entry 0.
 
     Returns:
-        How many copies went.
+        How many copies went, and where the next chunk begins; None once there is none.
     """
     applied, _ = read_bound(transaction, states, ledger)
-    removed = 0
-    for index, (first_entry, session) in enumerate(bounds):
-        if session > max(applied, FIRST_SESSION):
-            end = bounds[index + 1][0] if index + 1 < len(bounds) else ENTRY_MAX
-            removed += _remove_below(transaction, entries, ledger, first_entry, end, session)
+    removed, entries_max = 0, CHUNK_ENTRIES
+    ends = [*(first_entry for first_entry, _ in bounds[1:]), ENTRY_MAX]
+    with transaction.cursor(db=entries) as cursor:
+        for (first_entry, session), end in zip(bounds, ends, strict=True):
+            if session > max(applied, FIRST_SESSION) and end > position:
+                begin = EntryId(max(first_entry, position))
+                gone, seen, position = _remove_below(cursor, ledger, begin, end, session, entries_max)
+                removed, entries_max = removed + gone, entries_max - seen
+                if position < end:
+                    return removed, position
     first_entry, session = bounds[-1]
     if session > applied:
         transaction.put(state_key(BOUND, ledger), ENTRY_KEY.pack(session, first_entry), db=states)
-    return removed
+    return removed, None
 
 
 def _remove_below(
-    transaction: Any, entries: Any, ledger: LedgerId, first_entry: EntryId, end: EntryId, session: Session
-) -> int:
-    removed = 0
+    cursor: Any, ledger: LedgerId, begin: EntryId, end: EntryId, session: Session, entries_max: int
+) -> tuple[int, int, EntryId]:
+    """Removes the copies of lower sessions; how many went, how many were looked at, and where that ended."""
+    removed = seen = 0
     stop = ENTRY_KEY.pack(ledger, end)
-    with transaction.cursor(db=entries) as cursor:
-        found = cursor.set_range(ENTRY_KEY.pack(ledger, first_entry))
-        while found and bytes(cursor.key()) < stop:
-            if session_of(cursor.value()) < session:
-                cursor.delete()
-                found = bool(cursor.key())  # empty once the last one of all is gone
-                removed += 1
-            else:
-                found = cursor.next()
-    return removed
+    found = cursor.set_range(ENTRY_KEY.pack(ledger, begin))
+    while found and bytes(cursor.key()) < stop:
+        if seen == entries_max:
+            return removed, seen, EntryId(ENTRY_KEY.unpack(cursor.key())[1])
+        seen += 1
+        if session_of(cursor.value()) < session:
+            cursor.delete()
+            found = bool(cursor.key())  # empty once the last one of all is gone
+            removed += 1
+        else:
+            found = cursor.next()
+    return removed, seen, end
 
 
 def read_number(transaction: Any, states: Any, kind: bytes, ledger: LedgerId) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from gnomon.bookie.client import PRESENT_ENTRIES_MAX
+from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bounds
 from gnomon.bookie.entry import HEADER_BYTES, session_of
 from gnomon.bookie.entry_store import Confirmed, EntryStore, StoreError
 from gnomon.bookie.errors import (
@@ -113,7 +113,16 @@ class BookieService:
         bounds = [(EntryId(first), Session(at)) for first, at in _pairs(call.args[2])]
         if not bounds:
             raise InvalidCall("a ledger has at least one bound")
-        self._store.begin_session(LedgerId(ledger), Session(session), bounds, _answer(call))
+        # Does not end with its call: a search that takes longer than callers wait would never come to its end.
+        self._nursery.start_soon(self._remove_orphans, call, LedgerId(ledger), Session(session), bounds)
+
+    async def _remove_orphans(self, call: Call, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
+        try:
+            await self._store.begin_session(ledger, session, bounds)
+        except ERRORS.classes as error:
+            call.fail(error)
+        else:
+            call.reply()
 
     def _fence(self, call: Call) -> None:
         ledger, session = _numbers(call, 2)

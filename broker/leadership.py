@@ -37,17 +37,20 @@ class LiveBroker:
     """It is about to end and gives its partitions away."""
     lease_seconds: float = 0.0
     """How long its registration outlives it."""
+    native_port: int = 0
+    """Where native clients find it."""
 
     def encode(self) -> bytes:
         """The value of its key."""
-        encoded: bytes = msgpack.packb([self.host, self.port, self.rack, self.draining, self.lease_seconds])
+        encoded: bytes = msgpack.packb(
+            [self.host, self.port, self.rack, self.draining, self.lease_seconds, self.native_port]
+        )
         return encoded
 
     @classmethod
     def decode(cls, broker_id: int, value: bytes) -> LiveBroker:
         """Undoes `encode`."""
-        host, port, rack, draining, lease_seconds = msgpack.unpackb(value)
-        return cls(broker_id, host, port, rack, draining, lease_seconds)
+        return cls(broker_id, *msgpack.unpackb(value))
 
 
 class Leadership:

@@ -21,11 +21,12 @@ from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.brokers import Brokers, broker_key, id_taken, wait_for_id
 from gnomon.broker.kafka.server import KafkaServer
 from gnomon.broker.leadership import Leadership, LiveBroker
+from gnomon.broker.native.server import open_native_server
 from gnomon.metadata.client import Compare, Field, Metadata
 from gnomon.metadata.presence import KeyTaken, Presence
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import BrokerSettings
+from gnomon.runtime.settings import BrokerSettings, SubscriptionsSettings
 from gnomon.runtime.world import World
 
 REDIRECT_SECONDS: Final = 1.5
@@ -40,12 +41,15 @@ class BrokerNodeSettings:
 
     host: str = "127.0.0.1"
     port: int = 0
+    native_host: str = "127.0.0.1"
+    native_port: int = 0
     advertised_host: str = "127.0.0.1"
     rack: str = ""
     lease_seconds: float = 6.0
     """How long after its death other brokers may take its partitions."""
     quorum: Quorum = REPLICATED
     """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
+    subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
@@ -57,6 +61,8 @@ class ServingBroker:
 
     kafka_host: str
     kafka_port: int
+    native_host: str
+    native_port: int
     broker: Broker
     server: KafkaServer
     brokers: Brokers
@@ -115,8 +121,15 @@ async def _serve(
     await brokers.follower.load()  # before clients come: who is not named to them is gone to them
     server = KafkaServer(broker, nursery)
     listener = await server.listen(settings.host, settings.port, settings.advertised_host, LOG_DIRECTORY)
+    native = open_native_server(broker, nursery, settings.subscriptions)
+    native_at = await native.listen(settings.native_host, settings.native_port)
     me = LiveBroker(
-        broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
+        broker.node_id,
+        settings.advertised_host,
+        listener.port,
+        settings.rack,
+        lease_seconds=settings.lease_seconds,
+        native_port=native_at.port,
     )
     broker.me = me
     key = broker_key(me.id)
@@ -128,9 +141,11 @@ async def _serve(
     await presence.announced()
     nursery.start_soon(brokers.follower.run)
     await brokers.shown(me)
-    ready(ServingBroker(listener.host, listener.port, broker, server, brokers, presence, broker.metrics))
+    at = (listener.host, listener.port, native_at.host, native_at.port)
+    ready(ServingBroker(*at, broker, server, brokers, presence, broker.metrics))
     await stop.wait()
     await _give_away(world, replace(me, draining=True), presence, brokers, settings.lease_seconds)
+    await native.stop()
     await server.stop()
     registered.cancel()
     await presence.withdraw()

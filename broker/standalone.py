@@ -19,6 +19,7 @@ from gnomon.broker.broker import Broker, BrokerLimits
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.kafka.server import KafkaServer
 from gnomon.broker.leadership import Leadership, LiveBroker
+from gnomon.broker.native.server import open_native_server
 from gnomon.broker.stores import Stores, bookies_on, open_stores
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -33,6 +34,8 @@ class Serving:
 
     kafka_host: str
     kafka_port: int
+    native_host: str
+    native_port: int
     broker: Broker
     server: KafkaServer
     store: EntryStore
@@ -94,10 +97,15 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         store.on_group = broker.turn_ended
         at = settings.broker
         listener = await server.listen(at.kafka_host, at.kafka_port, at.advertised_host, str(settings.data_dir))
-        broker.leadership = Leadership([LiveBroker(broker.node_id, at.advertised_host, listener.port)])
+        native = open_native_server(broker, nursery, settings.subscriptions)
+        native_at = await native.listen(at.native_host, at.native_port)
+        broker.leadership = Leadership(
+            [LiveBroker(broker.node_id, at.advertised_host, listener.port, native_port=native_at.port)]
+        )
         metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
         metrics.watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
-        yield Serving(listener.host, listener.port, broker, server, store, metrics)
+        yield Serving(listener.host, listener.port, native_at.host, native_at.port, broker, server, store, metrics)
+        await native.stop()
         await server.stop()
 
 

@@ -24,6 +24,7 @@ from gnomon.broker.shadow.cast import (
     refused,
     unchanged,
 )
+from gnomon.broker.subscriptions.store import deletion_of_subscriptions
 from gnomon.broker.topic_configs import check_topic_configs
 from gnomon.broker.topics import (
     DELETED_PREFIX,
@@ -212,20 +213,24 @@ class TopicAdmin:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
             now = Topic.decode(item)
             joined = await deletion(broker.metadata, broker.image, now)
-            then = [Delete(key), *self._ledgers_of(now), Put(deleted_key(topic.name), b""), *joined.operations]
+            then = [Delete(key), *self._kept_of(now), Put(deleted_key(topic.name), b""), *joined.operations]
             result = await self._write([*unchanged(item), *joined.compares], then)
             if result.succeeded:
                 break
         await self._shown(result)
         broker.collect_garbage()
 
-    def _ledgers_of(self, topic: Topic) -> list[Operation]:
-        """What deletes a topic's ledgers: nothing for a shadow, nor where a damaged record claims another's id."""
-        if topic.source is not None or any(
-            topic.id in (other.id, other.ranked_as) and other.name != topic.name for other in self._broker.image
-        ):
+    def _kept_of(self, topic: Topic) -> list[Operation]:
+        """What deletes a topic's ledgers and subscriptions: the ledgers of a shadow are its source's.
+
+        Nothing where a damaged record claims the id of another topic.
+        """
+        if any(topic.id in (other.id, other.ranked_as) and other.name != topic.name for other in self._broker.image):
             return []
-        return [DeletePrefix(ledger_key(ledgers_prefix(topic.id)))]
+        subscriptions = deletion_of_subscriptions(topic.id)
+        if topic.source is not None:
+            return [*subscriptions]
+        return [DeletePrefix(ledger_key(ledgers_prefix(topic.id))), *subscriptions]
 
     async def _wait_for_name(self, name: str) -> None:
         """Sees to what is left of a deleted topic here, and gives the other brokers the time to do so."""

@@ -25,6 +25,7 @@ from gnomon.runtime.settings import Settings
 @metadata_option
 @click.option("--kafka-host", help="Address that Kafka clients connect to.")
 @click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--native-port", type=int, help="Port for native clients; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that clients are told; --kafka-host unless given.")
 @click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
 @config_option
@@ -34,6 +35,7 @@ def broker(
     metadata_address: str | None,
     kafka_host: str | None,
     kafka_port: int | None,
+    native_port: int | None,
     advertised_host: str | None,
     admin_port: int | None,
     config_file: Path | None,
@@ -48,6 +50,7 @@ def broker(
         "cluster.metadata": metadata_address,
         "broker.kafka_host": kafka_host,
         "broker.kafka_port": kafka_port,
+        "broker.native_port": native_port,
         "broker.advertised_host": advertised_host,
         "broker.admin_port": admin_port,
         "broker.id": number,
@@ -65,10 +68,13 @@ def _told(settings: Settings) -> BrokerNodeSettings:
     return BrokerNodeSettings(
         host=at.kafka_host,
         port=at.kafka_port,
+        native_host=at.native_host,
+        native_port=at.native_port,
         advertised_host=at.advertised_host,
         rack=cluster.rack,
         lease_seconds=cluster.lease_seconds,
         quorum=quorum,
+        subscriptions=settings.subscriptions,
         limits=BrokerLimits.of(at),
         kafka=settings.kafka,
     )
@@ -79,7 +85,12 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     async with (
         open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
-        connect_ledgers(where, world=daemon.world, log=daemon.log) as ledgers,
+        connect_ledgers(
+            where,
+            world=daemon.world,
+            explicit_lac_seconds=settings.cluster.explicit_lac_seconds,
+            log=daemon.log,
+        ) as ledgers,
     ):
 
         def ready(serving: ServingBroker) -> None:
@@ -99,4 +110,5 @@ def _ready(daemon: Daemon, settings: Settings, serving: ServingBroker) -> None:
         id=broker.node_id,
         admin=daemon.admin_address,
         metadata=settings.cluster.metadata,
+        native=address(serving.native_host, serving.native_port),
     )

@@ -1,11 +1,13 @@
 """A program that ends with its parent: the command line, or with `--program` any other.
 
 The parent holds the other end of standard input and writes nothing; however the parent ends, the pipe closes. (Linux's
-PR_SET_PDEATHSIG would fire as soon as the parent's *thread* ended, and asyncio and Trio start processes from threads.)
+PR_SET_PDEATHSIG would fire as soon as the parent's *thread* ended, and asyncio and Trio start processes from threads.
+Another program is started from the only thread there is, so it can have that.)
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 PROGRAM = "--program"
+PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(end: Callable[[], None]) -> None:
@@ -27,11 +30,24 @@ def end_with_parent(end: Callable[[], None]) -> None:
 
 
 def run_program(command: Sequence[str]) -> int:
-    """Runs `command`, which gets the SIGTERM that this process is sent; returns its exit code."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as program:
+    """Runs `command`, which gets the SIGTERM that this process is sent.
+
+    Returns:
+        its exit code; does not return where a signal ended it, which then ends this process, too.
+    """
+    libc = ctypes.CDLL(None)
+
+    def end_with_this_process() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_this_process) as program:
         signal.signal(signal.SIGTERM, lambda _number, _frame: program.terminate())
         end_with_parent(program.kill)
-        return program.wait()
+        code = program.wait()
+    if code < 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A daemon as a child of this process: started, watched, stopped; it ends with this process, however that ends."""
+"""One life of a child of this process: started, watched, stopped; it ends with this process, however that ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 import trio
 
-from gnomon.cli.child import PROGRAM
 from gnomon.cli.exit import Exit, Failure
 
 START_SECONDS_MAX = 60.0
@@ -22,10 +21,20 @@ LINE_BYTES_MAX = 1 << 16
 LOG_BYTES_SHOWN = 4096
 
 
+class Killed(Failure):
+    """A signal ended the child."""
+
+
 class ChildProcess:
     """One child; its standard error goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, *, says_ready: bool) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: of `gnomon`, or of another program behind PROGRAM.
+            says_ready: it writes a line to standard output once it serves.
+        """
         self.name = name
         self.ready: dict[str, str] = {}
         """What its `ready` line said."""
@@ -33,12 +42,12 @@ class ChildProcess:
         self._log = log
         self._says_ready = says_ready
         self._process: trio.Process | None = None
-        self._stopping = False
 
     async def start(self) -> None:
         """Starts it, and returns once it serves, where it is one that says so.
 
         Raises:
+            Killed: a signal ended it.
             Failure: it ended, or said nothing for too long.
         """
         with self._open_log() as stderr:
@@ -73,33 +82,41 @@ class ChildProcess:
             line += bytes(more)
         return line.decode(errors="replace")
 
-    async def fail_when_it_ends(self) -> None:
-        """Waits until it ends.
+    async def wait(self) -> None:
+        """Waits until it ends with 0.
 
         Raises:
-            Failure: it did, and nobody had asked it to.
+            Killed: a signal ended it.
+            Failure: it ended with another code.
         """
         assert self._process is not None
-        await self._process.wait()
-        if not self._stopping:
+        if await self._process.wait() != 0:
             raise self._ended()
 
     def _ended(self) -> Failure:
         assert self._process is not None
         code = self._process.returncode
         assert code is not None
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        if code < 0:
+            return Killed(f"{self.name} was killed by {signal.Signals(-code).name}")
+        return Failure(
+            f"{self.name} ended with {code}{self.log_end()}", Exit(code) if code in list(Exit)[1:] else Exit.FAILED
+        )
+
+    def log_end(self) -> str:
+        """The last line that it wrote to standard error, behind a colon."""
         with contextlib.suppress(OSError):
             lines = self._log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").splitlines()
-            how += f": {lines[-1].removeprefix('Error: ')}" if lines else ""
-        return Failure(f"{self.name} {how}", Exit(code) if code > 0 and code in list(Exit) else Exit.FAILED)
+            return f": {lines[-1].removeprefix('Error: ')}" if lines else ""
+        return ""
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL where that takes too long; returns when it is gone."""
+        """SIGTERM, then SIGKILL where that takes too long, or where it does not serve yet; returns when it is gone."""
         process = self._process
         if process is None:
             return
-        self._stopping = True
+        if self._says_ready and not self.ready:
+            process.kill()
         process.terminate()
         with trio.move_on_after(STOP_SECONDS_MAX):
             await process.wait()
@@ -110,13 +127,3 @@ class ChildProcess:
         assert process.stdout is not None
         await process.stdin.aclose()
         await process.stdout.aclose()
-
-
-def gnomon_child(name: str, command: Sequence[str], log: Path) -> ChildProcess:
-    """A daemon of gnomon's own, to be started; its first line says when it serves."""
-    return ChildProcess(name, command, log, says_ready=True)
-
-
-def program_child(name: str, command: Sequence[str], log: Path) -> ChildProcess:
-    """Any other program, to be started."""
-    return ChildProcess(name, (PROGRAM, *command), log, says_ready=False)

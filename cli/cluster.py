@@ -1,4 +1,4 @@
-"""`gnomon cluster up`: metadata, bookies and brokers as processes of this machine, which live and end as one."""
+"""`gnomon cluster up`: metadata, bookies and brokers as processes of this machine, started and stopped as one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 import trio
 
-from gnomon.cli.child_process import ChildProcess, gnomon_child, program_child
+from gnomon.cli.child import PROGRAM
 from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
+from gnomon.cli.kept_process import KeptProcess
 from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
@@ -27,6 +28,12 @@ ETCD_SECONDS_MAX = 30.0
 ETCD_HISTORY_REVISIONS = 10_000
 COPIES = 3
 """Of each entry, where there are so many bookies."""
+PORTS = {
+    "metadata": {"--port": "metadata", "--admin-port": "admin"},
+    "bookie": {"--port": "bookie", "--admin-port": "admin"},
+    "broker": {"--kafka-port": "kafka", "--native-port": "native", "--admin-port": "admin"},
+}
+"""By command: which option sets a port, and what the `ready` line calls it."""
 
 
 @click.group()
@@ -51,15 +58,26 @@ def cluster() -> None:
     help="Where everything is stored; a temporary directory, removed at the end, unless given.",
 )
 @click.option("--kafka-port", type=int, help="Port of the first broker, the next has the next; free ones unless given.")
+@click.option("--native-port", type=int, help="Port of the first broker for native clients; as --kafka-port.")
 @click.option("--metadata-port", type=int, default=0, help="Port of the metadata; a free one unless given.")
 def up(
-    brokers: int, bookies: int, kind: str, data_dir: Path | None, kafka_port: int | None, metadata_port: int
+    brokers: int,
+    bookies: int,
+    kind: str,
+    data_dir: Path | None,
+    kafka_port: int | None,
+    native_port: int | None,
+    metadata_port: int,
 ) -> None:
     """Start metadata, bookies and brokers, and stop them as one on SIGTERM or SIGINT.
 
-    Writes one line to standard output once all of it serves. Ends with an error where one of the processes ends.
+    Writes one line to standard output once all of it serves. A process that is killed is started again, on its ports;
+    one that ends with an error ends all of it.
     """
-    ports = [0 if kafka_port is None else kafka_port + number for number in range(brokers)]
+    ports = [
+        tuple(0 if first is None else first + number for first in (kafka_port, native_port))
+        for number in range(brokers)
+    ]
     if data_dir is not None:
         trio.run(_up, Plan(data_dir, ports, bookies, kind, metadata_port))
         return
@@ -71,18 +89,22 @@ class Plan:
     """What is to be started, and what runs of it."""
 
     def __init__(
-        self, directory: Path, kafka_ports: Sequence[int], bookies: int, kind: str, metadata_port: int
+        self, directory: Path, broker_ports: Sequence[tuple[int, ...]], bookies: int, kind: str, metadata_port: int
     ) -> None:
+        """What is to be started; of each broker the ports for Kafka's and for native clients."""
         self.directory = directory
-        self.kafka_ports = kafka_ports
+        self.broker_ports = broker_ports
         self.bookies = bookies
         self.kind = kind
         self.metadata_port = metadata_port
-        self.stages: list[list[ChildProcess]] = []
+        self.stages: list[list[KeptProcess]] = []
         """In the order of their start; they are stopped in the other one."""
 
-    async def start(self) -> str:
+    async def start(self, nursery: trio.Nursery) -> str:
         """Starts everything, stage by stage.
+
+        Args:
+            nursery: keeps the processes; it fails with one that ends by itself.
 
         Returns:
             the line that says where it is.
@@ -91,81 +113,67 @@ class Plan:
             Failure: a process did not start.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        metadata = await (self._start_etcd() if self.kind == "etcd" else self._start_metadata())
+        metadata = await (self._start_etcd(nursery) if self.kind == "etcd" else self._start_metadata(nursery))
         at = ("--metadata", metadata, "--admin-port", "0")
-        names = [f"bookie-{number}" for number in range(1, self.bookies + 1)]
-        await self._start_stage(
-            [
-                self._gnomon(
-                    name, "bookie", "--name", name, "--port", "0", "--data-dir", str(self.directory / name), *at
-                )
-                for name in names
-            ]
-        )
+        bookies = [
+            self._gnomon(name, "bookie", "--name", name, "--port", "0", "--data-dir", str(self.directory / name), *at)
+            for name in (f"bookie-{number}" for number in range(1, self.bookies + 1))
+        ]
+        await self._start_stage(nursery, bookies)
         copies = min(self.bookies, COPIES)
         quorum = [
             f"--set=broker_service.{name}={count}"
             for name, count in {"ensemble_size": copies, "write_quorum": copies, "ack_quorum": copies // 2 + 1}.items()
         ]
         brokers = [
-            self._gnomon(f"broker-{number}", "broker", "--id", str(number), "--kafka-port", str(port), *at, *quorum)
-            for number, port in enumerate(self.kafka_ports, 1)
+            self._gnomon(
+                f"broker-{number}",
+                *("broker", "--id", str(number), "--kafka-port", str(kafka), "--native-port", str(native)),
+                *(*at, *quorum),
+            )
+            for number, (kafka, native) in enumerate(self.broker_ports, 1)
         ]
-        await self._start_stage(brokers)
+        await self._start_stage(nursery, brokers)
         kafka = ",".join(broker.ready["kafka"] for broker in brokers)
+        native = ",".join(broker.ready["native"] for broker in brokers)
         admin = ",".join(broker.ready["admin"] for broker in brokers)
-        return f"ready kafka={kafka} admin={admin} metadata={metadata}"
+        return f"ready kafka={kafka} admin={admin} metadata={metadata} native={native}"
 
-    def _gnomon(self, name: str, *command: str) -> ChildProcess:
-        return gnomon_child(name, command, self.directory / f"{name}.log")
+    def _gnomon(self, name: str, *command: str) -> KeptProcess:
+        return KeptProcess(name, command, self.directory / f"{name}.log", PORTS[command[0]])
 
-    async def _start_stage(self, stage: list[ChildProcess]) -> None:
+    async def _start_stage(self, nursery: trio.Nursery, stage: list[KeptProcess]) -> None:
         self.stages.append(stage)
-        async with trio.open_nursery() as nursery:
-            for child in stage:
-                nursery.start_soon(child.start)
+        async with trio.open_nursery() as starting:
+            for process in stage:
+                starting.start_soon(nursery.start, process.run)
 
-    async def _start_metadata(self) -> str:
+    async def _start_metadata(self, nursery: trio.Nursery) -> str:
         port, where = str(self.metadata_port), str(self.directory / "metadata")
-        child = self._gnomon("metadata", "metadata", "--port", port, "--admin-port", "0", "--data-dir", where)
-        await self._start_stage([child])
-        return child.ready["metadata"]
+        process = self._gnomon("metadata", "metadata", "--port", port, "--admin-port", "0", "--data-dir", where)
+        await self._start_stage(nursery, [process])
+        return process.ready["metadata"]
 
-    async def _start_etcd(self) -> str:
+    async def _start_etcd(self, nursery: trio.Nursery) -> str:
         client, peer = (address(HOST, port) for port in (self.metadata_port or _free_port(), _free_port()))
         command = (
-            *(_etcd(), "--name", "metadata", "--data-dir", str(self.directory / "etcd")),
+            *(PROGRAM, _etcd(), "--name", "metadata", "--data-dir", str(self.directory / "etcd")),
             *("--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"),
             *("--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"),
             *("--initial-cluster", f"metadata=http://{peer}", "--log-level", "warn"),
             *("--auto-compaction-mode", "revision", "--auto-compaction-retention", str(ETCD_HISTORY_REVISIONS)),
         )
-        child = program_child("etcd", command, self.directory / "etcd.log")
-        await self._start_stage([child])
+        await self._start_stage(nursery, [KeptProcess("etcd", command, self.directory / "etcd.log", {})])
         where = f"etcd://{client}"
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(child.fail_when_it_ends)
-            await _answering(where)
-            nursery.cancel_scope.cancel()
+        await _answering(where)
         return where
-
-    async def watch(self) -> None:
-        """Waits for ever.
-
-        Raises:
-            Failure: a process ended.
-        """
-        async with trio.open_nursery() as nursery:
-            for stage in self.stages:
-                for child in stage:
-                    nursery.start_soon(child.fail_when_it_ends)
 
     async def stop(self) -> None:
         """Stops everything: brokers first, metadata last."""
         for stage in reversed(self.stages):
             async with trio.open_nursery() as nursery:
-                for child in stage:
-                    nursery.start_soon(child.stop)
+                for process in stage:
+                    nursery.start_soon(process.stop)
 
 
 async def _up(plan: Plan) -> None:
@@ -175,9 +183,7 @@ async def _up(plan: Plan) -> None:
         try:
             async with trio.open_nursery() as running:
                 running.start_soon(_cancel_when, stop, running.cancel_scope)
-                line = await plan.start()
-                print(line, flush=True)
-                await plan.watch()
+                print(await plan.start(running), flush=True)
         except Exception as error:
             failure = failure_of(error)
             if failure is None or not stop.is_set():

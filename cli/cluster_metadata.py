@@ -50,7 +50,8 @@ def in_cluster(settings: Settings, work: Callable[[Ledgers], Awaitable[T]]) -> T
     address = metadata_address(settings)
 
     async def run() -> T:
-        async with connect_ledgers(address, retry_seconds=ANSWER_SECONDS) as ledgers:
+        lac_seconds = settings.cluster.explicit_lac_seconds
+        async with connect_ledgers(address, retry_seconds=ANSWER_SECONDS, explicit_lac_seconds=lac_seconds) as ledgers:
             return await work(ledgers)
 
     return trio.run(run)

@@ -173,6 +173,7 @@ def _map_use(folder: Path, map_bytes: int, setting: str) -> Check:
 def _ports(settings: Settings, held_by: str | None) -> list[Check]:
     return [
         _port("kafka port", settings.broker.kafka_host, settings.broker.kafka_port, held_by),
+        _port("native port", settings.broker.native_host, settings.broker.native_port, held_by),
         _port("admin port", settings.broker.admin_host, settings.broker.admin_port, held_by),
     ]
 

@@ -19,6 +19,7 @@ from gnomon.runtime.settings import Settings
 @click.command()
 @data_dir_option
 @click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--native-port", type=int, help="Port for native clients; 0 picks a free one.")
 @click.option("--admin-port", type=int, help="Port for health, metrics and administration; 0 picks a free one.")
 @durability_option
 @config_option
@@ -26,6 +27,7 @@ from gnomon.runtime.settings import Settings
 def standalone(
     data_dir: str | None,
     kafka_port: int | None,
+    native_port: int | None,
     admin_port: int | None,
     durability: str | None,
     config_file: Path | None,
@@ -38,6 +40,7 @@ def standalone(
     named = {
         "data_dir": data_dir,
         "broker.kafka_port": kafka_port,
+        "broker.native_port": native_port,
         "broker.admin_port": admin_port,
         "bookie.durability": durability,
     }
@@ -55,6 +58,7 @@ async def _serve(settings: Settings) -> None:
                 kafka=kafka,
                 admin=daemon.admin_address,
                 data=settings.data_dir,
+                native=address(serving.native_host, serving.native_port),
             )
 
         await run_standalone(daemon.world, settings, daemon.log, ready=ready, stop=daemon.stop)

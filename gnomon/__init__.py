@@ -22,19 +22,37 @@ if TYPE_CHECKING:
     from gnomon.bookie.ledgers import follow as follow
     from gnomon.bookie.record import DigestType as DigestType
     from gnomon.bookie.record import Quorum as Quorum
+    from gnomon.broker.native.blocking import BlockingClient as BlockingClient
+    from gnomon.broker.native.blocking import BlockingConsumer as BlockingConsumer
+    from gnomon.broker.native.blocking import connect_blocking as connect_blocking
+    from gnomon.broker.native.client import NativeClient as NativeClient
+    from gnomon.broker.native.client import connect as connect
+    from gnomon.broker.native.consumer import Consumer as Consumer
+    from gnomon.broker.native.errors import NativeError as NativeError
+    from gnomon.broker.native.message import Message as Message
+    from gnomon.broker.subscriptions.dlsn import Dlsn as Dlsn
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "BlockingClient": "broker.native.blocking",
+    "BlockingConsumer": "broker.native.blocking",
     "BlockingLedger": "bookie.blocking_ledgers",
     "BlockingLedgers": "bookie.blocking_ledgers",
+    "Consumer": "broker.native.consumer",
     "DigestType": "bookie.record",
+    "Dlsn": "broker.subscriptions.dlsn",
     "EntryId": "bookie.ids",
     "Ledger": "bookie.handle",
     "LedgerError": "bookie.errors",
     "Ledgers": "bookie.ledgers",
+    "Message": "broker.native.message",
+    "NativeClient": "broker.native.client",
+    "NativeError": "broker.native.errors",
     "OpenMode": "bookie.ledger",
     "Quorum": "bookie.record",
+    "connect": "broker.native.client",
+    "connect_blocking": "broker.native.blocking",
     "connect_ledgers": "bookie.ledgers",
     "connect_ledgers_blocking": "bookie.blocking_ledgers",
     "follow": "bookie.ledgers",

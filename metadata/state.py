@@ -7,7 +7,8 @@ Requests are judged by a `Draft` over a `State`; the state stands still until it
 2. A request is judged against everything before it in its draft, and is applied whole or not at all.
 3. Revision r has one batch with one event per key it wrote; `key.mod_revision == r` exactly for the keys put in it.
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
-5. Batches of (compacted, revision] are kept without a gap, never more than `history_revisions`; older is `Compacted`.
+5. Batches of (compacted, revision] are kept without a gap, never more than `history_revisions`, nor more events in them
+   than `history_events`, but for the newest one's; older is `Compacted`.
 6. A lease whose deadline has come is gone, with its keys, before a request of that time is judged; never earlier.
 7. A lease id is never granted twice. A put without a lease detaches its key.
 8. Of the drafts begun between two adoptions at most one is adopted.
@@ -43,6 +44,8 @@ from gnomon.metadata.client import (
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn, refusal
 
 HISTORY_REVISIONS = 10_000
+HISTORY_EVENTS = 100_000
+"""At some 400 bytes of memory each; one flush of subscriptions' positions can make thousands of them a second."""
 
 _NO_REVISION = Revision(0)
 _FIRST_LEASE = LeaseId(1)
@@ -92,17 +95,24 @@ class State:
     """The keys as of the last adopted draft, and the history that led there."""
 
     def __init__(
-        self, snapshot: Snapshot | None = None, *, now: float = 0.0, history_revisions: int = HISTORY_REVISIONS
+        self,
+        snapshot: Snapshot | None = None,
+        *,
+        now: float = 0.0,
+        history_revisions: int = HISTORY_REVISIONS,
+        history_events: int = HISTORY_EVENTS,
     ) -> None:
         """Continues from a snapshot, or begins empty at revision 0.
 
         Args:
             now: monotonic seconds from which the leases of the snapshot run their full ttl again.
             history_revisions: how many revisions a watch can go back.
+            history_events: and how many events.
         """
         assert history_revisions > 0, "a history of no revisions could serve no watch"
         snapshot = snapshot or Snapshot()
         self.history_revisions = history_revisions
+        self.history_events = history_events
         self.adoptions = 0
         self.revision = snapshot.revision
         self.compacted = snapshot.compacted
@@ -116,8 +126,13 @@ class State:
                 self._lease_keys[item.lease][item.key] = None
         self._history = {batch.revision: batch for batch in snapshot.batches}
         assert list(self._history) == list(range(self.compacted + 1, self.revision + 1)), "invariant 5: history gap"
-        self._trim(Revision(self.revision - history_revisions))
         self.next_deadline = self._earliest_deadline()
+        self.events = sum(len(batch.events) for batch in self._history.values())
+        """Those in the history."""
+        fresh = Draft(self)
+        fresh.bound_history()
+        self.events = fresh.events
+        self._trim(fresh.compacted)
 
     def __len__(self) -> int:
         """How many keys there are."""
@@ -155,6 +170,10 @@ class State:
                 return WatchBatch(batch.revision, events), Revision(at)
         return None, Revision(at)
 
+    def batch(self, revision: Revision) -> WatchBatch:
+        """What happened in a revision that the history has."""
+        return self._history[revision]
+
     def lease_keys(self, lease: LeaseId) -> Iterable[str]:
         """The keys attached to a lease; none where it is gone."""
         return self._lease_keys.get(lease, {})
@@ -176,6 +195,7 @@ class State:
             if lease is None:
                 assert not self._lease_keys.pop(lease_id, None), "invariant 6: a key outlived its lease"
         self._history.update((batch.revision, batch) for batch in draft.batches)
+        self.events = draft.events
         self._trim(draft.compacted)
         if draft.leases:
             self.next_deadline = self._earliest_deadline()
@@ -237,7 +257,10 @@ class Draft:
         self.leases: dict[LeaseId, Lease | None] = {}
         """Every lease granted, renewed or (None) ended."""
         self.batches: list[WatchBatch] = []
+        self.events = base.events
+        """Those in the history, as it would be."""
         self._compacted = base.compacted
+        self._oldest = Revision(base.compacted + 1)
         self._no_deadline_before = base.next_deadline
 
     @property
@@ -271,6 +294,7 @@ class Draft:
                         f"revision {revision} has not happened yet, the store is at {self.revision}: compact up to that"
                     )
                 self._compacted = max(self._compacted, Revision(revision - 1))
+                self.bound_history()
             case Tick():
                 pass
         return None
@@ -351,6 +375,18 @@ class Draft:
         self.keys.update(written)
         events = tuple([Event(key, current) for key, current in written.items()])
         self.batches.append(WatchBatch(self.revision, events))
+        self.events += len(events)
+        self.bound_history()
+
+    def bound_history(self) -> None:
+        """Forgets the oldest batches where there are too many of them or of their events (invariant 5)."""
+        base, events_max = self.base, self.base.history_events
+        while self._oldest <= self.compacted or (self.events > events_max and self._oldest < self.revision):
+            at = self._oldest
+            batch = base.batch(at) if at <= base.revision else self.batches[at - base.revision - 1]
+            self.events -= len(batch.events)
+            self._oldest = Revision(at + 1)
+        self._compacted = max(self._compacted, Revision(self._oldest - 1))
 
     def _lease(self, lease_id: LeaseId) -> Lease | None:
         return self.leases[lease_id] if lease_id in self.leases else self.base.leases.get(lease_id)

@@ -68,6 +68,11 @@ class Call:
         return self._connection.transport.peer
 
     @property
+    def connection(self) -> object:
+        """The connection that it came by: equal for all calls of one connection, and for no others."""
+        return self._connection
+
+    @property
     def errors(self) -> ErrorTable:
         """The errors that the caller will know."""
         return self._connection.server.errors

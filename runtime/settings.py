@@ -26,6 +26,7 @@ FILE_VARIABLE = "GNOMON_CONFIG"
 
 MIB = 1 << 20
 PORT_MAX = 65535
+_TRUTHS = {"true": True, "false": False}
 EVERY_ADDRESS = ("0.0.0.0", "::")
 """Where a host is to listen on all of its addresses: nothing that others could connect to."""
 
@@ -48,6 +49,8 @@ class BrokerSettings:
     kafka_host: str = _setting("127.0.0.1", "Address that Kafka clients connect to; `0.0.0.0` or `::` is all of them.")
     kafka_port: int = _setting(9092, "Port for Kafka clients; 0 picks a free one.", maximum=PORT_MAX)
     advertised_host: str = _setting("", "Host name that clients are told to come back to; empty is `kafka_host`.")
+    native_host: str = _setting("", "Address that native clients connect to; empty is `kafka_host`.")
+    native_port: int = _setting(6650, "Port for native clients; 0 picks a free one.", maximum=PORT_MAX)
     admin_host: str = _setting("127.0.0.1", "Address of the admin API, health and metrics.")
     admin_port: int = _setting(8080, "Port of the admin API, health and metrics; 0 picks a free one.", maximum=PORT_MAX)
     request_queue_bytes_max: int = _setting(
@@ -64,6 +67,8 @@ class BrokerSettings:
     def __post_init__(self) -> None:
         if not self.advertised_host:
             object.__setattr__(self, "advertised_host", self.kafka_host)
+        if not self.native_host:
+            object.__setattr__(self, "native_host", self.kafka_host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,11 @@ class BookieSettings:
 class MetadataSettings:
     """The metadata store."""
 
-    history_revisions: int = _setting(10_000, "Revisions kept for watches that come back after a gap.", minimum=1)
+    history_revisions: int = _setting(
+        10_000,
+        "Revisions kept for watches that come back after a gap; fewer where they wrote more than 100,000 keys.",
+        minimum=1,
+    )
     map_bytes: int = _setting(
         1 << 36, "Largest size of the metadata store's file; it takes disk space only as it grows.", minimum=MIB
     )
@@ -97,6 +106,11 @@ class ClusterSettings:
 
     metadata: str = _setting(
         "", "The cluster's metadata: `HOST:PORT[,HOST:PORT…]` of `gnomon metadata`, or `etcd://HOST:PORT[,HOST:PORT…]`."
+    )
+    explicit_lac_seconds: float = _setting(
+        0.01,
+        "How long after a writer's last add its bookies are told that it is confirmed, for readers elsewhere.",
+        minimum=0.001,
     )
 
 
@@ -150,6 +164,31 @@ class AuditorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionsSettings:
+    """Durable subscriptions: where their positions are kept, and how often they are stored."""
+
+    log_segment_based_subscriptions_store_enabled: bool = _setting(
+        False,
+        "Keep positions in a log segment for each subscription, instead of in the metadata; either way what the other"
+        " wrote is read.",
+    )
+    flush_seconds: float = _setting(
+        1.0, "How often changed positions are stored; what was acknowledged since may come again.", minimum=0.001
+    )
+    flush_positions_max: int = _setting(
+        10_000, "Positions stored at a time; those that changed longest ago go first.", minimum=1
+    )
+    ranges_max: int = _setting(
+        1000,
+        "Runs acknowledged out of order that are stored for a subscription; those beyond come again.",
+        minimum=0,
+    )
+    segment_entries_max: int = _setting(
+        10_000, "Positions in a segment of a subscription before the next one begins.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """What is logged to standard error, and how."""
 
@@ -172,6 +211,7 @@ class Settings:
     bookie_service: BookieServiceSettings = field(default_factory=BookieServiceSettings)
     broker_service: BrokerServiceSettings = field(default_factory=BrokerServiceSettings)
     auditor: AuditorSettings = field(default_factory=AuditorSettings)
+    subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names."""
@@ -223,6 +263,7 @@ SECTIONS = {
     "bookie_service": BookieServiceSettings,
     "broker_service": BrokerServiceSettings,
     "auditor": AuditorSettings,
+    "subscriptions": SubscriptionsSettings,
     "log": LogSettings,
 }
 
@@ -338,7 +379,7 @@ def _checked(setting: Setting, value: object, origin: Origin) -> object:
     kind = type(setting.default)
     try:
         converted = _converted(kind, value, origin.kind != "file")
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         raise _unfit(setting.name, _expected(kind), value, origin) from None
     if setting.choices and converted not in setting.choices:
         raise _unfit(setting.name, "one of " + ", ".join(setting.choices), value, origin)
@@ -356,6 +397,8 @@ def _converted(kind: type, value: object, texts: bool) -> object:
         return value
     if kind in (int, float) and ((texts and isinstance(value, str)) or (kind is float and type(value) is int)):
         return kind(value)
+    if kind is bool and texts and isinstance(value, str):
+        return _TRUTHS[value.lower()]
     if (issubclass(kind, Path) or issubclass(kind, Enum)) and isinstance(value, str):
         return kind(value)
     raise TypeError
@@ -364,7 +407,7 @@ def _converted(kind: type, value: object, texts: bool) -> object:
 def _expected(kind: type) -> str:
     if issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
-    return {int: "a whole number", float: "a number", str: "a text"}.get(kind, "a path")
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(kind, "a path")
 
 
 def _unfit(name: str, expected: str, value: object, origin: Origin) -> SettingsError:

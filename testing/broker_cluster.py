@@ -31,6 +31,7 @@ from gnomon.testing.wire_client import KafkaCluster
 T = TypeVar("T")
 
 KAFKA_PORT = 9092
+NATIVE_PORT = 6650
 
 
 class BrokerCluster:
@@ -111,6 +112,8 @@ class BrokerCluster:
             settings = BrokerNodeSettings(
                 host="",
                 port=KAFKA_PORT,
+                native_host="",
+                native_port=NATIVE_PORT,
                 advertised_host=f"broker-{number}",
                 lease_seconds=self._lease_seconds,
                 kafka={"broker.id": str(broker_id), **self._kafka},

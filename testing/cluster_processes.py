@@ -289,7 +289,8 @@ class ClusterProcesses:
         if node.role != "metadata":
             words += ["--metadata", self.nodes["metadata"].ready["metadata"]]
         if node.role == "broker":
-            return [*words, "--id", node.name.partition("-")[2], "--kafka-host", node.address, "--kafka-port", kafka]
+            words += ["--id", node.name.partition("-")[2], "--kafka-host", node.address, "--kafka-port", kafka]
+            return [*words, "--native-port", node.ready.get("native", ":0").rpartition(":")[2]]
         if node.role == "bookie":
             words += ["--name", node.name]
         return [*words, "--host", node.address, "--port", service, "--data-dir", self.directory / node.name]

@@ -53,6 +53,7 @@ T = TypeVar("T")
 
 HOST = "broker"
 PORT = 9092
+NATIVE_PORT = 6650
 ANSWER_SECONDS_MAX = 60.0
 _FRAME_BYTES_MAX = 1 << 30
 
@@ -305,7 +306,7 @@ def simulate_broker(
     settings = replace(
         Settings(),
         data_dir=Path("/data"),
-        broker=replace(broker or BrokerSettings(), kafka_host=HOST, kafka_port=PORT, advertised_host=HOST),
+        broker=replace(broker or BrokerSettings(), kafka_host=HOST, native_host=HOST, advertised_host=HOST),
         kafka=MappingProxyType({"offsets.topic.num.partitions": "2", **(kafka or {})}),
     )
 

@@ -48,6 +48,8 @@ class KafkaBroker:
         self._daemon: Daemon | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self.native_host = "127.0.0.1"
+        self.native_port = 0
         self.admin_host = "127.0.0.1"
         self.admin_port = 0
 
@@ -55,6 +57,11 @@ class KafkaBroker:
     def bootstrap_servers(self) -> str:
         """`host:port` for Kafka clients; stays the same over `stop`, `kill` and `start`."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def native_address(self) -> str:
+        """`host:port` for `gnomon.connect`; stays the same like that of Kafka clients."""
+        return f"{self.native_host}:{self.native_port}"
 
     @property
     def admin_url(self) -> str:
@@ -83,7 +90,7 @@ class KafkaBroker:
             BrokerNotStarted: with what it wrote.
         """
         assert not self.running, "the broker runs already"
-        ports = ("--kafka-port", self.port, "--admin-port", self.admin_port)
+        ports = ("--kafka-port", self.port, "--native-port", self.native_port, "--admin-port", self.admin_port)
         self._daemon = Daemon(("standalone", "--data-dir", self.data_dir, *ports), self._log, self._variables)
         try:
             ready = self._daemon.wait_ready().ready
@@ -91,6 +98,7 @@ class KafkaBroker:
             self._daemon = None
             raise BrokerNotStarted(str(error)) from None
         self.host, self.port = _place(ready["kafka"])
+        self.native_host, self.native_port = _place(ready["native"])
         self.admin_host, self.admin_port = _place(ready["admin"])
 
     def stop(self) -> int:

@@ -46,6 +46,7 @@ PROBES = tuple(
         "orphans excluded by a record",
         "bounds merged",
         "orphans removed",
+        "orphans searched for in chunks",
         "copy refused by a store",
         "fragment changed",
         "fragment change lost to another writer",
@@ -230,12 +231,14 @@ def _probe_bookies(patch: _Patches, count: Count) -> None:
 
         return probed
 
-    def remove_orphans(before: Callable[..., int]) -> Any:
-        def probed(*args: Any) -> int:
-            removed = before(*args)
+    def remove_orphans(before: Callable[..., tuple[int, Any]]) -> Any:
+        def probed(*args: Any, **options: Any) -> tuple[int, Any]:
+            removed, position = before(*args, **options)
             if removed:
                 count("orphans removed")
-            return removed
+            if position is not None:
+                count("orphans searched for in chunks")
+            return removed, position
 
         return probed
 

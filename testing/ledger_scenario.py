@@ -14,9 +14,11 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import trio
 
+from gnomon.bookie import removal
 from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import Quorum
@@ -67,6 +69,8 @@ COUNTERS = (
     ),
 )
 """What a sweep has to reach."""
+CHUNK_ENTRIES = 3
+"""Instead of the product's: the few hundred entries of a seed go in several chunks."""
 RETRY_SECONDS = 0.2
 SETTLED_SECONDS = 1.0
 """What an auditor has asked of the metadata has happened by then, or does not happen."""
@@ -98,7 +102,7 @@ class LedgerScenario:
         Raises:
             AssertionError: what the checker found, or a liveness phase that took too long.
         """
-        with ledger_probes(simulation.coverage):
+        with ledger_probes(simulation.coverage), patch.object(removal, "CHUNK_ENTRIES", CHUNK_ENTRIES):
             return await _Run(self, simulation).run()
 
 

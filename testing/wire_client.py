@@ -167,6 +167,11 @@ class KafkaCluster:
         self._auto_create = auto_create
         self._next = world.random("bootstrap").randrange(len(self._bootstrap))
 
+    @property
+    def hosts(self) -> list[str]:
+        """Where the brokers are that it was told of."""
+        return [host for host, _ in self._bootstrap]
+
     async def connect(self) -> KafkaConnection:
         """A connection to the next broker of the list.
 

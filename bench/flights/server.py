@@ -50,7 +50,7 @@ class Server:
         with self._log.open("wb") as sink:
             # In a session of its own, so that Ctrl-C does not reach it: it shall die by `kill` alone.
             self._process = psutil.Popen(
-                [*command, "--kafka-port", str(self._port), "--admin-port", "0"],
+                [*command, "--kafka-port", str(self._port), "--native-port", "0", "--admin-port", "0"],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,

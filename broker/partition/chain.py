@@ -179,6 +179,14 @@ class Chain:
             entry = await read_from_memory(replay)
         return header
 
+    async def ask(self) -> None:
+        """Asks the metadata for something, to see whether it answers.
+
+        Raises:
+            MetadataError: it does not.
+        """
+        await self._metadata.get(self._topic_lives.key)
+
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
         """Seals the last segment and begins the next one, in one transaction; nothing may be appended meanwhile."""
         sealed = {

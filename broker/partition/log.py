@@ -47,6 +47,10 @@ SNAPSHOT_BYTES_MIN = 4 << 20
 SNAPSHOT_BYTES_PER_PRODUCER = 8 << 10
 """Some fifty times what a producer takes in a snapshot."""
 
+OVERRUN_BYTES_MAX = 4 << 30
+"""How much more than its size a segment takes while it cannot roll: some minutes of the fastest partition. Retention
+gives up whole segments, so that this is what may stay on the disk for too long."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
@@ -221,6 +225,10 @@ class PartitionLog:
             self.segment_bytes + more_bytes > self.settings.segment_bytes
             or now_ms - first_ms >= self.settings.segment_ms
         )
+
+    def may_overrun(self, more_bytes: int) -> bool:
+        """Whether a segment that is due to roll, and cannot, takes so much more."""
+        return self.segment_bytes + more_bytes <= self.settings.segment_bytes + OVERRUN_BYTES_MAX
 
     def segment_is_old(self, now_ms: int) -> bool:
         """Whether the segment being written should end although nobody appends: by its age, or all of it expired."""

@@ -7,12 +7,16 @@
 4. Rolling, trimming and deleting are done one at a time.
 5. Once another broker leads, nothing is taken any more and nothing shown; what was on its way before is still told.
 6. After a fence nothing is shown either before the chain is claimed anew: somebody else may have gone on with it.
+7. A roll begins only if the metadata answers. While it does not, the segment takes more than its size, within a bound:
+   nothing of the roll was asked for yet, so its ledger is what it was. Where the outcome of a roll is unknown, nothing
+   is appended to that ledger any more, as the next segment may exist; like beyond the bound, 3 holds.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -33,11 +37,16 @@ from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
-from gnomon.metadata.client import MetadataError, MetadataFull
+from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
+
+ANSWER_SECONDS = 1.0
+"""How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
+ROLL_RETRY_SECONDS = 5.0
+"""How long after the metadata did not answer it is asked again."""
 
 
 class Produced(NamedTuple):
@@ -119,6 +128,7 @@ class Partition(Readable):
         self._duplicates: deque[_Pending] = deque()
         self._awaited = awaited
         self._maintenance = trio.Lock()
+        self._roll_put_off = False
         self._opened = trio.Event()
 
     # --- opening ------------------------------------------------------------------------------------------------
@@ -253,7 +263,7 @@ class Partition(Readable):
             self._stall(records, appender, slot)
             return
         now_ms = self._clock.wall_ms()
-        if log.roll_due(now_ms, len(records)):
+        if log.roll_due(now_ms, len(records)) and not (self._roll_put_off and log.may_overrun(len(records))):
             self._state = State.ROLLING
             self._stall(records, appender, slot)
             self._nursery.start_soon(self._roll_then_go_on)
@@ -372,12 +382,17 @@ class Partition(Readable):
         self._release_stalled()
         self._changed()
 
-    async def _roll(self) -> None:
-        """Ends the segment and begins the next one; the caller has set the state, so that appends wait."""
+    async def _roll(self, asked: bool = False) -> None:
+        """Ends the segment and begins the next one; the caller has set the state, so that appends wait.
+
+        Args:
+            asked: the metadata was asked just now, and has answered.
+        """
         log = self.log
         try:
             if log is not None and self._state is State.ROLLING:
                 await self.segments[-1].ledger.drained()
+            if log is not None and self._state is State.ROLLING and (asked or await self._metadata_answers()):
                 self.segments.append(await self._chain.roll(log, self.segments[-1], self._clock.wall_ms()))
                 log.begin_segment()
                 log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
@@ -388,6 +403,39 @@ class Partition(Readable):
         if self._state is State.ROLLING:
             self._state = State.OPEN
 
+    async def _metadata_answers(self) -> bool:
+        """Whether a roll may begin; else it is put off.
+
+        Raises:
+            MetadataUnavailable: it was put off before, and the segment takes no more.
+        """
+        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
+            await self._chain.ask()
+            return self._state is State.ROLLING
+        if self._roll_put_off:
+            raise MetadataUnavailable("the segment takes no more, and without the metadata no other one can begin")
+        self._roll_put_off = True
+        self._nursery.start_soon(self._roll_later)
+        advice = "the segment goes on for now and rolls once the metadata answers: bring that back"
+        self._logger.warning("roll_put_off", reason="the metadata does not answer", next=advice)
+        return False
+
+    async def _roll_later(self) -> None:
+        """Rolls when the metadata answers again, however slowly; nobody waits for it."""
+        while self._state not in (State.ENDED, State.RELEASED):
+            try:
+                await self._chain.ask()
+                break
+            except MetadataError:
+                await self._clock.sleep(ROLL_RETRY_SECONDS)
+        async with self._maintenance:
+            self._roll_put_off = False
+            if self.log is not None and self._state is State.OPEN and self.log.segment_is_old(self._clock.wall_ms()):
+                self._state = State.ROLLING
+                await self._roll(asked=True)
+        self._release_stalled()
+        self._changed()
+
     async def enforce_retention(self) -> None:
         """Ends the segment that is old, and gives up the oldest ones by time and size."""
         async with self._maintenance:
@@ -396,7 +444,7 @@ class Partition(Readable):
                 return
             now_ms = self._clock.wall_ms()
             log.producers.expire(now_ms - log.settings.producer_expiry_ms)
-            if log.segment_is_old(now_ms):
+            if log.segment_is_old(now_ms) and not self._roll_put_off:
                 self._state = State.ROLLING
                 await self._roll()
                 self._release_stalled()

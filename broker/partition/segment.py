@@ -187,7 +187,7 @@ class Segment:
                 chunks.append(batch)
                 size, position = more, next_offset
             entry = EntryId(entry + 1)
-        self._remember(position, entry)
+        self.remember(position, entry)
         return chunks, size
 
     def end_of_epoch(self, view: EntryView, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
@@ -216,7 +216,8 @@ class Segment:
                 best = max(best, parse_batch(payload[HEADER_BYTES:]).max_timestamp)
         return best, stop
 
-    def _remember(self, offset: int, entry: EntryId) -> None:
+    def remember(self, offset: int, entry: EntryId) -> None:
+        """A reader goes on at `offset` with `entry`."""
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             del positions[next(iter(positions))]

@@ -6,11 +6,13 @@ import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
+from gnomon.bookie import removal
 from gnomon.bookie.errors import LedgerError, LedgerFenced
-from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.ids import EntryId, Session
+from gnomon.bookie.ledger import OpenMode, Quorum
+from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.metadata.client import MetadataError
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
 WIDE = Quorum(3, 3, 2)
@@ -219,6 +221,39 @@ def test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry() -> No
     simulate(12, scenario)
 
 
+@pytest.mark.parametrize("explicit_lac_seconds", [0.01, 3.0])
+def test_a_reader_sees_the_last_entry_once_the_explicit_lac_is_due(explicit_lac_seconds: float) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+        appended, seen = trio.Event(), trio.Event()
+        address = f"{METADATA}:{METADATA_PORT}"
+
+        async def write(client: LedgerClient) -> None:
+            async with connect_ledgers(
+                address, world=client.world, explicit_lac_seconds=explicit_lac_seconds
+            ) as ledgers:
+                ledger = await ledgers.open("ledger", OpenMode.O_CREATE)
+                await ledger.add([b"last"])
+                appended.set()
+                await seen.wait()
+
+        async def read(client: LedgerClient) -> None:
+            await appended.wait()
+            began = client.world.clock.monotonic()
+            ledger = await client.follow("ledger")
+            await ledger.wait_for_lac(EntryId(0))
+            waited = client.world.clock.monotonic() - began
+            assert explicit_lac_seconds - 0.1 < waited < explicit_lac_seconds + 0.5
+            seen.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.run_client, "writer", write)
+            await cluster.run_client("reader", read)
+
+    simulate(13, scenario)
+
+
 def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)
@@ -268,5 +303,30 @@ def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() ->
             assert len(fourth.record.fragments[0].bookies) == 3
 
         await cluster.run_client("writer", write)
+
+    simulate(1, scenario)
+
+
+def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "CHUNK_ENTRIES", 1)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def ask(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum())
+            await fill(ledger, 200)
+            bookie = client.bookies.get(ledger.record.fragments[0].bookies[0])
+            assert bookie is not None
+            bounds = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+            with trio.move_on_after(0.05) as patience:
+                await bookie.begin_session(ledger.id, Session(2), bounds)
+            assert patience.cancelled_caught
+            assert (await bookie.fence(ledger.id, Session(2))).bound == 0
+            await client.world.clock.sleep(5)
+            assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
+
+        await cluster.run_client("claimer", ask)
 
     simulate(1, scenario)

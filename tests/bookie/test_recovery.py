@@ -16,7 +16,7 @@ from gnomon.bookie.recovery import Recovery, TailEntry
 from gnomon.bookie.writer import LedgerWriter
 
 SEEDS = 2_000
-STEPS = 150
+STEPS = 180
 SPARES = 2
 QUORUMS = [Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(3, 3, 1), Quorum(1, 1, 1), Quorum(2, 2, 2)]
 
@@ -29,6 +29,11 @@ class SimulatedBookie:
         self.entries: dict[int, StoredEntry] = {}
         self.confirmed = NO_ENTRY
         self.bound = (Session(0), NO_ENTRY)
+        """Told by a fence: nothing is left that it excludes."""
+        self.excluding = self.bound
+        """Of which nothing is put any more; a crash forgets it."""
+        self.searches: list[tuple[Session, tuple[Fragment, ...], int]] = []
+        """Searches for orphans under way, with the entry that each has come to."""
 
     def add(self, entry: EntryId, session: Session, confirmed: EntryId, payload: bytes) -> bool:
         if session < self.promised:
@@ -41,7 +46,7 @@ class SimulatedBookie:
     def put_copy(self, session: Session, copy: TailEntry) -> bool:
         written_by = Session(int(copy.value.split(b"/")[0]))
         here = self.entries.get(copy.entry)
-        if session < self.promised or (written_by < self.bound[0] and copy.entry >= self.bound[1]):
+        if session < self.promised or (written_by < self.excluding[0] and copy.entry >= self.excluding[1]):
             return False
         if here is not None and here.session > written_by:
             return False
@@ -53,12 +58,28 @@ class SimulatedBookie:
         if session < self.promised:
             return
         self.promised = session
-        for index, fragment in enumerate(fragments):
-            end = fragments[index + 1].first_entry if index + 1 < len(fragments) else 1 << 60
-            for entry in [e for e in self.entries if fragment.first_entry <= e < end]:
-                if self.entries[entry].session < fragment.session:
-                    del self.entries[entry]
-        self.bound = (fragments[-1].session, fragments[-1].first_entry)
+        if fragments[-1].session > self.excluding[0]:
+            self.excluding = (fragments[-1].session, fragments[-1].first_entry)
+        self.searches.append((session, fragments, 0))
+
+    def search(self) -> None:
+        """One chunk, of one entry, of the oldest search."""
+        session, fragments, position = self.searches.pop(0)
+        if session < self.promised:
+            return
+        left = sorted(entry for entry in self.entries if entry >= position)
+        if not left:
+            last = fragments[-1]
+            self.bound = max(self.bound, (last.session, last.first_entry), key=lambda bound: bound[0])
+            return
+        written_in = next(fragment for fragment in reversed(fragments) if fragment.first_entry <= left[0])
+        if self.bound[0] < written_in.session and self.entries[left[0]].session < written_in.session:
+            del self.entries[left[0]]
+        self.searches.append((session, fragments, left[0] + 1))
+
+    def crash(self) -> None:
+        self.searches.clear()
+        self.excluding = self.bound
 
     def fence(self, session: Session) -> bool:
         if session < self.promised:
@@ -112,8 +133,10 @@ class Cluster:
             self.read,
             self.slow_down,
             self.drop,
+            self.search,
+            self.crash,
         ]
-        usual = (3, 4, 0.6, 0.4, 2, 0.3, 0.2, 0.4)
+        usual = (3, 4, 0.6, 0.4, 2, 0.3, 0.2, 0.4, 2, 0.05)
         self.weights = [weight * self.random.choice((0.3, 1, 3)) for weight in usual]
         self.loss = self.random.choice((0, 0.1, 0.3))
         self.slow: list[BookieId] = []
@@ -127,6 +150,15 @@ class Cluster:
     def slow_down(self) -> None:
         """Other bookies are slow from now on, for everyone: what comes to them late, or not at all, leaves orphans."""
         self.slow = self.random.sample(self.names, self.random.choice((0, 1, 1, 2)))
+
+    def search(self) -> None:
+        for bookie in self.bookies.values():
+            for _ in range(self.random.choice((0, 1, 5))):
+                if bookie.searches:
+                    bookie.search()
+
+    def crash(self) -> None:
+        self.bookies[self.random.choice(self.names)].crash()
 
     # --- writers ---
 
@@ -323,6 +355,9 @@ class Cluster:
             self.work.clear()
             self.start_claim()
             self._advance(0, 1000, lambda name: True)
+            for bookie in self.bookies.values():
+                while bookie.searches:
+                    bookie.search()
             writer = self.writers[-1]
             assert writer.session == self.version, "a claim with every bookie up did not succeed"
             assert writer.core.next_entry == len(self.committed), "after recovery there is a gap or a lost entry"

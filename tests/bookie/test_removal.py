@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from gnomon.bookie import removal
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.entry_store import ENTRIES, STATES
 from gnomon.bookie.ids import EntryId, LedgerId, Session
@@ -50,22 +53,33 @@ def store(environment: Any, sessions: dict[int, int]) -> None:
             transaction.put(ENTRY_KEY.pack(LEDGER, entry), value)
 
 
+def entries_left(environment: Any) -> list[int]:
+    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
+        return [ENTRY_KEY.unpack(key)[1] for key, _ in transaction.cursor()]
+
+
 def begin_session(environment: Any, *bounds: tuple[int, int]) -> tuple[int, list[int]]:
-    """Applies bounds, as (first entry, session); how many copies went, and from which entries on was searched."""
+    """Applies bounds, as (first entry, session); how many copies went, and where each search began."""
     given = [(EntryId(first), Session(session)) for first, session in bounds]
     entries, states = (environment.databases[name] for name in (ENTRIES, STATES))
-    with environment.environment.begin(write=True, buffers=True) as begun:
-        transaction = CountingTransaction(begun)
-        removed = remove_orphans(transaction, entries, states, LEDGER, given)
-        assert read_bound(begun, states, LEDGER) == (given[-1][1], given[-1][0])
-    return removed, transaction.searched_from
+    removed = 0
+    searched_from: list[int] = []
+    position: EntryId | None = EntryId(0)
+    while position is not None:
+        with environment.environment.begin(write=True, buffers=True) as begun:
+            transaction = CountingTransaction(begun)
+            gone, position = remove_orphans(transaction, entries, states, LEDGER, given, position)
+            applied = read_bound(begun, states, LEDGER) == (given[-1][1], given[-1][0])
+            assert applied == (position is None), "written down before the search was over, or not at all"
+        removed += gone
+        searched_from += transaction.searched_from
+    return removed, searched_from
 
 
 def test_copies_of_sessions_below_that_of_their_fragment_go(environment: Any) -> None:
     store(environment, {0: 1, 1: 1, 2: 1, 3: 2, 4: 1})
     assert begin_session(environment, (0, 1), (2, 2))[0] == 2
-    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
-        assert [ENTRY_KEY.unpack(key)[1] for key, _ in transaction.cursor()] == [0, 1, 3]
+    assert entries_left(environment) == [0, 1, 3]
 
 
 def test_the_fragment_of_the_first_session_is_not_searched_for_older_copies_of_which_there_are_none(
@@ -80,3 +94,20 @@ def test_fragments_whose_bounds_were_applied_before_are_not_searched_again(envir
     begin_session(environment, (0, 1), (5, 2))
     store(environment, {5: 2, 6: 2, 7: 2})
     assert begin_session(environment, (0, 1), (5, 2), (7, 3)) == (1, [7])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 100])
+def test_a_search_in_chunks_removes_what_one_in_a_single_transaction_would(
+    environment: Any, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:  # invariant 2
+    monkeypatch.setattr(removal, "CHUNK_ENTRIES", chunk)
+    store(environment, {0: 1, 1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 3, 9: 1, 12: 2, 13: 3})
+    removed, searched_from = begin_session(environment, (0, 1), (2, 2), (5, 2), (6, 3))
+    assert removed == 6
+    assert entries_left(environment) == [0, 1, 3, 7, 13]
+    assert (len(searched_from) > 3) == (chunk < 9)
+
+
+def test_a_chunk_looks_at_so_many_entries_whether_they_go_or_not(environment: Any) -> None:  # invariant 2
+    store(environment, {entry: 1 + entry % 2 for entry in range(2_500)})
+    assert begin_session(environment, (0, 1), (0, 2)) == (1_250, [0, 1_000, 2_000])

@@ -308,6 +308,35 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
     simulate(7, scenario)
 
 
+def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll_when_it_is_back() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, kafka={"log.segment.bytes": "2048"})
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("first", lambda client: produce(client, history, "first", 0, 20))
+
+        broker = cluster.serving[1].broker
+        partition = broker.partition_of("orders", 0)
+        before = len(partition.segments)
+        cluster.ledgers.metadata.power_off()
+        began = simulation.clock.monotonic()
+        await cluster.run_client("second", lambda client: produce(client, history, "second", 0, 200))
+        took = simulation.clock.monotonic() - began
+        print(f"200 records without metadata took {took:.2f} s")
+        assert took < 10, "appends waited for the metadata"
+        assert len(partition.segments) == before
+        await simulation.clock.sleep(60)
+        cluster.ledgers.metadata.start(cluster.ledgers.nodes()["metadata"])
+        await simulation.clock.sleep(10)
+        await cluster.run_client("third", lambda client: produce(client, history, "third", 0, 100))
+        await cluster.run_client("reader", lambda client: read_all(client, history, 0))
+        assert check_log(history) == []
+        assert len(history.final) == 320
+        assert len(broker.partition_of("orders", 0).segments) > before + 1  # of another term, as the lease was over
+
+    simulate(8, scenario)
+
+
 def topic_id(cluster: BrokerCluster, number: int) -> UUID:
     topic = cluster.serving[number].broker.image.get("orders")
     assert topic is not None

@@ -113,7 +113,7 @@ def test_a_failed_device_stops_the_node_with_its_reason(where: str) -> None:
 
 
 def _serve(data_dir: Path, port: int = 0) -> Settings:
-    return Settings(data_dir=data_dir, broker=BrokerSettings(kafka_port=port))
+    return Settings(data_dir=data_dir, broker=BrokerSettings(kafka_port=port, native_port=0))
 
 
 async def _run(settings: Settings) -> None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,8 @@ from gnomon.testing.ledger_processes import wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LINE = re.compile(
-    r"ready kafka=(?P<kafka>[\d.:]+,[\d.:]+) admin=(?P<admin>[\d.:]+,[\d.:]+) metadata=(?P<metadata>[\w/.:]+)\n"
+    r"ready kafka=(?P<kafka>[\d.:]+,[\d.:]+) admin=(?P<admin>[\d.:]+,[\d.:]+)"
+    r" metadata=(?P<metadata>[\w/.:]+) native=[\d.:]+,[\d.:]+\n"
 )
 
 
@@ -44,15 +47,29 @@ class Up:
         """Also theirs."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def child(self, name: str) -> int:
-        """The process id of the child that was started with these words."""
-        (found,) = (child for child in self.children() if name in " ".join(child.cmdline()))
+    def child(self, command: str) -> int:
+        """The process id of the child whose command line matches."""
+        (found,) = (child for child in self.children() if re.search(command, " ".join(child.cmdline())))
         return int(found.pid)
 
+    def said(self, text: str) -> None:
+        """Waits for the line on standard error."""
+        assert self.process.stderr is not None
+        seen = []
+        while text + "\n" not in seen:
+            seen.append(self.process.stderr.readline())
+            assert seen[-1], f"{text!r} was not said before the end: {seen}"
+
     def end(self) -> tuple[int, str, str]:
+        """How it ends once it is asked to, and what it says that was not waited for."""
         self.process.terminate()
-        stdout, stderr = self.process.communicate(timeout=60)
-        return self.process.returncode, stdout, stderr
+        return self.ended()
+
+    def ended(self) -> tuple[int, str, str]:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        code = self.process.wait(60)
+        return code, self.process.stdout.read(), self.process.stderr.read()
 
 
 @contextmanager
@@ -65,11 +82,19 @@ def up(*options: str) -> Iterator[Up]:
         cluster.process.communicate()
 
 
-def produce(bootstrap: str, count: int) -> None:
+def ready(admin: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{admin}/readyz") as page:
+            return bool(page.status == 200)
+    except urllib.error.HTTPError:
+        return False
+
+
+def produce(bootstrap: str, count: int, first: int = 0, topic: str = "flights") -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
     failures = []
-    for number in range(count):
-        producer.produce("flights", str(number), on_delivery=lambda error, _: error and failures.append(error))
+    for number in range(first, first + count):
+        producer.produce(topic, str(number), on_delivery=lambda error, _: error and failures.append(error))
     assert producer.flush(60) == 0
     assert failures == []
 
@@ -115,13 +140,55 @@ def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
             assert not any(child.is_running() for child in children)
 
 
-def test_a_child_that_dies_ends_the_cluster_and_is_named(tmp_path: Path) -> None:
-    with up("--brokers", "2", "--bookies", "1") as cluster:
+def test_what_is_killed_is_started_again_on_its_ports_and_nothing_is_lost() -> None:
+    with up("--bookies", "3") as cluster:
+        produce(cluster.kafka, 10)
+        children = {"broker-1": "broker --id 1", "bookie-1": "bookie --name bookie-1", "metadata": "child metadata"}
+        for number, (name, command) in enumerate(children.items(), 1):
+            os.kill(cluster.child(command), signal.SIGKILL)
+            cluster.said(f"{name} was killed by SIGKILL: it is started again")
+            produce(cluster.kafka, 10, 10 * number)
+            cluster.said(f"{name} serves again")
+        wait_until(lambda: all(ready(admin) for admin in cluster.admin), "both are ready")
+        assert consume(cluster.kafka, 40) == [str(number) for number in range(40)]
+        assert cluster.end() == (0, "", "stopped\n")
+
+
+def test_an_etcd_that_is_killed_is_started_again() -> None:
+    if etcd_missing():
+        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    with up("--metadata", "etcd", "--bookies", "1") as cluster:
+        for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # itself, and what stands between it and us
+            os.kill(cluster.child(killed), signal.SIGKILL)
+            cluster.said("etcd was killed by SIGKILL: it is started again")
+            produce(cluster.kafka, 10, topic=f"flights-{topic}")
         children = cluster.children()
+        assert len(children) == 5
+        assert cluster.end() == (0, "", "stopped\n")
+        assert not any(child.is_running() for child in children)
+
+
+def test_one_that_is_killed_and_cannot_start_again_ends_the_cluster_and_is_named(tmp_path: Path) -> None:
+    with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path)) as cluster:
+        children = cluster.children()
+        shutil.rmtree(tmp_path / "bookie-1")
         os.kill(cluster.child("--name bookie-1"), signal.SIGKILL)
-        _, stderr = cluster.process.communicate(timeout=60)
-        assert cluster.process.returncode == 1
-        assert "Error: bookie-1 was killed by SIGKILL" in stderr
+        code, _, stderr = cluster.ended()
+        assert code == 1
+        assert "Error: bookie-1 ended with 1: bookie 'bookie-1' was used before with another disk" in stderr
+        assert not any(child.is_running() for child in children)
+
+
+def test_a_bookie_that_is_decommissioned_ends_alone_and_a_broker_that_starts_again_holds_up_no_end(
+    inside: Run,
+) -> None:
+    with up("--bookies", "2") as cluster:
+        assert inside("bookie", "decommission", "bookie-1", "--metadata", cluster.metadata).returncode == 0
+        cluster.said("bookie-1 ended, as it was asked to; the others go on")
+        os.kill(cluster.child("broker --id 1"), signal.SIGKILL)
+        cluster.said("broker-1 was killed by SIGKILL: it is started again")
+        children = cluster.children()
+        assert cluster.end() == (0, "", "stopped\n")
         assert not any(child.is_running() for child in children)
 
 

@@ -13,7 +13,7 @@ import pytest
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-PORTS = ("--kafka-port", "0", "--admin-port", "0")
+PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -30,7 +30,9 @@ def test_it_says_one_line_when_it_serves_and_ends_with_0_when_asked(tmp_path: Pa
     process = start("--data-dir", str(tmp_path / "data"))
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert re.fullmatch(rf"ready kafka=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+ data={tmp_path}/data\n", line)
+    assert re.fullmatch(
+        rf"ready kafka=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+ data={tmp_path}/data native=127\.0\.0\.1:\d+\n", line
+    )
     process.send_signal(number)
     stdout, _ = process.communicate(timeout=20)
     assert (process.returncode, stdout) == (0, "")

@@ -82,6 +82,8 @@ def _own_settings() -> str:
 def _shown(default: object) -> str:
     if isinstance(default, Enum):
         default = default.value
+    if type(default) is bool:
+        default = str(default).lower()
     if type(default) is int and default >= MIB and default % MIB == 0:
         size, unit = default // MIB, 0
         while size % 1024 == 0:

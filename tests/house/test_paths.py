@@ -154,7 +154,7 @@ def serve(data_dir: Path, life: Callable[[int], Awaitable[None]]) -> None:
     """One life of a real node, with `life(port)` beside it."""
     settings = Settings(
         data_dir=data_dir,
-        broker=BrokerSettings(kafka_port=0),
+        broker=BrokerSettings(kafka_port=0, native_port=0),
         bookie=BookieSettings(durability=Durability.NONE),
     )
 

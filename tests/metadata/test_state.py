@@ -23,8 +23,8 @@ from gnomon.metadata.client import (
     TxnResult,
     WatchBatch,
 )
-from gnomon.metadata.request import Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
-from gnomon.metadata.state import Draft, State
+from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
+from gnomon.metadata.state import Draft, Snapshot, State
 from gnomon.testing.metadata_model import MetadataModel, prefixes, requests
 
 
@@ -115,6 +115,35 @@ def test_the_history_keeps_the_last_revisions_and_older_ones_are_compacted() -> 
     with pytest.raises(Compacted, match="the oldest kept is 3") as raised:
         state.next_batch("", Revision(2))
     assert (raised.value.asked, raised.value.oldest) == (2, 3)
+
+
+def test_the_history_keeps_no_more_events_than_it_may_but_those_of_the_newest_revision() -> None:  # invariant 5
+    state = State(history_events=10)
+    for step in range(8):
+        done(state, *(Put(f"{step}/{number}", b"") for number in range(3)))
+        assert (
+            state.events
+            == 3 * min(step + 1, 3)
+            == sum(len(batch.events) for batch in watched(state, "", state.compacted + 1))
+        )
+    assert state.compacted == 5
+    with pytest.raises(Compacted):
+        state.next_batch("", Revision(5))
+    done(state, *(Put(str(number), b"") for number in range(20)))
+    assert [len(batch.events) for batch in watched(state, "", state.compacted + 1)] == [20]
+    state.apply(Compact(state.revision), 0.0)
+    done(state, Put("a", b""))
+    assert (state.events, state.compacted) == (1, state.revision - 1)
+
+
+def test_a_snapshot_with_more_events_than_a_history_may_have_loses_the_oldest() -> None:  # invariant 5
+    before = State()
+    for step in range(8):
+        done(before, *(Put(f"{step}/{number}", b"") for number in range(3)))
+    batches = watched(before)
+    snapshot = Snapshot(revision=before.revision, keys=before.range("").items, batches=batches)
+    after = State(snapshot, history_events=10)
+    assert (after.compacted, after.events, watched(after, "", 6)) == (5, 9, batches[5:])
 
 
 def test_a_snapshot_with_a_gap_in_its_history_is_a_bug() -> None:  # invariant 5

@@ -176,3 +176,19 @@ def test_every_field_is_declared_with_one_line_of_documentation() -> None:
             assert setting.doc.endswith(".")
             assert "\n" not in setting.doc
     assert declared["broker.kafka_port"].variable == "GNOMON_BROKER__KAFKA_PORT"
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False)])
+def test_a_switch_is_true_or_false_as_a_text_and_in_the_file(tmp_path: Path, text: str, value: bool) -> None:
+    name = "log_segment_based_subscriptions_store_enabled"
+    flags = {f"subscriptions.{name}": text}
+    assert load(tmp_path, flags=flags).settings.subscriptions.log_segment_based_subscriptions_store_enabled is value
+    toml = f"[subscriptions]\n{name} = {text.lower()}"
+    assert load(tmp_path, toml).settings.subscriptions.log_segment_based_subscriptions_store_enabled is value
+
+
+@pytest.mark.parametrize("value", ["1", "yes", ""])
+def test_a_switch_takes_nothing_else(tmp_path: Path, value: str) -> None:
+    flags = {"subscriptions.log_segment_based_subscriptions_store_enabled": value}
+    with pytest.raises(SettingsError, match="must be true or false"):
+        load(tmp_path, flags=flags)

@@ -40,7 +40,7 @@ async def broker(world: SimulatedWorld) -> None:
     settings = replace(
         settings,
         data_dir=Path("/data"),
-        broker=replace(settings.broker, kafka_host="broker", kafka_port=9092, advertised_host="broker"),
+        broker=replace(settings.broker, kafka_host="broker", native_host="broker", advertised_host="broker"),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
         kafka=KAFKA,
@@ -70,9 +70,10 @@ CLUSTER = ClusterScenario(
 
 
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
-    """Snapshots of producers and of groups come within the few hundred records of a seed, too."""
+    """Snapshots of producers and of groups come within the few hundred records of a seed, and segments get too long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
+        patch.setattr(log, "OVERRUN_BYTES_MAX", 1024)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
         return await scenario(simulation)
 

@@ -98,7 +98,7 @@ class Workload:
         for _ in range(self._random.choice((1, 2, 5, 15, 30))):
             self.add(self._random.choice(list(self._sessions)), self._random.choice(SIZES_BYTES))
 
-    def fence(self) -> None:
+    def fence(self, nursery: trio.Nursery) -> None:
         """A new session: promised, its copies of the last entries put, what it excludes removed."""
         ledger = self._random.choice(list(self._sessions))
         session = self._sessions[ledger] = Session(self._sessions[ledger] + 1)
@@ -111,9 +111,13 @@ class Workload:
             start += 2
         bound = (EntryId(start), session)
         self._bounds[ledger].append(bound)
-        done_removing = self._ask("remove", ledger, start, ENTRY_MAX, session)
-        self._store.begin_session(ledger, session, self._bounds[ledger], done_removing)
+        nursery.start_soon(self._begin_session, ledger, session, start)
         self._next[ledger] = start
+
+    async def _begin_session(self, ledger: LedgerId, session: Session, start: int) -> None:
+        done = self._ask("remove", ledger, start, ENTRY_MAX, session)
+        await self._store.begin_session(ledger, session, self._bounds[ledger])
+        done(None, None)
 
     async def shrink(self) -> None:
         """Gives up all but the last entries of the longest ledger."""
@@ -140,7 +144,7 @@ class Workload:
             for number in range(ROUNDS):
                 self.add_some()
                 if number % 5 == 1:
-                    self.fence()
+                    self.fence(nursery)
                 if number % 4 == 2:
                     nursery.start_soon(self.shrink)
                 if number % 15 == 8:

@@ -19,6 +19,7 @@ EVENTS = (
     "log/partition_claimed",
     "log/partition_not_opened",
     "log/partition_not_written",
+    "log/roll_put_off",
     "log/groups_not_loaded",
     "log/groups_not_stored",
     "log/topic_not_changed",

@@ -99,16 +99,18 @@ class Act:
 
     @staticmethod
     def send(partition: Partition, *values: str, at: int | None = None, **producer: int) -> Appended:
+        return Act.send_batch(partition, Act.batch(*values, at=at, **producer))
+
+    @staticmethod
+    def send_batch(partition: Partition, batch: bytes) -> Appended:
         answer = Appended()
-        partition.append(memoryview(Act.batch(*values, at=at, **producer)), answer, 0)
+        partition.append(memoryview(batch), answer, 0)
         return answer
 
     @staticmethod
     async def append_batch(partition: Partition, batch: bytes) -> None:
         """Appends a batch made by hand, which has to be accepted."""
-        answer = Appended()
-        partition.append(memoryview(batch), answer, 0)
-        assert (await answer.wait()).error == 0
+        assert (await Act.send_batch(partition, batch).wait()).error == 0
 
     @staticmethod
     def batch(*values: str, at: int | None = None, **producer: int) -> bytes:

@@ -18,7 +18,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
-from gnomon.metadata.client import Put
+from gnomon.metadata.client import MetadataUnavailable, Put
 from gnomon.metadata.state import Draft
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.simulated_disk import DiskConditions
@@ -52,6 +52,20 @@ GROUPS = cluster_with(
     )
 )
 """Groups whose coordinators are cut off from the metadata, from clients, and from each other."""
+
+UNANSWERED = cluster_with(
+    replace(
+        CLUSTER.clients,
+        deletions=False,
+        beside={},
+        mix=FaultMix(
+            {Fault.ONE_WAY_PARTITION: 1.0, Fault.RESET: 0.3},
+            NetworkConditions(latency_seconds_mean=0.02),
+            DiskConditions(sync_seconds_mean=0.002),
+        ),
+    )
+)
+"""Calls arrive, and their answers do not."""
 
 
 def planted(
@@ -107,6 +121,30 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
         release(partition)
 
     patch.setattr(Partition, "release", forgetting)
+
+
+@planted(
+    "a segment goes on although the outcome of its roll is unknown",
+    breaks="broker.partition.partition 7",
+    scenario=UNANSWERED,
+)
+def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
+    writing_failed = Partition._writing_failed
+
+    def going_on(partition: Any, error: Exception) -> None:
+        if isinstance(error, MetadataUnavailable):
+            ledger = partition.segments[-1].ledger
+            ledger._failure, ledger._appender._finished = None, False
+            partition._roll_put_off = True
+            partition._nursery.start_soon(partition._roll_later)
+        else:
+            writing_failed(partition, error)
+
+    async def not_asked(partition: Any) -> bool:
+        return True
+
+    patch.setattr(Partition, "_writing_failed", going_on)
+    patch.setattr(Partition, "_metadata_answers", not_asked)
 
 
 @planted("a batch overtakes the one that was refused before it", breaks="broker.partition.producers 5")

@@ -55,6 +55,8 @@ NARROW = LedgerScenario(
     ),
 )
 """One ledger that is claimed again and again on three bookies, each of which some of its users do not reach."""
+BURSTS = replace(NARROW, habits=Habits(40, 10, 0.05, claim=0.3, linger=0.5, shrink=0.0, seal=0.0, delete=0.0, read=0.2))
+"""The same with more orphans at a time."""
 SPARE = replace(
     NARROW,
     bookies=5,
@@ -201,6 +203,21 @@ def copy_replaces_higher(patch: pytest.MonkeyPatch) -> None:
             transaction.put(removal.ENTRY_KEY.pack(ledger, at), value, db=store._entries)
 
     patch.setattr(EntryStore, "_put_copies", put)
+
+
+@planted("the first chunk of a search for orphans is all of it", breaks="bookie.entry_store 8", scenario=BURSTS)
+def search_cut_short(patch: pytest.MonkeyPatch) -> None:
+    remove_orphans = removal.remove_orphans
+
+    def first_chunk(transaction: Any, entries: Any, states: Any, ledger: Any, bounds: Any, position: Any) -> Any:
+        removed, _ = remove_orphans(transaction, entries, states, ledger, bounds, position)
+        first_entry, session = bounds[-1]
+        if session > removal.read_bound(transaction, states, ledger)[0]:
+            value = removal.ENTRY_KEY.pack(session, first_entry)
+            transaction.put(removal.state_key(removal.BOUND, ledger), value, db=states)
+        return removed, None
+
+    patch.setattr(removal, "remove_orphans", first_chunk)
 
 
 @planted("the promises of a deleted ledger go with it", breaks="bookie.entry_store 4")

@@ -269,8 +269,8 @@ def first_batch_skipped(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a reader's next entry is remembered one too far", breaks="broker.partition.segment 2", quick=True)
 def position_too_far(patch: pytest.MonkeyPatch) -> None:
-    remember = Segment._remember
-    patch.setattr(Segment, "_remember", lambda segment, offset, entry: remember(segment, offset, EntryId(entry + 1)))
+    remember = Segment.remember
+    patch.setattr(Segment, "remember", lambda segment, offset, entry: remember(segment, offset, EntryId(entry + 1)))
 
 
 @planted("a failed partition is never opened again", breaks="broker.partition.partition 3")

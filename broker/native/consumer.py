@@ -1,0 +1,255 @@
+"""A consumer of the native client: one subscription of one topic, over all its partitions.
+
+1. A message that was received is given again, to this consumer or another one, unless it is acknowledged.
+2. After a lost connection, a move of the leader or a seek nothing is handed out that came before.
+3. At most `queue_records` records of a partition wait here, and one batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import trio
+
+from gnomon.broker.native.errors import ConsumerClosed
+from gnomon.broker.native.message import DeliveredBatch, Message
+from gnomon.broker.subscriptions.dlsn import Dlsn
+
+if TYPE_CHECKING:
+    from gnomon.broker.native.client import NativeClient
+    from gnomon.broker.native.link import Link
+
+Listener: TypeAlias = Callable[["Consumer", Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How a subscription is consumed; shared by all that were subscribed together."""
+
+    kind: str
+    initial_position: str
+    queue_records: int
+    ack_seconds: float | None
+    listener: Listener | None
+
+
+class Part:
+    """One partition of a consumer."""
+
+    __slots__ = ("acked", "consumer", "link", "number", "owed", "partition", "unacked")
+
+    def __init__(self, consumer: Consumer, partition: int, number: int) -> None:
+        self.consumer = consumer
+        self.partition = partition
+        self.number = number
+        """What it is called on every connection."""
+        self.link: Link | None = None
+        """Where it is attached; None while it is not."""
+        self.owed = 0
+        """Permits for the broker: records that were handed out since it was last told."""
+        self.acked: list[int] = []
+        """Runs that the broker was not told yet: first, end, first, end …"""
+        self.unacked: dict[int, float] | None = None
+        """Where there is an ack time-out: offsets and until when they may be acknowledged, the oldest first."""
+
+
+class Consumer:
+    """Made by `NativeClient.subscribe`."""
+
+    __slots__ = ("_arrived", "_error", "_queue", "_rest", "client", "name", "options", "parts", "topic")
+
+    def __init__(self, client: NativeClient, topic: str, name: str, options: ConsumerOptions) -> None:
+        self.client = client
+        self.topic = topic
+        self.name = name
+        """Of the subscription."""
+        self.options = options
+        self.parts: list[Part] = []
+        self._queue: deque[tuple[Part, DeliveredBatch, bytes | None]] = deque()
+        self._rest: Iterator[Message] | None = None
+        """What is left of the batch being handed out."""
+        self._arrived: trio.Event | None = None
+        self._error: Exception | None = None
+
+    # --- receiving ----------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """The next message; waits for it.
+
+        Raises:
+            ConsumerClosed: this consumer or its client was closed.
+            NativeError: the subscription cannot go on: its topic is gone, or another consumer has it.
+            MalformedBatch, TooLarge, CorruptData: a batch cannot be read; the next call goes on behind it.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            message = self.take()
+            if message is not None:
+                return message
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+
+    def take(self) -> Message | None:
+        """The next message if there is one here; raises as `receive`."""
+        while True:
+            if self._rest is not None:
+                for message in self._rest:
+                    return self._handed_out(message)
+                self._rest = None
+            if not self._queue:
+                break
+            self._rest = _messages(*self._queue.popleft())
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except ConsumerClosed:
+            raise StopAsyncIteration from None
+
+    def _handed_out(self, message: Message) -> Message:
+        part = message.part
+        part.owed += 1
+        if part.owed * 2 >= self.options.queue_records:
+            self.client.owes(part)
+        if part.unacked is not None:
+            assert self.options.ack_seconds is not None
+            part.unacked[message.offset] = self.client.now() + self.options.ack_seconds
+        return message
+
+    # --- answering ----------------------------------------------------------------------------------------------
+
+    def ack(self, message: Message) -> None:
+        """Acknowledges one message; the broker learns of it within some ten milliseconds."""
+        part, offset = message.part, message.offset
+        acked = part.acked
+        if acked and acked[-1] == offset:
+            acked[-1] = offset + 1
+        else:
+            if not acked:
+                self.client.has_acked(part)
+            acked.append(offset)
+            acked.append(offset + 1)
+        if part.unacked is not None:
+            part.unacked.pop(offset, None)
+
+    def ack_up_to(self, message: Message) -> None:
+        """Acknowledges a message and all before it in its partition; not for subscriptions that several share."""
+        part, end = message.part, message.offset + 1
+        self.client.ack_up_to(part, end)
+        if part.unacked is not None:
+            part.unacked = {offset: due for offset, due in part.unacked.items() if offset >= end}
+
+    def nack(self, message: Message, delay_seconds: float = 1.0) -> None:
+        """Says that a message could not be dealt with: after a while it is given again, perhaps to another one."""
+        part, offset = message.part, message.offset
+        if part.unacked is not None:
+            part.unacked.pop(offset, None)
+        self.client.nack(part, offset, offset + 1, delay_seconds)
+
+    # --- the subscription ---------------------------------------------------------------------------------------
+
+    async def seek(self, to: Message | Literal["earliest", "latest"]) -> None:
+        """Goes to a message of one partition, or to the beginning or end of all; that message is received next.
+
+        Raises:
+            NativeError, Unreachable: it did not work, or whether so is unknown.
+        """
+        if isinstance(to, Message):
+            await self.client.seek([to.part], "id", to.id.encode())
+        else:
+            await self.client.seek(self.parts, to, [])
+
+    async def seek_to_id(self, partition: int, message_id: Dlsn) -> None:
+        """Goes to a message by its id."""
+        await self.client.seek([self.parts[partition]], "id", message_id.encode())
+
+    async def seek_to_offset(self, partition: int, offset: int) -> None:
+        """Goes to an offset of one partition, within what it has."""
+        await self.client.seek([self.parts[partition]], "offset", [offset])
+
+    async def seek_to_time(self, timestamp_ms: int) -> None:
+        """Goes in each partition to the first message that is as late, milliseconds since 1970; else to the end."""
+        await self.client.seek(self.parts, "time", [timestamp_ms])
+
+    async def stats(self) -> list[dict[str, Any]]:
+        """Of each partition: type, consumers, offset, acknowledged_ahead, backlog (records not acknowledged)."""
+        return await self.client.stats(self)
+
+    async def backlog(self) -> int:
+        """How many records are not acknowledged, in all partitions."""
+        return sum(each["backlog"] for each in await self.stats())
+
+    async def unsubscribe(self) -> None:
+        """Deletes the subscription and closes this consumer.
+
+        Raises:
+            SubscriptionTaken: it has other consumers.
+        """
+        await self.client.unsubscribe(self)
+
+    async def close(self) -> None:
+        """Ends this consumer; the subscription stays. What it acknowledged is told to the broker first. Idempotent."""
+        await self.client.close_consumers([self])
+
+    # --- for the client -----------------------------------------------------------------------------------------
+
+    def deliver(self, part: Part, batch: DeliveredBatch, slots: bytes | None) -> None:
+        """A batch has arrived."""
+        listener = self.options.listener
+        if listener is not None:
+            for message in _messages(part, batch, slots):
+                listener(self, self._handed_out(message))
+            return
+        self._queue.append((part, batch, slots))
+        self._stir()
+
+    def forget(self, part: Part) -> None:
+        """What came for a partition comes again."""
+        part.owed = 0
+        if part.unacked:
+            part.unacked.clear()
+        self._queue = deque(item for item in self._queue if item[0] is not part)
+        if self._rest is not None:
+            self._rest = iter([message for message in self._rest if message.part is not part])
+
+    def fail(self, error: Exception) -> None:
+        """Nothing comes any more."""
+        self._error = self._error or error
+        self._stir()
+
+    def end(self) -> None:
+        """It was closed: what is here is not handed out either."""
+        self._error = ConsumerClosed(f"the consumer of subscription {self.name!r} of topic '{self.topic}' is closed")
+        self._queue.clear()
+        self._rest = None
+        self._stir()
+
+    @property
+    def error(self) -> Exception | None:
+        """Why nothing comes any more."""
+        return self._error
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return isinstance(self._error, ConsumerClosed)
+
+    def _stir(self) -> None:
+        if self._arrived is not None:
+            self._arrived.set()
+            self._arrived = None
+
+
+def _messages(part: Part, batch: DeliveredBatch, slots: bytes | None) -> Iterator[Message]:
+    for slot in range(len(batch.records)) if slots is None else unpack(f"<{len(slots) // 4}I", slots):
+        yield Message(part, batch, slot)

@@ -1,0 +1,449 @@
+"""The native front door: subscriptions over RPC.
+
+Every argument is checked here: what a peer sends never stops the broker.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.native.connection import NativeConnection, numbers_of
+from gnomon.broker.native.errors import (
+    ERRORS,
+    SERVICE,
+    SUBSCRIBE_MAX,
+    InvalidCall,
+    NativeError,
+    NoSuchSubscription,
+    NoSuchTopic,
+    NotLeader,
+    SubscriptionTaken,
+    Unavailable,
+)
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
+from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.subscriptions.hosted_partition import STORE_ERRORS, HostedPartition
+from gnomon.broker.subscriptions.store import InvalidSubscriber, SubscriptionsStore
+from gnomon.broker.subscriptions.stores import subscriptions_store
+from gnomon.broker.subscriptions.subscription import Consumer, Subscription, SubscriptionType
+from gnomon.broker.topics import Topic, topic_key
+from gnomon.metadata.client import Compare, Field
+from gnomon.runtime.rpc_server import Call, Method, RpcServer, in_task
+from gnomon.runtime.settings import SubscriptionsSettings
+from gnomon.runtime.world import Listener
+from gnomon.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from gnomon.broker.broker import Broker
+
+OpenStore: TypeAlias = Callable[[Topic, int], SubscriptionsStore]
+CLIENT_CHARACTERS_MAX = 100
+NAMES_MAX = 1000
+"""Subscriptions that one answer describes."""
+OFFSET_MAX = 2**62
+
+
+class NativeServer:
+    """Serves native clients for one broker; `open_store` gives the positions of a topic's partition."""
+
+    def __init__(
+        self, broker: Broker, nursery: trio.Nursery, settings: SubscriptionsSettings, open_store: OpenStore
+    ) -> None:
+        self._broker = broker
+        self._nursery = nursery
+        self._settings = settings
+        self._open_store = open_store
+        self._connections: dict[object, NativeConnection] = {}
+        self._hosts: dict[tuple[uuid.UUID, int], HostedPartition] = {}
+        self._opening: dict[tuple[uuid.UUID, int], trio.Lock] = {}
+        self._server = RpcServer(
+            broker.world, SERVICE, self._methods(), ERRORS, broker.log, cluster=broker.cluster_id or None
+        )
+        broker.metrics.watch("native_connections", "Native clients connected", lambda: len(self._connections))
+        broker.metrics.watch(
+            "subscriptions", "Durable subscriptions of partitions in use", lambda: sum(map(_size, self._hosts.values()))
+        )
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Takes connections from now on.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+        listener = await self._server.listen(host, port)
+        self._nursery.start_soon(self._server.run)
+        self._nursery.start_soon(self._flush_regularly)
+        return listener
+
+    async def stop(self) -> None:
+        """Stores what was acknowledged, and ends every connection."""
+        for host in list(self._hosts.values()):
+            host.end()
+        for host in list(self._hosts.values()):
+            await host.finished.wait()
+        self._server.close()
+
+    def hosted(self) -> Iterable[tuple[tuple[uuid.UUID, int], HostedPartition]]:
+        """The partitions whose subscriptions are in use here, by topic id and number."""
+        return list(self._hosts.items())
+
+    def _methods(self) -> Mapping[str, Method]:
+        return {
+            "receive": self._receive,
+            "lookup": self._lookup,
+            "subscribe": self._task(self._subscribe),
+            "unsubscribe": self._task(self._unsubscribe),
+            "seek": self._task(self._seek),
+            "stats": self._task(self._stats),
+            "close_consumers": self._close_consumers,
+            "flow": self._flow,
+            "ack": self._ack,
+            "ack_up_to": self._ack_up_to,
+            "nack": self._nack,
+        }
+
+    def _task(self, work: Callable[[Call], Awaitable[object]]) -> Method:
+        async def translated(call: Call) -> object:
+            try:
+                return await work(call)
+            except InvalidSubscriber as error:
+                raise InvalidCall(str(error)) from error
+            except STORE_ERRORS as error:
+                raise Unavailable(f"{error}; whether it was done is unknown") from error
+            except KafkaError as error:
+                raise _native(error) from error
+
+        return in_task(self._nursery, translated)
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    def _receive(self, call: Call) -> None:
+        if not call.streams:
+            raise InvalidCall("receive is a stream: open it")
+        if call.connection in self._connections:
+            raise InvalidCall("the connection has a stream of deliveries already")
+        connection = self._connections[call.connection] = NativeConnection(call)
+
+        def gone() -> None:
+            del self._connections[call.connection]
+            connection.close()
+
+        call.cancelled = gone
+        self._nursery.start_soon(connection.watch_room)
+
+    def _connection(self, call: Call) -> NativeConnection:
+        connection = self._connections.get(call.connection)
+        if connection is None:
+            raise InvalidCall("open the stream of deliveries (receive) first")
+        return connection
+
+    # --- topics and partitions ----------------------------------------------------------------------------------
+
+    def _lookup(self, call: Call) -> None:
+        (name,) = _texts(call.args, 1)
+        try:
+            topic = self._broker.find_topic(name)
+        except KafkaError as error:
+            raise _native(error) from error
+        leadership = self._broker.leadership
+        leaders = []
+        for index in range(topic.partitions):
+            leader = leadership.brokers.get(leadership.leader(topic.id, index))
+            leaders.append(None if leader is None else [leader.host, leader.native_port])
+        call.reply([topic.id.hex, leaders])
+
+    async def _host(self, name: str, index: int) -> HostedPartition:
+        """The subscriptions of a partition that this broker leads."""
+        broker = self._broker
+        topic = broker.find_topic(name)
+        key = (topic.id, index)
+        async with self._opening.setdefault(key, trio.Lock()):
+            partition = broker.partition_of(topic.id.bytes, index)
+            host = self._hosts.get(key)
+            if host is not None and not host.ended and host.partition is partition:
+                return host
+            if host is not None:
+                host.end()
+                await host.finished.wait()
+            log = await partition.opened()
+            if log is None:
+                raise _not_open(name, index, partition.failure)
+            host = HostedPartition(
+                partition,
+                log,
+                self._open_store(topic, index),
+                broker.world.clock,
+                broker.timers,
+                broker.lease_lives,
+                lambda ended: self._ended(key, ended),
+                broker.log.bind(topic=name, partition=index),
+                self._settings.ranges_max,
+            )
+            self._hosts[key] = host
+            try:
+                await host.load()
+            except BaseException:
+                host.end()
+                raise
+            return host
+
+    def _ended(self, key: tuple[uuid.UUID, int], host: HostedPartition) -> None:
+        async def finish() -> None:
+            await host.finish()
+            if self._hosts.get(key) is host:
+                del self._hosts[key]
+
+        self._nursery.start_soon(finish)
+
+    async def _flush_regularly(self) -> None:
+        while True:
+            await self._broker.world.clock.sleep(self._settings.flush_seconds)
+            for host in list(self._hosts.values()):
+                await host.flush(self._settings.flush_positions_max)
+
+    # --- subscribing --------------------------------------------------------------------------------------------
+
+    async def _subscribe(self, call: Call) -> object:
+        name, index, kind, initial, items = _subscribe_args(call.args)
+        connection = self._connection(call)
+        host = await self._host(name, index)
+        log = host.partition.log
+        if log is None:
+            raise NotLeader(f"partition {index} of topic '{name}' has just gone to another broker")
+        await host.create(
+            [item[0] for item in items], log.start_offset if initial == "earliest" else log.high_watermark
+        )
+        if host.ended:
+            raise NotLeader(f"partition {index} of topic '{name}' has just gone to another broker")
+        if connection.gone:
+            raise InvalidCall("the connection is gone")
+        results = [_attached(host, connection, kind, item) for item in items]
+        host.pump()
+        return results
+
+    async def _unsubscribe(self, call: Call) -> None:
+        name, index, subscriber, client = _checked(call.args, str, int, str, str)
+        host = await self._host(name, index)
+        subscription = _subscription(host, subscriber)
+        if any(consumer.client != client for consumer in subscription.consumers):
+            raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
+        await host.delete(subscription)
+
+    async def _seek(self, call: Call) -> None:
+        name, index, subscriber, where, to = _checked(call.args, str, int, str, str, list)
+        host = await self._host(name, index)
+        subscription = _subscription(host, subscriber)
+        await host.seek(subscription, await _offset(host, where, to))
+
+    async def _stats(self, call: Call) -> object:
+        name, index, names = _checked(call.args, str, int, list)
+        host = await self._host(name, index)
+        subscriptions = host.dispatcher.subscriptions
+        wanted = names or list(subscriptions)
+        if len(wanted) > NAMES_MAX:
+            raise InvalidCall(f"name at most {NAMES_MAX} subscriptions at a time; there are {len(subscriptions)}")
+        return {each: _described(host, subscriptions[each]) for each in wanted if each in subscriptions}
+
+    def _close_consumers(self, call: Call) -> None:
+        connection = self._connection(call)
+        (packed,) = _checked(call.args, bytes)
+        for number in numbers_of(packed):
+            found = connection.consumers.pop(number, None)
+            if found is not None:
+                found[0].dispatcher.detach(found[1])
+                found[0].pump()
+        call.reply()
+
+    # --- what consumers say -------------------------------------------------------------------------------------
+
+    def _flow(self, call: Call) -> None:
+        connection = self._connection(call)
+        hosts: dict[HostedPartition, None] = {}
+        for permits, packed in _groups(call.args, 2):
+            for number in numbers_of(packed):
+                found = connection.consumers.get(number)
+                if found is not None:
+                    found[0].dispatcher.flow(found[1], permits)
+                    hosts[found[0]] = None
+        for host in hosts:
+            host.pump()
+
+    def _ack(self, call: Call) -> None:
+        consumers = self._connection(call).consumers
+        hosts: dict[HostedPartition, None] = {}
+        for first, end, packed in _groups(call.args, 3):
+            for number in numbers_of(packed):
+                found = consumers.get(number)
+                if found is not None:
+                    host, consumer = found
+                    host.dispatcher.ack(consumer, first, end)
+                    hosts[host] = None
+        for host in hosts:
+            host.pump()
+
+    def _ack_up_to(self, call: Call) -> None:
+        consumers = self._connection(call).consumers
+        for end, packed in _groups(call.args, 2):
+            for number in numbers_of(packed):
+                found = consumers.get(number)
+                if found is not None:
+                    found[0].dispatcher.ack_up_to(found[1], Offset(end))
+                    found[0].pump()
+
+    def _nack(self, call: Call) -> None:
+        consumers = self._connection(call).consumers
+        now = self._broker.world.clock.monotonic()
+        for first, end, delay_ms, packed in _groups(call.args, 4):
+            for number in numbers_of(packed):
+                found = consumers.get(number)
+                if found is not None:
+                    host, consumer = found
+                    host.dispatcher.nack(consumer, Offset(first), Offset(end), now + delay_ms / 1000, now)
+                    host.set_timer()
+                    host.pump()
+
+
+def open_native_server(broker: Broker, nursery: trio.Nursery, settings: SubscriptionsSettings) -> NativeServer:
+    """The native front end of a broker that was started; it serves once it is told to listen."""
+
+    def open_store(topic: Topic, index: int) -> SubscriptionsStore:
+        # Not `broker.claimant`, which a broker that drains does not fulfil: what it stores last was acknowledged, too.
+        lives = Compare(topic_key(topic.name), Field.CREATE_REVISION, topic.create_revision)
+        return subscriptions_store(
+            settings,
+            broker.metadata,
+            broker.bookies,
+            topic.id,
+            index,
+            quorum=broker.quorum,
+            claimant=(lives,),
+        )
+
+    return NativeServer(broker, nursery, settings, open_store)
+
+
+def _size(host: HostedPartition) -> int:
+    return len(host.dispatcher.subscriptions)
+
+
+def _native(error: KafkaError) -> NativeError:
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return NotLeader(str(error))
+    if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        return NoSuchTopic(str(error))
+    return Unavailable(str(error))
+
+
+def _not_open(name: str, index: int, failure: ErrorCode | None) -> NativeError:
+    text = f"partition {index} of topic '{name}' could not be opened"
+    if failure == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return NotLeader(text)
+    if failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return NoSuchTopic(text)
+    return Unavailable(f"{text}: it is tried again soon")
+
+
+def _attached(host: HostedPartition, connection: NativeConnection, kind: SubscriptionType, item: list[Any]) -> object:
+    """Adds one consumer; None, or the error's name, fields and text."""
+    name, number, client, permits = item
+    dispatcher = host.dispatcher
+    subscription = dispatcher.subscriptions.get(name)
+    try:
+        if subscription is None:
+            raise NoSuchSubscription(f"subscription {name!r} was deleted meanwhile")
+        dispatcher.check(subscription, kind, client)
+    except ConsumerRefused as error:
+        return ERRORS.encode(SubscriptionTaken(str(error)))
+    except NativeError as error:
+        return ERRORS.encode(error)
+    before = connection.consumers.get(number)
+    if before is not None:
+        before[0].dispatcher.detach(before[1])
+    connection.consumers[number] = (host, dispatcher.attach(subscription, kind, connection, number, client, permits))
+    return None
+
+
+def _subscription(host: HostedPartition, name: str) -> Subscription:
+    subscription = host.dispatcher.subscriptions.get(name)
+    if subscription is None:
+        raise NoSuchSubscription(f"there is no subscription {name!r}")
+    return subscription
+
+
+async def _offset(host: HostedPartition, where: str, to: list[Any]) -> Offset:
+    """Where a seek goes."""
+    log = host.partition.log
+    if log is None:
+        raise NotLeader("the partition has just gone to another broker")
+    if where == "earliest":
+        return log.start_offset
+    if where == "latest":
+        return log.high_watermark
+    if where == "offset":
+        (offset,) = _checked(to, int)
+        return Offset(min(max(offset, log.start_offset), log.high_watermark))
+    if where == "id":
+        try:
+            return await host.positions.offset_of(Dlsn.decode(to))
+        except ValueError as error:
+            raise InvalidCall(str(error)) from error
+    if where == "time":
+        (timestamp_ms,) = _checked(to, int)
+        found = await host.partition.offset_for_timestamp(timestamp_ms)
+        return log.high_watermark if found is None else found[0]
+    raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
+
+
+def _described(host: HostedPartition, subscription: Subscription) -> dict[str, object]:
+    consumers: tuple[Consumer, ...] = subscription.consumers
+    return {
+        "type": subscription.kind.value if consumers else None,
+        "consumers": len(consumers),
+        "offset": subscription.cursor.mark_delete,
+        "acknowledged_ahead": len(subscription.cursor.ranges),
+        "backlog": subscription.backlog(host.dispatcher.end),
+    }
+
+
+def _subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, list[Any]]:
+    name, index, kind, initial, items = _checked(args, str, int, str, str, list)
+    if kind not in [each.value for each in SubscriptionType]:
+        raise InvalidCall(f"a subscription is {', '.join(each.value for each in SubscriptionType)}, not {kind!r}")
+    if initial not in ("earliest", "latest"):
+        raise InvalidCall(f"a subscription begins at 'earliest' or 'latest', not at {initial!r}")
+    if len(items) > SUBSCRIBE_MAX:
+        raise InvalidCall(f"subscribe at most {SUBSCRIBE_MAX} at a time, not {len(items)}")
+    for item in items:
+        _, number, client, _ = _checked(item, str, int, str, int)
+        if not 0 <= number < 1 << 32 or len(client) > CLIENT_CHARACTERS_MAX:
+            raise InvalidCall("a consumer's number is an u32, and its client has at most 100 characters")
+    return name, index, SubscriptionType(kind), initial, items
+
+
+def _checked(args: Any, *kinds: type) -> list[Any]:
+    if type(args) is not list or len(args) != len(kinds) or not all(map(_is, args, kinds)):
+        raise InvalidCall(f"arguments are {', '.join(kind.__name__ for kind in kinds)}")
+    return args
+
+
+def _is(value: object, kind: type) -> bool:
+    return type(value) is kind and (kind is not int or -OFFSET_MAX < value < OFFSET_MAX)  # type: ignore[operator]
+
+
+def _texts(args: Any, count: int) -> list[Any]:
+    return _checked(args, *[str] * count)
+
+
+def _groups(args: list[Any], fields: int) -> list[list[Any]]:
+    """Groups of numbers, with the consumers that each is of."""
+    for group in args:
+        _checked(group, *[int] * (fields - 1), bytes)
+        if any(number < 0 for number in group[:-1]):
+            raise InvalidCall("offsets, permits and delays are not negative")
+    return args

@@ -1,0 +1,1 @@
+"""Durable subscriptions: cursors and where their positions are kept."""

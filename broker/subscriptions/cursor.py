@@ -1,0 +1,111 @@
+"""What one subscription has acknowledged of one partition. Pure.
+
+1. Everything below `mark_delete`, the mark-delete position, is acknowledged, and the record at it is not.
+2. `ranges` are acknowledged runs [first, end) above it: in order, apart from each other by one record or more.
+3. Acknowledging takes nothing back: only `seek` moves back or forgets ranges.
+4. A cursor made from `mark_delete` and the first of the `ranges` has forgotten acknowledgements at most, and so brings
+   records again, but skips none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from gnomon.broker.partition.entry import Offset
+
+
+class Cursor:
+    """One cursor; `mark_delete` may be read at any time, and is set by the methods alone."""
+
+    __slots__ = ("_ends", "_firsts", "mark_delete")
+
+    def __init__(self, mark_delete: Offset, ranges: Iterable[tuple[Offset, Offset]] = ()) -> None:
+        """A cursor as it was stored.
+
+        Args:
+            ranges: acknowledged runs in any order; those below `mark_delete` say nothing.
+        """
+        self.mark_delete = mark_delete
+        # None without ranges, as nearly all cursors are: two lists would double what a subscription takes.
+        self._firsts: list[Offset] | None = None
+        self._ends: list[Offset] | None = None
+        for first, end in ranges:
+            self.ack(first, end)
+
+    @property
+    def ranges(self) -> list[tuple[Offset, Offset]]:
+        """The acknowledged runs above `mark_delete`, in order."""
+        return [] if self._firsts is None or self._ends is None else list(zip(self._firsts, self._ends, strict=True))
+
+    def first_ranges(self, ranges_max: int) -> tuple[tuple[Offset, Offset], ...]:
+        """At most so many of the ranges, the lowest: what is kept durable of them."""
+        if self._firsts is None or self._ends is None:
+            return ()
+        return tuple(zip(self._firsts[:ranges_max], self._ends[:ranges_max], strict=True))
+
+    def ack(self, first: Offset, end: Offset) -> bool:
+        """Acknowledges the records from `first` up to and without `end`; whether that changed anything."""
+        # In order and without ranges this is all there is: the hot path, some 0.1 us.
+        if first <= self.mark_delete:
+            if end <= self.mark_delete:
+                return False
+            if self._firsts is None:
+                self.mark_delete = end
+            else:
+                self._move_to(end)
+            return True
+        return first < end and self._add(first, end)
+
+    def ack_up_to(self, end: Offset) -> bool:
+        """Acknowledges everything below `end`; whether that changed anything."""
+        return self.ack(self.mark_delete, end)
+
+    def trimmed(self, start: Offset) -> bool:
+        """The log begins at `start` now: what lies below it will never be read; whether that changed anything."""
+        return self.ack_up_to(start)
+
+    def seek(self, offset: Offset) -> None:
+        """Stands at `offset` from now on, forwards or back, with nothing acknowledged behind it."""
+        self.mark_delete = offset
+        self._firsts = self._ends = None
+
+    def acked(self, offset: Offset) -> bool:
+        """Whether the record at `offset` is acknowledged."""
+        return self.next_unacked(offset) != offset
+
+    def next_unacked(self, offset: Offset) -> Offset:
+        """The first record from `offset` on that is not acknowledged; it need not be written yet."""
+        if offset <= self.mark_delete:
+            return self.mark_delete
+        if self._firsts is not None and self._ends is not None:
+            at = bisect_right(self._firsts, offset) - 1
+            if at >= 0 and offset < self._ends[at]:
+                return self._ends[at]
+        return offset
+
+    def _move_to(self, end: Offset) -> None:
+        firsts, ends = self._firsts, self._ends
+        assert firsts is not None
+        assert ends is not None
+        passed = bisect_right(firsts, end)  # also one that begins right there
+        if passed:
+            end = max(end, ends[passed - 1])
+            del firsts[:passed], ends[:passed]
+            if not firsts:
+                self._firsts = self._ends = None
+        self.mark_delete = end
+
+    def _add(self, first: Offset, end: Offset) -> bool:
+        firsts, ends = self._firsts, self._ends
+        if firsts is None or ends is None:
+            self._firsts, self._ends = [first], [end]
+            return True
+        low = bisect_left(ends, first)  # the first range that reaches up to `first`
+        high = bisect_right(firsts, end, low)  # behind the last one that begins at `end` or before
+        if low < high:
+            if firsts[low] <= first and end <= ends[low]:
+                return False
+            first, end = min(first, firsts[low]), max(end, ends[high - 1])
+        firsts[low:high], ends[low:high] = [first], [end]
+        return True

@@ -1,0 +1,126 @@
+"""One partition's log as subscriptions read it: a batch by offset, and offsets to and from DLSNs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from gnomon.bookie.errors import DigestMismatch
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledger import EntryView, LocalViews, read_from_memory
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset
+from gnomon.broker.partition.segment import Segment
+from gnomon.broker.subscriptions.dlsn import Dlsn
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class Bounds(Protocol):
+    """How far a log can be read."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that is kept."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Nothing at or above it is shown."""
+
+
+class Batch(NamedTuple):
+    """One batch where it is stored; its bytes are valid as long as the views that it was read from."""
+
+    segment: Offset
+    entry: EntryId
+    base_offset: Offset
+    next_offset: Offset
+    epoch: LeaderEpoch
+    records: memoryview
+
+
+class LogPositions:
+    """The log of one partition in one term; `segments` is the partition's own list and follows it."""
+
+    def __init__(self, bounds: Bounds, segments: list[Segment]) -> None:
+        self.bounds = bounds
+        self._segments = segments
+
+    def _segment_of(self, offset: int) -> Segment:
+        return self._segments[bisect_right(self._segments, offset, 1, key=_BASE_OFFSET) - 1]
+
+    def batch(self, offset: Offset, views: LocalViews) -> Batch:
+        """The batch that covers `offset`, which is below the high watermark.
+
+        Raises:
+            NotInMemory: load the entry and ask again.
+            LedgerError: it cannot be read.
+        """
+        segment = self._segment_of(offset)
+        view = segment.view_among(views)
+        entry = segment.entry_of(view, offset)
+        while True:
+            payload = view.payload(entry)
+            header = segment.header(view, entry)
+            entry = EntryId(entry + 1)
+            if header.kind == EntryKind.BATCH:
+                segment.remember(header.next_offset, entry)
+                records = payload[HEADER_BYTES:]
+                at = EntryId(entry - 1)
+                return Batch(
+                    segment.base_offset, at, header.base_offset, header.next_offset, header.leader_epoch, records
+                )
+
+    async def dlsn_of(self, offset: Offset) -> Dlsn:
+        """Where the record at `offset` is, or will be: of one that is not written yet, at most where it will be.
+
+        Raises:
+            LedgerError: it cannot be found out.
+        """
+        if offset >= self.bounds.high_watermark:
+            last = self._segments[-1]
+            return Dlsn(last.base_offset, max(last.ledger.last_add_confirmed + 1, last.ledger.start_entry), 0)
+        offset = max(offset, self.bounds.start_offset)
+        segment = self._segment_of(offset)
+
+        def find() -> Dlsn:
+            with segment.view() as view:
+                entry = segment.entry_of(view, offset)
+                header = _header_before(segment, view, EntryId(entry + 1))
+                slot = offset - header.base_offset if header is not None and header.next_offset > offset else 0
+                return Dlsn(segment.base_offset, entry, slot)
+
+        return await read_from_memory(find)
+
+    async def offset_of(self, dlsn: Dlsn) -> Offset:
+        """The offset at a DLSN, between the start of the log and the high watermark.
+
+        Raises:
+            LedgerError: it cannot be found out.
+        """
+        bounds = self.bounds
+        segment = self._segment_of(dlsn.segment)
+        if segment.base_offset != dlsn.segment:  # it is gone, or not there yet
+            found = dlsn.segment
+        elif dlsn.entry > segment.ledger.last_add_confirmed:
+            at = self._segments.index(segment) + 1
+            found = self._segments[at].base_offset if at < len(self._segments) else bounds.high_watermark
+        else:
+
+            def base() -> int:
+                with segment.view() as view:
+                    before = _header_before(segment, view, EntryId(dlsn.entry))
+                    return segment.base_offset if before is None else before.next_offset
+
+            found = await read_from_memory(base) + dlsn.slot
+        return Offset(min(max(found, bounds.start_offset), bounds.high_watermark))
+
+
+def _header_before(segment: Segment, view: EntryView, entry: EntryId) -> EntryHeader | None:
+    """The header of the last sound entry before `entry`, None where there is none left."""
+    for number in range(entry - 1, segment.ledger.start_entry - 1, -1):
+        try:
+            return segment.header(view, EntryId(number))
+        except DigestMismatch:
+            continue
+    return None

@@ -1,0 +1,58 @@
+"""Offsets as runs [first, end). Pure.
+
+1. Runs are in order, none is empty, and between two of them is a gap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+
+class Runs:
+    """A set of offsets; what is added and taken away are runs."""
+
+    __slots__ = ("_ends", "_firsts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._firsts, self._ends, strict=True)))
+
+    @property
+    def first(self) -> int:
+        """The lowest offset; there must be one."""
+        return self._firsts[0]
+
+    def count(self) -> int:
+        """How many offsets there are."""
+        return sum(self._ends) - sum(self._firsts)
+
+    def add(self, first: int, end: int) -> None:
+        """Adds a run, which may cover what is here."""
+        low, high = bisect_left(self._ends, first), bisect_right(self._firsts, end)
+        if low < high:
+            first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
+        self._firsts[low:high], self._ends[low:high] = [first], [end]
+
+    def remove(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Takes a run away; gives what of it was here."""
+        low, high = bisect_right(self._ends, first), bisect_left(self._firsts, end)
+        if low >= high:
+            return []
+        taken = list(zip(self._firsts[low:high], self._ends[low:high], strict=True))
+        left = []
+        if taken[0][0] < first:
+            left.append((taken[0][0], first))
+            taken[0] = (first, taken[0][1])
+        if taken[-1][1] > end:
+            left.append((end, taken[-1][1]))
+            taken[-1] = (taken[-1][0], end)
+        self._firsts[low:high] = [run[0] for run in left]
+        self._ends[low:high] = [run[1] for run in left]
+        return taken

@@ -1,0 +1,270 @@
+"""Positions in segments: each advance is an entry of the subscription's own ledger, and costs the metadata nothing.
+
+`log_segment_based_subscriptions_store_enabled` true. See `store` for what it promises.
+
+1. The record is written when a segment begins (with the first advance, after so many entries, with a reset) and when it
+   is closed: it never stands ahead of the segment.
+2. A subscription's segment is claimed when it is first read here; from then on this store knows where it stands.
+3. Who finds its segment claimed by another has lost the subscription, until it reads it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+
+import trio
+
+from gnomon.bookie.errors import LedgerError, LedgerFenced
+from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.subscriptions.record import encode_commit
+from gnomon.broker.subscriptions.record_changes import (
+    advances,
+    beginning,
+    meet_beginning,
+    meet_reset,
+    next_resets,
+    reset,
+    same_life,
+)
+from gnomon.broker.subscriptions.records import SubscriberRecords
+from gnomon.broker.subscriptions.segments import Segment, Segments, for_each
+from gnomon.broker.subscriptions.store import Position, SubscriberChanged, SubscriptionsError, raise_refused
+from gnomon.metadata.client import MetadataError
+
+APPENDS_MAX = 1000
+"""Entries on their way to the bookies at a time."""
+
+
+class _Appends:
+    """Entries of several segments on their way."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, LedgerError] = {}
+        self._pending = 0
+        self._all_done = trio.Event()
+
+    def append(self, subscriber: str, segment: Segment, position: Position) -> None:
+        """Sends one."""
+
+        def done(_: int, error: LedgerError | None) -> None:
+            if error is None:
+                segment.position = position
+            else:
+                self.failed[subscriber] = error
+            self._pending -= 1
+            if not self._pending:
+                self._all_done.set()
+
+        segment.ledger.append((encode_commit(position),), done)
+        self._pending += 1
+
+    async def wait(self) -> None:
+        """Until all are stored, or have failed."""
+        if self._pending:
+            await self._all_done.wait()
+
+
+class SegmentSubscriptionsStore:
+    """See `SubscriptionsStore`; what is asked of it at the same time is done one after the other."""
+
+    def __init__(self, records: SubscriberRecords, segments: Segments, entries_max: int) -> None:
+        """A store of the records below one prefix.
+
+        Args:
+            entries_max: of a segment, before the next one begins.
+        """
+        self._records = records
+        self._segments = segments
+        self._entries_max = entries_max
+        self._owned: dict[str, Segment] = {}
+        self._doubtful: set[str] = set()
+        """Those whose record may be another than the one held: something that was done to it failed."""
+        self._lock = trio.Lock()
+
+    async def get_last_commit_position(self, subscriber: str) -> Dlsn:
+        """See `SubscriptionsStore`: as this store knows it, once it has claimed the segment."""
+        async with self._lock:
+            self._records.refused.discard(subscriber)
+            await self._enter(subscriber)
+            return self._position(subscriber).dlsn
+
+    async def get_last_commit_positions(self) -> dict[str, Dlsn]:
+        """See `SubscriptionsStore`."""
+        return {name: position.dlsn for name, position in (await self.load()).items()}
+
+    async def load(self) -> dict[str, Position]:
+        """See `SubscriptionsStore`."""
+        async with self._lock:
+            before = dict(self._records.held)
+            await self._records.read_all()
+            self._doubtful.clear()
+            for name in list(self._owned):
+                if before.get(name) != self._records.held.get(name):
+                    await self._disown(name)
+            raise_refused(await for_each(list(self._records.held), self._enter))
+            return {name: self._position(name) for name in self._records.held}
+
+    async def create(self, positions: Mapping[str, Dlsn]) -> dict[str, Position]:
+        """See `SubscriptionsStore`."""
+        async with self._lock:
+            self._records.refused.difference_update(positions)
+            await self._records.change(positions, beginning(positions), meet_beginning)
+            raise_refused(await for_each(positions, self._enter))
+            raise_refused(name for name in positions if name not in self._records.held)
+            return {name: self._position(name) for name in positions}
+
+    async def advance_commit_position(self, subscriber: str, dlsn: Dlsn) -> None:
+        """See `SubscriptionsStore`."""
+        async with self._lock:
+            await self._enter(subscriber)
+            position = Position(dlsn, self._position(subscriber).ranges)
+            raise_refused(await self._advance({subscriber: position}))
+
+    async def advance_many(self, positions: Mapping[str, Position]) -> tuple[str, ...]:
+        """See `SubscriptionsStore`."""
+        refused: list[str] = []
+        async with self._lock:
+            await self._records.read_missing(positions)
+            items = iter(positions.items())
+            while group := dict(islice(items, APPENDS_MAX)):
+                refused += await self._advance(group)
+        return tuple(refused)
+
+    async def reset_commit_position(self, subscriber: str, dlsn: Dlsn) -> None:
+        """See `SubscriptionsStore`."""
+        async with self._lock:
+            await self._enter(subscriber)
+            held = self._records.held.get(subscriber)
+            if held is not None and held.record.segment_id is not None:
+                await self._begin(subscriber, Position(dlsn), next_resets(held))
+            else:
+                raise_refused(await self._records.change([subscriber], reset(dlsn), meet_reset))
+
+    async def delete_subscriber(self, subscriber: str) -> None:
+        """See `SubscriptionsStore`."""
+        async with self._lock:
+            await self._records.delete(subscriber)
+            await self._disown(subscriber)
+
+    async def close(self) -> None:
+        """See `SubscriptionsStore`: what cannot be closed now is recovered by who comes next."""
+        async with self._lock:
+            with suppress(MetadataError, LedgerError, SubscriptionsError):
+                await for_each(list(self._owned), lambda name: self._segments.finish(name, self._owned[name]))
+            for name in list(self._owned):
+                await self._disown(name)
+
+    # --- one subscription ---
+
+    def _position(self, subscriber: str) -> Position:
+        segment = self._owned.get(subscriber)
+        if segment is not None:
+            return segment.position
+        held = self._records.held.get(subscriber)
+        return Position() if held is None else held.record.position
+
+    async def _enter(self, subscriber: str) -> None:
+        """Reads a record that is not known for certain, and claims its segment.
+
+        Raises:
+            SubscriberChanged: it has been deleted or reset since it was read before, or another claims it.
+        """
+        if subscriber in self._records.refused:
+            raise SubscriberChanged(subscriber)
+        before = self._records.held.get(subscriber)
+        try:
+            if before is None or subscriber in self._doubtful:
+                await self._records.read(subscriber)
+            if subscriber in self._owned:
+                return
+            segment = await self._segments.claim(subscriber)
+            if not same_life(before, self._records.held.get(subscriber)):
+                raise SubscriberChanged(subscriber)
+        except SubscriberChanged:
+            self._refuse(subscriber)
+            raise
+        except BaseException:
+            # What was read must not pass for what this store has known: it may be the reset of another.
+            self._records.hold(subscriber, before)
+            self._doubtful.add(subscriber)
+            raise
+        self._doubtful.discard(subscriber)
+        if segment is not None:
+            self._owned[subscriber] = segment
+
+    async def _begin(self, subscriber: str, position: Position, resets: int) -> None:
+        """Begins its next segment, at `position`."""
+        before = self._owned.pop(subscriber, None)
+        self._doubtful.add(subscriber)
+        try:
+            segment = await self._segments.begin(subscriber, position, before, resets)
+        except SubscriberChanged:
+            self._refuse(subscriber)
+            raise
+        self._doubtful.discard(subscriber)
+        self._owned[subscriber] = segment
+
+    def _refuse(self, subscriber: str) -> None:
+        self._owned.pop(subscriber, None)
+        self._doubtful.discard(subscriber)
+        self._records.refuse(subscriber)
+
+    async def _disown(self, subscriber: str) -> None:
+        segment = self._owned.pop(subscriber, None)
+        if segment is not None:
+            await segment.ledger.close()
+
+    def _lost(self, subscriber: str) -> None:
+        """Its segment takes nothing any more, and has to be claimed again."""
+        self._owned.pop(subscriber, None)
+        self._doubtful.add(subscriber)
+
+    # --- advancing ---
+
+    async def _advance(self, positions: Mapping[str, Position]) -> list[str]:
+        """Appends to all segments that have room beside each other, and begins the others; gives those refused."""
+        refused = set(await for_each([name for name in positions if not self._known(name)], self._enter))
+        appends, full = _Appends(), []
+        for name, position in positions.items():
+            if name in refused or not advances(position, self._position(name)):
+                continue
+            segment = self._owned.get(name)
+            if segment is None or segment.ledger.next_entry >= self._entries_max:
+                full.append(name)
+            else:
+                appends.append(name, segment, position)
+        await appends.wait()
+        for name, error in appends.failed.items():
+            if isinstance(error, LedgerFenced):
+                self._refuse(name)
+                refused.add(name)
+            else:
+                self._lost(name)
+        refused.update(await for_each(full, lambda name: self._begin_at(name, positions[name])))
+        for name, error in appends.failed.items():
+            if name not in refused:
+                raise error
+        return [name for name in positions if name in refused]
+
+    def _known(self, subscriber: str) -> bool:
+        """Whether it is known for certain where it stands, and its segment takes entries, if it has one."""
+        segment = self._owned.get(subscriber)
+        if segment is not None:
+            if segment.ledger.failure is None:
+                return True
+            self._lost(subscriber)
+        held = self._records.held.get(subscriber)
+        return held is not None and held.record.segment_id is None and subscriber not in self._doubtful
+
+    async def _begin_at(self, subscriber: str, position: Position) -> None:
+        """Advances by beginning its next segment."""
+        held = self._records.held.get(subscriber)
+        try:
+            await self._begin(subscriber, position, 0 if held is None else held.record.resets)
+        except SubscriberChanged:
+            after = await self._records.read(subscriber)
+            self._refuse(subscriber)
+            if after is None or after.record.position.dlsn < position.dlsn:
+                raise

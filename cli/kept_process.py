@@ -1,0 +1,89 @@
+"""One of a cluster's processes, through all its lives.
+
+1. One that is killed is started again as it was: the same command, on the ports of its first life.
+2. One that ends with 0 was asked to, by a SIGTERM or as a bookie that is empty: it stays away.
+3. One that ends with another code, or is killed again and again, is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import trio
+
+from gnomon.cli.child_process import ChildProcess, Killed
+from gnomon.cli.exit import Failure
+from gnomon.cli.output import note
+
+KILLS_MAX = 5
+KILLS_SECONDS = 60.0
+
+
+class KeptProcess:
+    """One process; `run` keeps it there."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, ports: Mapping[str, str]) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: of `gnomon`, or of another program behind PROGRAM.
+            log: gets the standard error of all lives.
+            ports: by the option that sets it, what the `ready` line calls a port; none of a program that writes no
+                such line, and is started again as it is.
+        """
+        self.name = name
+        self.ready: dict[str, str] = {}
+        """What its `ready` line said last."""
+        self._command = command
+        self._log = log
+        self._ports = ports
+        self._kills: list[float] = []
+        self._life = self._new_life()
+
+    def _new_life(self) -> ChildProcess:
+        # Of an option that is given twice the last one counts.
+        ports = [
+            f"{option}={self.ready[fact].rpartition(':')[2]}"
+            for option, fact in self._ports.items()
+            if fact in self.ready
+        ]
+        return ChildProcess(self.name, [*self._command, *ports], self._log, says_ready=bool(self._ports))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Has started once it serves for the first time; returns when it ended because it was asked to.
+
+        Raises:
+            Failure: it ended by itself, was killed too often, or was not ready in time.
+        """
+        served = False
+        while True:
+            try:
+                await self._life.start()
+                self.ready = self._life.ready
+                if not served:
+                    served = True
+                    task_status.started()
+                elif self._ports:
+                    note(f"{self.name} serves again")
+                await self._life.wait()
+                note(f"{self.name} ended, as it was asked to; the others go on")
+                return
+            except Killed as killed:
+                await self._life.stop()
+                self._count(killed)
+                note(f"{killed}: it is started again")
+                self._life = self._new_life()
+
+    def _count(self, killed: Killed) -> None:
+        now = trio.current_time()
+        self._kills = [*(at for at in self._kills if at > now - KILLS_SECONDS), now]
+        if len(self._kills) > KILLS_MAX:
+            raise Failure(
+                f"{killed} for the {len(self._kills)}th time within {KILLS_SECONDS:g} s, and is not started again"
+                f" (the kernel does that where memory is short){self._life.log_end()}"
+            )
+
+    async def stop(self) -> None:
+        """Ends the life that it is in; call it when `run` has ended."""
+        await self._life.stop()

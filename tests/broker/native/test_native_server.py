@@ -1,0 +1,203 @@
+"""The native front door of one simulated broker: what it refuses, and what happens to topics that are subscribed to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from struct import pack
+
+import pytest
+import trio
+
+from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic
+from gnomon.runtime.rpc_client import RpcClient
+from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+)
+from gnomon.wire.kafka.records import Record, build_batch
+
+ADDRESS = f"{HOST}:{NATIVE_PORT}"
+FLUSHED_SECONDS = 1.5
+
+
+async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
+    """Produces batches of one record; creates the topic with the first."""
+    client = await broker.connect()
+    if first == 0:
+        await client.create_topic("orders")
+    for number in range(first, first + count):
+        batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
+        assert (await client.produce("orders", batch)).error_code == 0
+
+
+@asynccontextmanager
+async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
+    async with connect(ADDRESS, world=broker.client_world) as client:
+        yield client
+
+
+@asynccontextmanager
+async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
+    async with trio.open_nursery() as nursery:
+        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS)
+        nursery.start_soon(client.run)
+        yield client
+        nursery.cancel_scope.cancel()
+
+
+async def values(consumer: Consumer, count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        message = await consumer.receive()
+        consumer.ack(message)
+        found.append(int(message.value or b""))
+    return found
+
+
+SENSELESS: list[tuple[str, list[object]]] = [
+    ("lookup", []),
+    ("lookup", [7]),
+    ("subscribe", ["orders"]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", -1, "me", 1]]]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", 1 << 32, "me", 1]]]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", 1, "m" * 101, 1]]]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", 1, "me"]]]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["", 1, "me", 1]]]),
+    ("subscribe", ["orders", 0, "exclusive", "in the middle", [["one", 1, "me", 1]]]),
+    ("subscribe", ["orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]] * 1001]),
+    ("subscribe", ["orders", True, "exclusive", "earliest", []]),
+    ("seek", ["orders", 0, "there", "id", [1, 2]]),
+    ("seek", ["orders", 0, "there", "id", [1, 2, -3]]),
+    ("seek", ["orders", 0, "there", "offset", [1 << 63]]),
+    ("seek", ["orders", 0, "there", "moon", []]),
+    ("stats", ["orders", 0]),
+    ("stats", ["orders", 0, ["x"] * 1001]),
+    ("unsubscribe", ["orders", 0, 1, 2]),
+    ("close_consumers", ["text"]),
+    ("close_consumers", [b"abc"]),
+    ("flow", [[1]]),
+    ("flow", [[-1, b"abcd"]]),
+    ("ack", [7]),
+    ("ack", [[1, 2, b"abc"]]),
+    ("ack_up_to", [[{}, b"abcd"]]),
+    ("nack", [[1, 2, 3, 4]]),
+    ("receive", []),
+]
+
+
+def test_senseless_calls_are_refused_and_the_broker_goes_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 3)
+        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive") as stream:
+            consumer = await client.subscribe("orders", "there", initial_position="earliest")
+            for method, args in SENSELESS:
+                with pytest.raises(InvalidCall):
+                    await peer.call(method, *args)
+                peer.tell(method, *args)
+            # of consumers that it does not have
+            for method, *group in (("ack", 0, 3), ("flow", 5), ("ack_up_to", 3), ("nack", 0, 3, 0)):
+                peer.tell(method, [*group, pack("<I", 0)])
+            assert await values(consumer, 3) == [0, 1, 2]
+            assert stream is not None
+
+    simulate_broker(scenario)
+
+
+def test_a_connection_without_a_stream_of_deliveries_cannot_subscribe() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with rpc(broker) as peer:
+            with pytest.raises(InvalidCall, match="open the stream"):
+                await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
+            with pytest.raises(NoSuchTopic, match="has 1 partitions"):
+                await peer.call("stats", "orders", 1, [])
+            with pytest.raises(NoSuchSubscription):
+                await peer.call("seek", "orders", 0, "nobody", "earliest", [])
+
+    simulate_broker(scenario)
+
+
+def test_a_connection_that_ends_makes_room_for_other_consumers() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 2)
+        async with native(broker) as client:
+            async with rpc(broker) as peer, peer.stream("receive") as stream:
+                await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
+                segment, entry, base_offset, epoch, batch, listed = await stream.__anext__()
+                assert (segment, entry, base_offset, epoch, listed) == (0, 0, 0, 0, [pack("<I", 1), None])
+                assert batch
+            consumer = await client.subscribe("orders", "one")
+            assert await values(consumer, 2) == [0, 1]
+
+    simulate_broker(scenario)
+
+
+def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_told_so() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 2)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            await values(consumer, 2)
+            kafka = await broker.connect()
+            await kafka.ask(DeleteTopicsRequest(topic_names=["orders"]), 5)
+            with pytest.raises(NoSuchTopic, match="'orders' does not exist"):
+                await consumer.receive()
+            await broker.simulation.clock.sleep(FLUSHED_SECONDS)
+            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
+
+    simulate_broker(scenario)
+
+
+def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            await values(consumer, 2)
+            await consumer.close()
+            kafka = await broker.connect()
+            partition = DeleteRecordsPartition(partition_index=0, offset=6)
+            topic = DeleteRecordsTopic(name="orders", partitions=[partition])
+            await kafka.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 1)
+            consumer = await client.subscribe("orders", "one")
+            assert await values(consumer, 4) == [6, 7, 8, 9]
+            assert await consumer.backlog() == 0
+
+    simulate_broker(scenario)
+
+
+def test_positions_that_were_stored_survive_a_loss_of_power() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            await values(consumer, 7)
+            await broker.simulation.clock.sleep(FLUSHED_SECONDS)
+            await broker.restart(power_lost=True)
+            assert await values(consumer, 3) == [7, 8, 9]
+
+    simulate_broker(scenario)
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("orders")
+        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive") as stream:
+            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["slow", 1, "me", 1000]])
+            consumer = await client.subscribe("orders", "quick", initial_position="earliest")
+            for number in range(20):
+                batch = build_batch([Record(value=bytes(50_000))], base_timestamp=number)
+                assert (await kafka.produce("orders", batch)).error_code == 0
+            for _ in range(20):
+                consumer.ack(await consumer.receive())
+            offsets = [(await stream.__anext__())[2] for _ in range(20)]
+            assert offsets == list(range(20)), "all of it comes once it reads"
+
+    simulate_broker(scenario)

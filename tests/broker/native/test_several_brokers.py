@@ -1,0 +1,151 @@
+"""Native clients of several brokers, on simulated machines: leaders move, brokers die, links are cut."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.consumer import Consumer
+from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.log_checker import LogHistory
+from gnomon.testing.log_clients import SimulatedProducer
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.wire_client import KafkaCluster
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+LEASE_SECONDS = 3.0
+FLUSHED_SECONDS = 1.5
+
+
+async def produce(client: KafkaCluster, partition: int, first: int, count: int) -> None:
+    producer = SimulatedProducer(client, "orders", {partition: LogHistory()}, name="producer")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.run)
+        for number in range(first, first + count):
+            producer.send(f"{partition}/{number}".encode(), partition)
+            await client.world.clock.sleep(0.005)
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+
+
+class Reader:
+    """A client on a machine of its own with one consumer, and what that has got and acknowledged."""
+
+    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive") -> None:
+        self.got: list[str] = []
+        self.cluster = cluster
+        self.kind = kind
+        self.consumer: Consumer | None = None
+        self.subscribed = trio.Event()
+        self.machine = cluster.start_client(name, self._run)
+
+    async def _run(self, client: KafkaCluster) -> None:
+        addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in self.cluster.brokers)
+        async with connect(addresses, world=client.world) as native:
+            await self._read(native)
+
+    async def _read(self, native: NativeClient) -> None:
+        self.consumer = await native.subscribe(
+            "orders",
+            "billing",
+            type=self.kind,  # type: ignore[arg-type]
+            initial_position="earliest",
+        )
+        self.subscribed.set()
+        async for message in self.consumer:
+            self.got.append((message.value or b"").decode())
+            self.consumer.ack(message)
+
+    async def until(self, count: int) -> None:
+        """Waits until so many different records have come."""
+        while len(set(self.got)) < count:
+            await self.cluster.simulation.clock.sleep(0.05)
+
+
+def values(partition: int, count: int) -> list[str]:
+    return [f"{partition}/{number}" for number in range(count)]
+
+
+async def create(client: KafkaCluster, partitions: int) -> None:
+    connection = await client.connect()
+    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
+    answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def orders(cluster: BrokerCluster, partitions: int) -> None:
+    await cluster.start()
+    await cluster.run_client("admin", partial(create, partitions=partitions))
+
+
+def test_a_consumer_follows_leaders_that_die_and_misses_nothing() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 1)
+        reader = Reader(cluster, "reader")
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=100))
+        await reader.until(100)
+        await simulation.clock.sleep(FLUSHED_SECONDS)
+        cluster.brokers[cluster.leader("orders", 0)].kill()
+        await cluster.run_client("second", partial(produce, partition=0, first=100, count=50))
+        await reader.until(150)
+        assert reader.got == values(0, 150), "positions were stored: nothing comes again either"
+
+    simulate(1, scenario)
+
+
+def test_a_broker_that_ends_stores_positions_and_sends_its_consumers_on() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 4)
+        reader = Reader(cluster, "reader")
+        for partition in range(4):
+            await cluster.run_client(f"first-{partition}", partial(produce, partition=partition, first=0, count=20))
+        await reader.until(80)
+        await simulation.clock.sleep(0.1)
+        victim = cluster.leader("orders", 0)
+        cluster.brokers[victim].terminate()
+        await simulation.clock.sleep(5.0)
+        for partition in range(4):
+            await cluster.run_client(f"second-{partition}", partial(produce, partition=partition, first=20, count=20))
+        await reader.until(160)
+        for partition in range(4):
+            assert [each for each in reader.got if each.startswith(f"{partition}/")] == values(partition, 40)
+
+    simulate(2, scenario)
+
+
+def test_what_a_dead_client_had_goes_to_the_others() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 1)
+        readers = [Reader(cluster, f"reader-{number}", "shared") for number in range(2)]
+        for reader in readers:
+            await reader.subscribed.wait()
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=50))
+        readers[0].machine.kill()
+        await cluster.run_client("second", partial(produce, partition=0, first=50, count=50))
+        while len({*readers[0].got, *readers[1].got}) < 100:
+            await simulation.clock.sleep(0.05)
+
+    simulate(3, scenario)
+
+
+def test_a_client_whose_link_was_cut_comes_back() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 1)
+        reader = Reader(cluster, "reader")
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=20))
+        await reader.until(20)
+        leader = f"broker-{cluster.leader('orders', 0)}"
+        simulation.network.block("reader", leader)
+        await cluster.run_client("second", partial(produce, partition=0, first=20, count=20))
+        await simulation.clock.sleep(20.0)
+        simulation.network.unblock("reader", leader)
+        await reader.until(40)
+
+    simulate(4, scenario)

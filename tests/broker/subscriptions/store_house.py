@@ -1,0 +1,52 @@
+"""One life of a node, for tests of what is stored of subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from gnomon.bookie.ledger import Quorum
+from gnomon.broker.stores import Stores
+from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.store import SubscriptionsStore, subscriptions_prefix
+from gnomon.broker.subscriptions.stores import subscriptions_store
+from gnomon.metadata.client import Compare, DeletePrefix
+from gnomon.runtime.settings import SubscriptionsSettings
+from gnomon.testing.counting_metadata import CountingMetadata
+
+TOPIC_ID = UUID(int=7)
+
+
+class StoreHouse:
+    """One life of a node; each store that it makes is as one of another process."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.metadata = CountingMetadata(stores.metadata)
+
+    def store(
+        self, segments: bool, *, entries_max: int = 10_000, claimant: Sequence[Compare] = ()
+    ) -> SubscriptionsStore:
+        """The store of a new owner of the one partition."""
+        settings = SubscriptionsSettings(
+            log_segment_based_subscriptions_store_enabled=segments, segment_entries_max=entries_max
+        )
+        return subscriptions_store(
+            settings, self.metadata, self.stores.bookies, TOPIC_ID, 3, quorum=Quorum(), claimant=claimant
+        )
+
+    async def records(self) -> dict[str, SubscriberRecord]:
+        """What the metadata holds of all subscriptions."""
+        found = await self.stores.metadata.range(subscriptions_prefix(TOPIC_ID, 3))
+        records = [SubscriberRecord.decode(item.value) for item in found.items]
+        return {record.name: record for record in records}
+
+    async def segments(self) -> list[str]:
+        """The names of the segments that there are, without what all begin with."""
+        prefix = "ledgers/" + subscriptions_prefix(TOPIC_ID, 3)
+        found = await self.stores.metadata.range(prefix)
+        return [item.key.removeprefix(prefix) for item in found.items]
+
+    async def delete_ledgers(self) -> None:
+        """Deletes all segments behind the stores' backs."""
+        await self.stores.metadata.txn((), (DeletePrefix("ledgers/" + subscriptions_prefix(TOPIC_ID, 3)),))
