@@ -22,9 +22,13 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## a simulated broker, and replicated ledgers, under faults: SEEDS=1000 [FIRST_SEED=n]
+simulate: $(STAMP) ## brokers, ledgers, whole clusters under faults: SEEDS=1000 [FIRST_SEED=n], or one told: SEED=n [OF=broker|ledgers|cluster] [ALL=1]
+ifdef SEED
+	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
+else
 	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
-		$(BIN)/python -m pytest -q -s tests/simulation -k test_no_seed
+		$(BIN)/python -m pytest -q -s -x tests/simulation -k test_no_seed
+endif
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \

@@ -222,12 +222,14 @@ class Chain:
     async def delete(self, segments: list[Segment]) -> bool:
         """Gives up sealed segments at the front of the chain, in one transaction.
 
+        The first of them may be gone: an earlier deletion whose outcome was not known has taken effect.
+
         Returns:
-            False where somebody else has changed or deleted one of them: nothing was deleted.
+            False where the topic is gone, or somebody has changed one of them meanwhile: nothing was deleted.
         """
         found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         items = [item for item in found if item is not None]
-        return len(items) == len(segments) and await delete_ledgers(self._metadata, items)
+        return await delete_ledgers(self._metadata, items, compare=(self._topic_lives,))
 
     async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
         """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""

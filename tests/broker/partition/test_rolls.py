@@ -1,4 +1,4 @@
-"""Segments that are due to roll while the metadata does not answer, or does not say what became of the roll."""
+"""Segments that are due to roll or to go while the metadata does not answer, or does not say what became of that."""
 
 from __future__ import annotations
 
@@ -231,5 +231,29 @@ def test_a_roll_that_was_put_off_is_forgotten_when_the_partition_is_led_here_no_
         await act.clock.sleep(3 * ROLL_RETRY_SECONDS)
         assert link.asked_while_away == asked
         assert await chain_of(act) == [0]
+
+    play(body)
+
+
+@pytest.mark.parametrize("lost", LOST[:2])
+def test_segments_go_although_the_outcome_of_their_deletion_was_unknown_at_first(
+    play: Play, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    async def body(act: Any) -> None:
+        link = Link(act, monkeypatch)
+        partition = await act.partition(segment_bytes=150, retention_bytes=250)
+        for number in range(5):
+            await act.append(partition, f"{number}" * 60)
+        before = await chain_of(act)
+        link.lose_next_txn = lost
+        with pytest.raises(MetadataUnavailable):
+            await partition.enforce_retention()
+        left = before if lost == LOST[0] else before[3:]
+        assert await chain_of(act) == left
+        assert bases(partition) == before, "it is not known whether they are gone"
+        await act.append(partition, "5" * 60)
+        await partition.enforce_retention()
+        assert bases(partition) == await chain_of(act) == [4, 5]
+        assert [offset for offset, _ in await act.read(partition)] == [4, 5]
 
     play(body)
