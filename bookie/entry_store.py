@@ -224,7 +224,7 @@ class EntryStore:
             for promise in group.promises:
                 if promise in self._promises:
                     self._promises.remove(promise)
-            if group.adds:
+            if group.adds or group.promises:
                 self.read_only = None
         else:
             if not group.taken:

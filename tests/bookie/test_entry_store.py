@@ -220,6 +220,22 @@ def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual
     assert store.read_only is None
 
 
+def test_a_fence_that_could_be_written_ends_the_read_only_state_too(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    manual.fault = DiskFull("no room on the device")
+    add(store, 0)
+    manual.flush()
+    assert store.read_only is not None
+    manual.fault = None
+    fence(store, 2)
+    manual.flush()
+    assert store.read_only is None
+    # Else the beginning of the session would be the one try of this second, and the add behind it be refused each time.
+    answers = [add(store, entry, session=2) for entry in range(2)]
+    manual.flush()
+    assert answers == [[(0, None)], [(1, None)]]
+
+
 def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     manual.fault = DiskFailed("EIO")
