@@ -87,15 +87,16 @@ class LogPositions:
         Raises:
             LedgerError: it cannot be found out.
         """
-        if offset >= self.bounds.high_watermark:
-            last = self._partition.segments[-1]
-            return Dlsn(last.base_offset, max(last.ledger.last_add_confirmed + 1, last.ledger.start_entry), 0)
         offset = max(offset, self.bounds.start_offset)
         segment = self._segment_of(offset)
 
         def find() -> Dlsn:
             with segment.view() as view:
+                # Searched for at the end of the log, too: what a writer that failed left behind may be confirmed, and
+                # was never shown, so the last add confirmed says too much.
                 entry = segment.entry_of(view, offset)
+                if entry > segment.ledger.last_add_confirmed:
+                    return Dlsn(segment.base_offset, entry, 0)
                 header = _header_before(segment, view, EntryId(entry + 1))
                 slot = offset - header.base_offset if header is not None and header.next_offset > offset else 0
                 return Dlsn(segment.base_offset, entry, slot)

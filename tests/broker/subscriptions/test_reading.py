@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 
@@ -87,5 +88,18 @@ def test_a_batch_is_found_by_any_offset_that_it_covers(offset: int) -> None:
             assert batch.epoch == 0
         found = await positions.dlsn_of(Offset(offset))
         assert (found.segment, found.entry, found.slot) == (batch.segment, batch.entry, offset % BATCH)
+
+    simulate_broker(scenario)
+
+
+def test_the_end_is_where_what_was_shown_ends_not_where_a_writer_that_failed_left_the_ledger() -> None:
+    class Shown(NamedTuple):
+        start_offset: Offset
+        high_watermark: Offset
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        _, partition, positions = await open_log(broker, 20)
+        before = LogPositions(Shown(Offset(0), Offset(72)), partition)
+        assert await positions.offset_of(await before.dlsn_of(Offset(72))) == 72
 
     simulate_broker(scenario)
