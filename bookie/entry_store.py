@@ -170,9 +170,6 @@ class EntryStore:
             if refusal is not None:
                 self._environment.submit(_nothing, lambda _result, error: done(entry, error or refusal))
                 return
-            if self.read_only is not None:
-                # One add tries, and tells by its commit whether there is room; what may write nothing could not.
-                self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         if last_add_confirmed > state.confirmed:
             self._confirm(state, session, last_add_confirmed)
         self._queue.append(((_pack_key(ledger, entry), value), entry, done))
@@ -184,8 +181,11 @@ class EntryStore:
             return Fenced(ledger, session, state.promised)
         if self._leaving:
             return BookieLeaving()
-        if self.read_only is not None and self._clock.monotonic() < self._retry_at:
-            return DiskFull(self.read_only)
+        if self.read_only is not None:
+            now = self._clock.monotonic()
+            if now < self._retry_at:
+                return DiskFull(self.read_only)
+            self._retry_at = now + RETRY_SECONDS
         if session > state.promised:
             # Queued before the add, so that whichever operation takes the add takes the promise as well.
             self._promise(ledger, session, state)
@@ -239,7 +239,7 @@ class EntryStore:
             for promise in group.promises:
                 if promise in self._promises:
                     self._promises.remove(promise)
-            if group.adds:
+            if group.adds or group.promises:
                 self.read_only = None
         else:
             if not group.taken:

@@ -181,7 +181,7 @@ class SubscriptionsSettings:
     ranges_max: int = _setting(
         1000,
         "Runs acknowledged out of order that are stored for a subscription; those beyond come again.",
-        minimum=0,
+        maximum=10_000,
     )
     segment_entries_max: int = _setting(
         10_000, "Positions in a segment of a subscription before the next one begins.", minimum=1

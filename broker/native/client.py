@@ -124,7 +124,7 @@ class NativeClient:
         consumers = [Consumer(self, topic, name, options) for name in names]
         for consumer in consumers:
             self._consumers[consumer] = None
-            self._add_parts(consumer, len(leaders))
+            self._add_parts(consumer, len(leaders), initial_position)
         try:
             await self._all_attached(consumers)
         except BaseException:
@@ -133,9 +133,9 @@ class NativeClient:
             raise
         return consumers
 
-    def _add_parts(self, consumer: Consumer, partitions: int) -> None:
+    def _add_parts(self, consumer: Consumer, partitions: int, initial_position: Position) -> None:
         for partition in range(len(consumer.parts), partitions):
-            part = Part(consumer, partition, self._numbers)
+            part = Part(consumer, partition, self._numbers, initial_position)
             self._numbers += 1
             if consumer.options.ack_seconds is not None:
                 part.unacked = {}
@@ -186,37 +186,33 @@ class NativeClient:
         except (NativeError, RpcFailed) as error:
             self._failed(parts, error)
             return
-        groups: dict[tuple[tuple[str, int], int, ConsumerOptions], list[Part]] = {}
+        groups: dict[tuple[tuple[str, int], int, str, str], list[Part]] = {}
         for part in parts:
             leader = leaders[part.partition] if part.partition < len(leaders) else None
             if leader is None:
                 self._again([part], tries)
             else:
-                groups.setdefault((leader, part.partition, part.consumer.options), []).append(part)
+                kind = part.consumer.options.kind
+                groups.setdefault((leader, part.partition, kind, part.initial_position), []).append(part)
         async with trio.open_nursery() as nursery:
-            for (leader, partition, options), group in groups.items():
+            for (leader, *how), group in groups.items():
                 for at in range(0, len(group), SUBSCRIBE_MAX):
-                    some = group[at : at + SUBSCRIBE_MAX]
-                    nursery.start_soon(self._subscribe, leader, topic, partition, options, some, tries)
+                    nursery.start_soon(self._subscribe, leader, [topic, *how], group[at : at + SUBSCRIBE_MAX], tries)
 
     async def _subscribe(
-        self,
-        leader: tuple[str, int],
-        topic: str,
-        partition: int,
-        options: ConsumerOptions,
-        parts: list[Part],
-        tries: dict[Part, int],
+        self, leader: tuple[str, int], how: list[Any], parts: list[Part], tries: dict[Part, int]
     ) -> None:
+        """Attaches parts of one partition; `how` is topic, partition, type and initial position."""
         parts = [part for part in parts if not part.consumer.closed]
         link = self._link(leader)
         items = [
-            [part.consumer.name, part.number, f"{self._id}/{part.number}", options.queue_records] for part in parts
+            [part.consumer.name, part.number, f"{self._id}/{part.number}", part.consumer.options.queue_records]
+            for part in parts
         ]
         for part in parts:
             link.parts[part.number] = part  # what is given may come before the answer
         try:
-            results = await link.call("subscribe", topic, partition, options.kind, options.initial_position, items)
+            results = await link.call("subscribe", *how, items)
         except _AGAIN:
             self._unlink(link, parts)
             self._again(parts, tries)
@@ -472,7 +468,7 @@ class NativeClient:
                     continue
                 for consumer in consumers:
                     if not consumer.closed:
-                        self._add_parts(consumer, partitions)
+                        self._add_parts(consumer, partitions, "earliest")  # also what came before this look
 
     async def _expire_forever(self) -> None:
         """What was not acknowledged in time is asked for again."""

@@ -40,11 +40,13 @@ class ConsumerOptions:
 class Part:
     """One partition of a consumer."""
 
-    __slots__ = ("acked", "consumer", "link", "number", "owed", "partition", "unacked")
+    __slots__ = ("acked", "consumer", "initial_position", "link", "number", "owed", "partition", "unacked")
 
-    def __init__(self, consumer: Consumer, partition: int, number: int) -> None:
+    def __init__(self, consumer: Consumer, partition: int, number: int, initial_position: str) -> None:
         self.consumer = consumer
         self.partition = partition
+        self.initial_position = initial_position
+        """Where the subscription begins if it is new there."""
         self.number = number
         """What it is called on every connection."""
         self.link: Link | None = None

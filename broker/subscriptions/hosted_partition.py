@@ -19,11 +19,10 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.readable import Waiter
-from gnomon.broker.partition.segment import Segment
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import Dispatcher, Part
 from gnomon.broker.subscriptions.dlsn import Dlsn
-from gnomon.broker.subscriptions.reading import Batch, Bounds, LogPositions
+from gnomon.broker.subscriptions.reading import Batch, Bounds, LogPositions, Segmented
 from gnomon.broker.subscriptions.store import Position, StoreFenced, SubscriptionsError, SubscriptionsStore
 from gnomon.broker.subscriptions.subscription import Consumer, Link, Subscription
 from gnomon.metadata.client import MetadataError
@@ -45,10 +44,8 @@ KEYS_BYTES_MAX = 64 << 20
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
 
 
-class ReadablePartition(Protocol):
+class ReadablePartition(Segmented, Protocol):
     """What is needed of a partition, or of a shadow's."""
-
-    segments: list[Segment]
 
     @property
     def log(self) -> Bounds | None:
@@ -109,7 +106,7 @@ class HostedPartition:
             ranges_max: runs acknowledged out of order that are stored of a subscription.
         """
         self.partition = partition
-        self.positions = LogPositions(log, partition.segments)
+        self.positions = LogPositions(log, partition)
         self.dispatcher = Dispatcher(log.high_watermark)
         self.lock = trio.Lock()
         """Held by whoever changes subscriptions or stores positions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -28,6 +29,14 @@ class Bounds(Protocol):
         """Nothing at or above it is shown."""
 
 
+class Segmented(Protocol):
+    """A partition's ledgers."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In the order of their offsets, as far as they are known; it may be another list each time."""
+
+
 class Batch(NamedTuple):
     """One batch where it is stored; its bytes are valid as long as the views that it was read from."""
 
@@ -40,14 +49,15 @@ class Batch(NamedTuple):
 
 
 class LogPositions:
-    """The log of one partition in one term; `segments` is the partition's own list and follows it."""
+    """The log of one partition in one term."""
 
-    def __init__(self, bounds: Bounds, segments: list[Segment]) -> None:
+    def __init__(self, bounds: Bounds, partition: Segmented) -> None:
         self.bounds = bounds
-        self._segments = segments
+        self._partition = partition
 
     def _segment_of(self, offset: int) -> Segment:
-        return self._segments[bisect_right(self._segments, offset, 1, key=_BASE_OFFSET) - 1]
+        segments = self._partition.segments
+        return segments[bisect_right(segments, offset, 1, key=_BASE_OFFSET) - 1]
 
     def batch(self, offset: Offset, views: LocalViews) -> Batch:
         """The batch that covers `offset`, which is below the high watermark.
@@ -77,15 +87,16 @@ class LogPositions:
         Raises:
             LedgerError: it cannot be found out.
         """
-        if offset >= self.bounds.high_watermark:
-            last = self._segments[-1]
-            return Dlsn(last.base_offset, max(last.ledger.last_add_confirmed + 1, last.ledger.start_entry), 0)
         offset = max(offset, self.bounds.start_offset)
         segment = self._segment_of(offset)
 
         def find() -> Dlsn:
             with segment.view() as view:
+                # Searched for at the end of the log, too: what a writer that failed left behind may be confirmed, and
+                # was never shown, so the last add confirmed says too much.
                 entry = segment.entry_of(view, offset)
+                if entry > segment.ledger.last_add_confirmed:
+                    return Dlsn(segment.base_offset, entry, 0)
                 header = _header_before(segment, view, EntryId(entry + 1))
                 slot = offset - header.base_offset if header is not None and header.next_offset > offset else 0
                 return Dlsn(segment.base_offset, entry, slot)
@@ -103,8 +114,9 @@ class LogPositions:
         if segment.base_offset != dlsn.segment:  # it is gone, or not there yet
             found = dlsn.segment
         elif dlsn.entry > segment.ledger.last_add_confirmed:
-            at = self._segments.index(segment) + 1
-            found = self._segments[at].base_offset if at < len(self._segments) else bounds.high_watermark
+            segments = self._partition.segments
+            at = segments.index(segment) + 1
+            found = segments[at].base_offset if at < len(segments) else bounds.high_watermark
         else:
 
             def base() -> int:

@@ -16,8 +16,10 @@ from gnomon.broker.subscriptions.record_changes import Conflict, Held, Judge, Me
 from gnomon.broker.subscriptions.store import StoreFenced, subscriber_in_key, subscriber_of_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Metadata, Put
 
-PUTS_MAX = 500
-"""Records written in one transaction: it holds up the others for some 20 ms."""
+PUTS_MAX = 120
+"""Records written in one transaction: an etcd takes 128 comparisons, of which some are the claimant's."""
+PUTS_BYTES_MAX = 1 << 19
+"""Bytes of them, but for a record that is larger alone: an etcd takes 1.5 MiB; one with many ranges has some 10 KiB."""
 READS_MAX = 8
 """So many records are read one by one, for more of them all are."""
 
@@ -102,6 +104,7 @@ class SubscriberRecords:
 
         Raises:
             StoreFenced: the claimant's comparisons fail.
+            InvalidSubscriber: one cannot be stored by its name; those before it may be.
         """
         names = iter(subscribers)
         refused: list[str] = []
@@ -114,19 +117,40 @@ class SubscriberRecords:
 
     async def _change(self, group: list[str], judge: Judge, meet: Meet) -> list[str]:
         refused: list[str] = []
-        while True:
-            puts = {name: record for name in group if (record := judge(name, self.held.get(name))) is not None}
+        while group:
+            puts, values, rest = self._judged(group, judge)
             if not puts:
-                return refused
+                break
             compare = [self.unchanged(name) for name in puts]
-            then = [Put(same.key, record.encode()) for same, record in zip(compare, puts.values(), strict=True)]
+            then = [Put(same.key, value) for same, value in zip(compare, values, strict=True)]
             result = await self.metadata.txn((*compare, *self.claimant), then)
             if result.succeeded:
                 for (name, record), item in zip(puts.items(), result.results, strict=True):
                     assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
                     self.held[name] = Held(item.key, record, item.create_revision, item.mod_revision)
-                return refused
-            group = await self._meet_others(puts, meet, refused)
+                group = rest
+            else:
+                group = await self._meet_others(puts, meet, refused) + rest
+        return refused
+
+    def _judged(self, group: list[str], judge: Judge) -> tuple[dict[str, SubscriberRecord], list[bytes], list[str]]:
+        """What to put of the first ones, as much as fits a transaction, and the ones behind."""
+        puts: dict[str, SubscriberRecord] = {}
+        values: list[bytes] = []
+        size = 0
+        for number, name in enumerate(group):
+            record = judge(name, self.held.get(name))
+            if record is None:
+                continue
+            if name not in self.held:
+                self.key(name)  # raises where it can have none
+            value = record.encode()
+            size += len(value)
+            if size > PUTS_BYTES_MAX and puts:
+                return puts, values, group[number:]
+            puts[name] = record
+            values.append(value)
+        return puts, values, []
 
     async def _meet_others(self, puts: dict[str, SubscriberRecord], meet: Meet, refused: list[str]) -> list[str]:
         """Reads what others have changed, adds to `refused`; gives those to judge again."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import trio
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 import gnomon
 from gnomon.broker.native.errors import ConsumerClosed, InvalidCall, NoSuchTopic, SubscriptionTaken
@@ -15,11 +16,19 @@ from gnomon.testing.kafka_broker import KafkaBroker
 FLUSHED_SECONDS = 0.2
 
 
-@pytest.fixture
-def broker() -> Iterator[KafkaBroker]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[KafkaBroker]:
     settings = {"subscriptions.flush_seconds": "0.05", "auto.create.topics.enable": True}
-    with KafkaBroker(settings=settings) as running:
-        yield running
+    with KafkaBroker(settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(running: KafkaBroker) -> Iterator[KafkaBroker]:
+    """A broker without topics."""
+    yield running
+    admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+    admin.delete_topics(["flights"])["flights"].result()
 
 
 def produce(broker: KafkaBroker, values: range, topic: str = "flights") -> None:

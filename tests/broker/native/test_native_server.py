@@ -15,6 +15,8 @@ from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubs
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
@@ -168,6 +170,22 @@ def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
             consumer = await client.subscribe("orders", "one")
             assert await values(consumer, 4) == [6, 7, 8, 9]
             assert await consumer.backlog() == 0
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_finds_the_partitions_that_a_topic_grows_and_all_that_is_in_them() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("orders")
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="latest")
+            grown = CreatePartitionsTopic(name="orders", count=3, assignments=None)
+            await kafka.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 1)
+            for partition in (1, 2):
+                batch = build_batch([Record(value=b"%d" % partition)], base_timestamp=1)
+                assert (await kafka.produce("orders", batch, partition)).error_code == 0
+            assert sorted(await values(consumer, 2)) == [1, 2]
 
     simulate_broker(scenario)
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from store_house import StoreHouse
 
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
-from gnomon.broker.subscriptions.records import PUTS_MAX
+from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.records import PUTS_BYTES_MAX, PUTS_MAX
 from gnomon.broker.subscriptions.store import Position
+from gnomon.metadata.client import Compare, Operation, Put, TxnResult
+from gnomon.testing.counting_metadata import CountingMetadata
 
 OnOneDisk = Callable[..., None]
 NAMES = [f"reader-{number:04}" for number in range(2 * PUTS_MAX)]
@@ -76,5 +80,47 @@ def test_a_segment_that_is_gone_leaves_what_the_record_says(on_one_disk: OnOneDi
         assert await store.get_last_commit_position("billing") == Dlsn(0, 1, 0)
         await store.advance_commit_position("billing", Dlsn(0, 3, 0))
         assert await house.store(True).get_last_commit_position("billing") == Dlsn(0, 3, 0)
+
+    on_one_disk(act)
+
+
+def test_long_ranges_are_spread_over_several_transactions(on_one_disk: OnOneDisk) -> None:
+    ranges = tuple((Offset(2**40 + 2 * run), Offset(2**40 + 2 * run + 1)) for run in range(1000))
+    wanted = {name: Position(Dlsn(0, 1, 0), ranges) for name in NAMES[: 2 * PUTS_MAX]}
+    expected = -(-sum(len(SubscriberRecord(name, at).encode()) for name, at in wanted.items()) // PUTS_BYTES_MAX)
+
+    async def act(house: StoreHouse) -> None:
+        store = house.store(False)
+        with house.metadata.measure() as cost:
+            assert await store.advance_many(wanted) == ()
+        assert expected <= cost.writes <= expected + 2
+        assert await house.store(False).load() == wanted
+
+    on_one_disk(act)
+
+
+class Sizes(CountingMetadata):
+    """Looks at how many comparisons or operations there are in a transaction."""
+
+    largest = 0
+
+    async def txn(
+        self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        self.largest = max(self.largest, len(compare), len(then), len(otherwise))
+        return await super().txn(compare, then, otherwise)
+
+
+def test_on_an_etcd_a_transaction_is_not_too_large(on_one_disk: OnOneDisk) -> None:
+    etcd_takes = 128
+    lives = [Compare.version(f"life/{number}", 1) for number in range(5)]
+
+    async def act(house: StoreHouse) -> None:
+        await house.metadata.txn((), [Put(compare.key, b"") for compare in lives])
+        house.metadata = sizes = Sizes(house.stores.metadata)
+        store = house.store(False, claimant=lives)
+        await store.create(dict.fromkeys(NAMES, BEGINNING))
+        await store.advance_many(all_at(1))
+        assert 100 < sizes.largest <= etcd_takes
 
     on_one_disk(act)

@@ -261,15 +261,15 @@ def test_a_name_that_no_key_can_hold_is_refused(on_one_disk: OnOneDisk, segments
     async def act(house: StoreHouse) -> None:
         store = house.store(segments)
         calls: list[Any] = [
-            store.get_last_commit_position(name),
-            store.advance_commit_position(name, at(1)),
-            store.reset_commit_position(name, at(1)),
-            store.create({name: at(1)}),
-            store.delete_subscriber(name),
+            lambda: store.get_last_commit_position(name),
+            lambda: store.advance_commit_position(name, at(1)),
+            lambda: store.reset_commit_position(name, at(1)),
+            lambda: store.create({name: at(1)}),
+            lambda: store.delete_subscriber(name),
         ]
         for call in calls:
             with pytest.raises(InvalidSubscriber):
-                await call
+                await call()
 
     on_one_disk(act)
 
@@ -297,14 +297,14 @@ def test_a_damaged_record_is_an_error_that_names_it_and_can_be_deleted(
         await house.metadata.txn((), (Put(f"{subscriptions_prefix(TOPIC_ID, 3)}billing", value),))
         store = house.store(segments)
         calls: list[Any] = [
-            store.load(),
-            store.get_last_commit_position("billing"),
-            store.advance_many({"billing": Position(at(2))}),
-            store.create({"billing": at(2)}),
+            store.load,
+            lambda: store.get_last_commit_position("billing"),
+            lambda: store.advance_many({"billing": Position(at(2))}),
+            lambda: store.create({"billing": at(2)}),
         ]
         for call in calls:
             with pytest.raises(UnreadablePosition, match="/3/billing cannot be read"):
-                await call
+                await call()
         await store.delete_subscriber("billing")
         assert (await store.load(), await house.segments()) == ({}, [])
 
