@@ -26,6 +26,7 @@ from gnomon.broker.leadership import NOBODY, Leadership, LiveBroker
 from gnomon.broker.offsets_partition import BrokerOffsetsLogs
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.log_reader import LogBounds
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.refused_batches import RefusedBatches
@@ -398,6 +399,11 @@ class Broker:
         """Whether a partition is in use."""
         return (topic_id, index) in self._partitions
 
+    def opened_log(self, topic: Topic, index: int) -> LogBounds | None:
+        """The log of a partition that is in use here, of a shadow too; None where there is none to look at."""
+        partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
+        return None if partition is None else partition.log
+
     def partitions_open(self) -> list[Partition]:
         """The partitions in use that have a log of their own."""
         return list(self._partitions.values())
@@ -411,8 +417,8 @@ class Broker:
         """
         if self.lease_until is not None:
             return -1
-        partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
-        return partition.log.epoch if partition is not None and partition.log is not None else -1
+        log = self.opened_log(topic, index)
+        return -1 if log is None else log.epoch
 
     async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
         """The bytes of batches by topic and number, of all partitions that were ever used; one read of the metadata."""

@@ -106,6 +106,7 @@ def _ready(daemon: Daemon, settings: Settings, serving: ServingBroker) -> None:
     daemon.ready(
         serving.metrics,
         lambda: [Check("metadata", broker.image_problem()), Check("registration", broker.lease_problem())],
+        administered=broker,
         kafka=address(serving.kafka_host, serving.kafka_port),
         id=broker.node_id,
         admin=daemon.admin_address,

@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from gnomon.broker.admin.http import Check, admin_app
+from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import Logger, configure_logs
@@ -34,9 +35,20 @@ class Daemon:
         """`host:port` of health and metrics."""
         return address(self.admin.host, self.admin.port)
 
-    def ready(self, metrics: Metrics, checks: Callable[[], list[Check]], **facts: object) -> None:
-        """Serves the admin port from now on, and writes the one line of standard output: `ready` and the facts."""
-        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks), self.stop.wait)
+    def ready(
+        self,
+        metrics: Metrics,
+        checks: Callable[[], list[Check]],
+        *,
+        administered: Broker | None = None,
+        **facts: object,
+    ) -> None:
+        """Serves the admin port from now on, and writes the one line of standard output: `ready` and the facts.
+
+        Args:
+            administered: the broker whose admin API is served beside health and metrics.
+        """
+        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks, administered), self.stop.wait)
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 
 

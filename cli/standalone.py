@@ -55,6 +55,7 @@ async def _serve(settings: Settings) -> None:
             daemon.ready(
                 serving.metrics,
                 partial(checks, serving),
+                administered=serving.broker,
                 kafka=kafka,
                 admin=daemon.admin_address,
                 data=settings.data_dir,

@@ -1,4 +1,4 @@
-"""The admin port: `/livez`, `/readyz` and `/metrics`."""
+"""The admin port: `/livez`, `/readyz` and `/metrics`, and a broker's admin API."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from gnomon.broker.broker import Broker
+
 
 class Check(NamedTuple):
     """One condition of readiness; `problem` says why it does not hold, None when it does."""
@@ -20,12 +22,13 @@ class Check(NamedTuple):
     problem: str | None
 
 
-def admin_app(metrics: Metrics, checks: Callable[[], list[Check]]) -> Starlette:
+def admin_app(metrics: Metrics, checks: Callable[[], list[Check]], broker: Broker | None = None) -> Starlette:
     """The ASGI application.
 
     Args:
         metrics: what `/metrics` shows.
         checks: asked at each `/readyz`; with `?verbose` its answer is shown check by check.
+        broker: whose admin API is served too.
     """
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse, Response
@@ -48,6 +51,12 @@ def admin_app(metrics: Metrics, checks: Callable[[], list[Check]]) -> Starlette:
         content, content_type = metrics.render()
         return Response(content, headers={"content-type": content_type})
 
-    return Starlette(
-        routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics_page)],
-    )
+    routes = [Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics_page)]
+    if broker is None:
+        return Starlette(routes=routes)
+    from gnomon.broker.admin.api import api_routes
+    from gnomon.broker.admin.refusal import exception_handlers
+
+    app = Starlette(routes=[*routes, *api_routes(broker)], exception_handlers=exception_handlers(broker.log))
+    app.router.redirect_slashes = False  # a path is served or not, and nobody is sent to where a Host header says
+    return app

@@ -25,6 +25,7 @@ PURE = (
     "bookie/writer.py",
     "bookie/reader.py",
     "bookie/recovery.py",
+    "broker/admin/names.py",
     "broker/leadership.py",
     "broker/partition/entry.py",
     "broker/partition/log.py",

@@ -27,7 +27,7 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     floors = ("wire", "runtime", "metadata", "bookie", "broker", "cli", "testing")
     expected = {f"gnomon/{name}" for name in tracked.splitlines() if name.startswith(floors)} | {"gnomon/__init__.py"}
     assert sorted(names) == sorted(expected)
-    assert "gnomon/py.typed" in zipfile.ZipFile(wheel).namelist()
+    assert {"gnomon/py.typed", "gnomon/broker/admin/openapi.json"} <= set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_the_installed_wheel_starts_a_broker(wheel: Path, tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""Names of topics as the admin API writes them: `persistent://tenant/namespace/topic`.
+
+1. `topic_name(full_name(name)) == name` for every name that a topic may have.
+2. A topic has one name here: `persistent://public/default/orders`, `public/default/orders` and `orders` are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gnomon.broker.topics import DEFAULT_NAMESPACE, InvalidTopicName, check_topic_name
+
+SCHEME: Final = "persistent://"
+
+
+def full_name(name: str) -> str:
+    """The name with scheme, tenant and namespace."""
+    return f"{SCHEME}{name}" if "/" in name else f"{SCHEME}{DEFAULT_NAMESPACE}/{name}"
+
+
+def topic_name(text: str) -> str:
+    """The name that the broker has for a topic: a plain one in the default namespace.
+
+    Args:
+        text: with scheme, tenant and namespace; without the scheme; or a plain name of the default namespace.
+
+    Raises:
+        InvalidTopicName: no topic can be called so.
+    """
+    rest = text.removeprefix(SCHEME)
+    parts = rest.split("/")
+    if rest != text and len(parts) != 3:
+        raise InvalidTopicName(f"topic name {text!r}: {SCHEME} is followed by tenant/namespace/topic")
+    name = parts[2] if len(parts) == 3 and "/".join(parts[:2]) == DEFAULT_NAMESPACE else rest
+    check_topic_name(name)
+    return name

@@ -1,0 +1,144 @@
+"""The shadows of a topic over HTTP: listed, replaced, added, removed.
+
+1. What is refused is refused before anything is changed. What fails on the way (a disk, the metadata) leaves a part
+   done, and the same request does the rest.
+2. Creating may be repeated: what is there already is not created again.
+3. A shadow that was not there when a request began is not deleted by it: another broker has made it meanwhile.
+
+The requests are those of Pulsar's clients (PIP-180), where the shadows would have to be there before they are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gnomon.broker.admin.body import asked_name, named_topics
+from gnomon.broker.admin.names import full_name
+from gnomon.broker.admin.refusal import Refused
+from gnomon.broker.admin.topic_path import TOPIC_PATH, name_at, topic_at
+from gnomon.broker.broker import Broker
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE
+from gnomon.broker.topics import INTERNAL_TOPICS, Topic
+from gnomon.wire.kafka.errors import ErrorCode
+
+DELETE_PARAMETERS = frozenset({"shadow", "authoritative"})
+"""The last one is what Pulsar's clients say when they were sent on from another broker; it means nothing here."""
+
+
+def shadows_of(broker: Broker, source: Topic) -> list[Topic]:
+    """The shadows of a topic, in the order of their places."""
+    return sorted(broker.image.shadows_of(source), key=lambda shadow: (shadow.place, shadow.name))
+
+
+class ShadowTopics:
+    """The shadows of topics, as one broker's admin API has them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._admin = broker.topic_admin
+        self._changing = trio.Lock()
+
+    def routes(self) -> list[Route]:
+        """What is served where."""
+        return [Route(f"{TOPIC_PATH}/shadowTopics", self._serve, methods=["GET", "PUT", "POST", "DELETE"])]
+
+    async def _serve(self, request: Request) -> Response:
+        if request.method in ("GET", "HEAD"):
+            source = await topic_at(self._broker, request)
+            return JSONResponse([full_name(shadow.name) for shadow in shadows_of(self._broker, source)])
+        names = await named_topics(request)
+        if request.method == "DELETE":
+            names = _to_delete(request, names)
+        elif names is None:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the body is empty: send a JSON array of names of topics")
+        async with self._changing:
+            source = await self._source_at(request)
+            before = shadows_of(self._broker, source)
+            if request.method == "DELETE":
+                await self._delete(before if names is None else _among(before, names, source))
+            else:
+                assert names is not None, f"{request.method} has names"
+                await self._create(source, names)
+                if request.method == "PUT":
+                    await self._delete(shadow for shadow in before if shadow.name not in names)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _source_at(self, request: Request) -> Topic:
+        """The topic of the request's path, which may have shadows."""
+        _refuse_internal(name_at(request), "has no shadows")
+        topic = await topic_at(self._broker, request)
+        if topic.source is not None:
+            raise Refused(
+                HTTPStatus.PRECONDITION_FAILED,
+                f"{full_name(topic.name)} is itself a shadow: make shadows of its source, "
+                f"{full_name(topic.source.name)}",
+            )
+        return topic
+
+    async def _create(self, source: Topic, names: Iterable[str]) -> None:
+        configs = {SHADOW_SOURCE: source.name}
+        missing = [name for name in names if await self._lacks(source, name)]
+        for name in missing:
+            self._admin.check_new(name, BROKER_DEFAULT, configs)
+        for name in missing:
+            try:
+                await self._admin.create(self._admin.check_new(name, BROKER_DEFAULT, configs))
+            except KafkaError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or await self._lacks(source, name):
+                    raise
+
+    async def _lacks(self, source: Topic, name: str) -> bool:
+        """Whether the source has no shadow of that name yet; Refused where another topic has the name."""
+        _refuse_internal(name, "is no shadow")
+        topic = await self._admin.current(name)
+        if topic is None:
+            return True
+        if topic.source is None:
+            what = "exists, and is not a shadow"
+        elif topic.source.id != source.id:
+            what = f"is a shadow of {full_name(topic.source.name)} already"
+        else:
+            return False
+        raise Refused(HTTPStatus.CONFLICT, f"{full_name(name)} {what}: choose another name")
+
+    async def _delete(self, shadows: Iterable[Topic]) -> None:
+        for shadow in shadows:
+            try:
+                await self._admin.delete(shadow)
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else somebody was quicker
+                    raise
+
+
+def _refuse_internal(name: str, what: str) -> None:
+    if name in INTERNAL_TOPICS:
+        reason = f"{full_name(name)} holds the broker's own state and {what}"
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, reason, {"Allow": "GET, HEAD"})
+
+
+def _to_delete(request: Request, names: list[str] | None) -> list[str] | None:
+    """The shadows to delete, by the query or by the body; None for all of them."""
+    unknown = sorted(set(request.query_params) - DELETE_PARAMETERS)
+    if unknown:  # a misspelt one must not delete all
+        raise Refused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
+    named = request.query_params.getlist("shadow")
+    if not named:
+        return names
+    if names is not None:
+        raise Refused(HTTPStatus.BAD_REQUEST, "name the shadows in the query or in the body, not in both")
+    return list(dict.fromkeys(map(asked_name, named)))
+
+
+def _among(shadows: list[Topic], names: list[str], source: Topic) -> list[Topic]:
+    known = {shadow.name: shadow for shadow in shadows}
+    for name in names:
+        if name not in known:
+            raise Refused(HTTPStatus.NOT_FOUND, f"{full_name(name)} is not a shadow of {full_name(source.name)}")
+    return [known[name] for name in names]

@@ -1,0 +1,41 @@
+"""The topic that a request's path names."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+
+from gnomon.broker.admin.names import SCHEME, full_name, topic_name
+from gnomon.broker.admin.refusal import Refused
+from gnomon.broker.broker import Broker
+from gnomon.broker.topics import InvalidTopicName, Topic
+
+TOPIC_PATH: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+
+def name_at(request: Request) -> str:
+    """Its name, as the broker has it.
+
+    Raises:
+        Refused: no topic can be called so.
+    """
+    at = request.path_params
+    try:
+        return topic_name(f"{SCHEME}{at['tenant']}/{at['namespace']}/{at['topic']}")
+    except InvalidTopicName as error:
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such topic: {error}") from None
+
+
+async def topic_at(broker: Broker, request: Request) -> Topic:
+    """The topic as the metadata has it.
+
+    Raises:
+        Refused: there is none.
+    """
+    name = name_at(request)
+    topic = await broker.topic_admin.current(name)
+    if topic is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"topic {full_name(name)} does not exist")
+    return topic

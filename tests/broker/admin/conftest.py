@@ -1,0 +1,80 @@
+"""The admin API of a broker in a simulation, every answer of which is held against the document that describes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from schemathesis.schemas import APIOperation
+
+from gnomon.broker.admin.http import Check, admin_app
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+
+DOCUMENT: dict[str, Any] = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+TOPICS = "/admin/v2/persistent/public/default"
+
+
+class AdminClient:
+    """Asks the admin API of one broker; what is not as the document says fails the test."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.broker = broker
+        self.problems: list[Check] = []
+        app = admin_app(broker.serving.metrics, lambda: self.problems, broker.serving.broker)
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        self._client = httpx2.AsyncClient(transport=transport, base_url="http://admin")
+
+    async def ask(self, method: str, path: str, **fields: Any) -> httpx2.Response:
+        """One request."""
+        response = await self._client.request(method, path, **fields)
+        operation = _operation(method, response.request.url.path)
+        if operation is not None:
+            operation.validate_response(response)
+        return response
+
+    async def shadows(self, topic: str = "orders") -> list[str]:
+        """The names of a topic's shadows, without what all of them begin with."""
+        response = await self.ask("GET", f"{TOPICS}/{topic}/shadowTopics")
+        assert response.status_code == 200, response.text
+        return [name.removeprefix("persistent://").removeprefix("public/default/") for name in response.json()]
+
+    async def change(self, method: str, topic: str = "orders", names: Any = None, **fields: Any) -> tuple[int, str]:
+        """Changes the shadows of a topic; the status and the reason, which is empty when it was done."""
+        if names is not None:
+            fields["json"] = names
+        response = await self.ask(method, f"{TOPICS}/{topic}/shadowTopics", **fields)
+        return response.status_code, response.json()["reason"] if response.content else ""
+
+
+def _operation(method: str, path: str) -> APIOperation[Any, Any] | None:
+    """What the document has for a request, None where it has nothing."""
+    for template, item in DOCUMENT["paths"].items():
+        parts, found = template.split("/"), path.split("/")
+        if len(parts) == len(found) and all(
+            part.startswith("{") or part == there for part, there in zip(parts, found, strict=True)
+        ):
+            return SCHEMA[template][method] if method.lower() in item else None
+    return None
+
+
+Scenario = Callable[[AdminClient], Awaitable[None]]
+
+
+@pytest.fixture
+def administer() -> Callable[[Scenario], None]:
+    """Runs a scenario beside a broker that has the topic `orders`, of two partitions."""
+
+    def run(scenario: Scenario) -> None:
+        async def with_topic(broker: EmbeddedBroker) -> None:
+            await (await broker.connect()).create_topic("orders", 2)
+            await scenario(AdminClient(broker))
+
+        simulate_broker(with_topic)
+
+    return run

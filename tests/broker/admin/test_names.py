@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.broker.admin.names import full_name, topic_name
+from gnomon.broker.topics import InvalidTopicName, check_topic_name, is_topic_name
+
+SCHEMAS = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())["components"]["schemas"]
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.lists(st.sampled_from(["persistent://", "public", "default", "/", "a", ".", "..", "-", "é", ":"])).map("".join),
+)
+
+
+@given(TEXTS.filter(is_topic_name))
+def test_a_full_name_is_the_same_topic(name: str) -> None:
+    assert topic_name(full_name(name)) == name
+    assert re.fullmatch(SCHEMAS["FullName"]["pattern"], full_name(name))
+
+
+@given(TEXTS)
+def test_what_is_taken_for_a_name_is_one_and_what_the_document_allows(text: str) -> None:
+    try:
+        name = topic_name(text)
+    except InvalidTopicName:
+        return
+    check_topic_name(name)
+    assert re.fullmatch(SCHEMAS["Name"]["pattern"], text) or re.search(r"(^|/)\.", text), (
+        "the document leaves out names that begin with a dot, for the sake of '.' and '..'"
+    )
+    assert topic_name(full_name(name)) == name
+
+
+@given(st.from_regex(SCHEMAS["Name"]["pattern"], fullmatch=True).filter(lambda text: len(text) < 200))
+def test_what_the_document_allows_is_taken(text: str) -> None:
+    check_topic_name(topic_name(text))
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "persistent://a", "persistent://a/b/c/d", "public/default/a/b/c", "a:b"])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        topic_name(text)

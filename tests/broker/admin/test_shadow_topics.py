@@ -1,0 +1,233 @@
+"""The shadows of a topic over HTTP, each answer also held against the API's document."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gnomon.broker.errors import KafkaError
+from gnomon.metadata.client import MetadataUnavailable
+from gnomon.wire.kafka.errors import ErrorCode
+
+Run = Callable[[Callable[[Any], Awaitable[None]]], None]
+SOURCE = "gnomon.shadow.source"
+DONE = (204, "")
+
+
+def test_put_makes_the_list_what_it_says(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        assert await admin.shadows() == []
+        assert await admin.change("PUT", names=["a", "b"]) == DONE
+        assert await admin.shadows() == ["a", "b"]
+        kept = admin.broker.serving.broker.image.get("b").id
+        assert await admin.change("PUT", names=["b", "c"]) == DONE
+        assert await admin.shadows() == ["b", "c"] or await admin.shadows() == ["c", "b"]
+        assert admin.broker.serving.broker.image.get("b").id == kept, "what was to stay was not made anew"
+        assert admin.broker.serving.broker.image.get("a") is None
+        assert await admin.change("PUT", names=[]) == DONE
+        assert await admin.shadows() == []
+
+    administer(scenario)
+
+
+def test_post_adds_and_may_be_repeated(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        assert await admin.change("POST", names=["a"]) == DONE
+        assert await admin.change("POST", names=["b", "a", "b"]) == DONE
+        assert await admin.change("POST", names=[]) == DONE
+        assert await admin.shadows() == ["a", "b"]
+
+    administer(scenario)
+
+
+def test_every_way_to_write_a_name_is_the_same_topic_and_namespaces_are_others(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        ways = ["persistent://public/default/a", "public/default/a", "a"]
+        assert await admin.change("PUT", names=[*ways, "eu/sales/a", "persistent://eu/sales/a"]) == DONE
+        assert await admin.shadows() == ["a", "eu/sales/a"]
+        response = await admin.ask("GET", "/admin/v2/persistent/public/default/orders/shadowTopics")
+        assert response.json() == ["persistent://public/default/a", "persistent://eu/sales/a"]
+        response = await admin.ask("GET", "/admin/v2/persistent/eu/sales/a/stats")
+        assert response.json()["source"] == "persistent://public/default/orders"
+
+    administer(scenario)
+
+
+def test_delete_removes_those_that_are_named_or_all(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a", "b", "c", "d", "e"])
+        assert await admin.change("DELETE", params={"shadow": "persistent://public/default/a"}) == DONE
+        assert await admin.change("DELETE", params=[("shadow", "b"), ("shadow", "b")]) == DONE
+        assert await admin.change("DELETE", names=["c"]) == DONE
+        assert await admin.shadows() == ["d", "e"]
+        assert await admin.change("DELETE", names=[]) == DONE
+        assert await admin.shadows() == ["d", "e"], "an empty list names none"
+        assert await admin.change("DELETE", params={"authoritative": "false"}) == DONE  # as Pulsar's clients do
+        assert await admin.shadows() == []
+        assert admin.broker.serving.broker.image.get("orders") is not None
+
+    administer(scenario)
+
+
+def test_a_delete_that_is_misspelt_or_says_it_twice_deletes_nothing(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a", "b"])
+        status, reason = await admin.change("DELETE", params={"shadwo": "a"})
+        assert (status, reason) == (400, "parameter 'shadwo' is not known here: shadow is")
+        assert (await admin.change("DELETE", params={"shadow": ""}))[0] == 400
+        assert (await admin.change("DELETE", names=["a"], params={"shadow": "b"}))[0] == 400
+        assert await admin.change("DELETE", names=["a", "nobody"]) == (
+            404,
+            "persistent://public/default/nobody is not a shadow of persistent://public/default/orders",
+        )
+        assert (await admin.change("DELETE", names=["orders"]))[0] == 404
+        assert await admin.shadows() == ["a", "b"]
+
+    administer(scenario)
+
+
+def test_a_source_that_does_not_exist_is_404(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        for method in ("PUT", "POST", "DELETE"):
+            status, reason = await admin.change(method, "nothing", None if method == "DELETE" else ["a"])
+            assert (status, reason) == (404, "topic persistent://public/default/nothing does not exist")
+        for path in ("nothing/shadowTopics", "nothing/stats", "n%C3%B6/stats", "..%20/stats", "%00/shadowTopics"):
+            assert (await admin.ask("GET", f"/admin/v2/persistent/public/default/{path}")).status_code == 404
+
+    administer(scenario)
+
+
+def test_a_name_that_is_taken_is_409_and_nothing_is_changed(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        client = await admin.broker.connect()
+        await client.create_topic("plain")
+        await client.create_topic("plain.old")
+        await client.create_topic("other")
+        await client.create_topic("others-copy", -1, {SOURCE: "other"})
+        await admin.change("PUT", names=["a"])
+        for taken, reason in (
+            ("plain", "persistent://public/default/plain exists, and is not a shadow: choose another name"),
+            ("orders", "persistent://public/default/orders exists, and is not a shadow: choose another name"),
+            (
+                "others-copy",
+                "persistent://public/default/others-copy is a shadow of persistent://public/default/other already: "
+                "choose another name",
+            ),
+            ("plain_old", "Topic 'plain_old' collides with existing topic: plain.old"),
+        ):
+            for method in ("PUT", "POST"):
+                status, told = await admin.change(method, names=["new", taken])
+                assert (status, told) == (409, reason)
+        assert await admin.shadows() == ["a"]
+        assert admin.broker.serving.broker.image.get("new") is None
+
+    administer(scenario)
+
+
+def test_a_shadow_has_no_shadows(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a"])
+        for method, names in (("PUT", ["b"]), ("POST", ["b"]), ("PUT", []), ("DELETE", None)):
+            assert await admin.change(method, "a", names) == (
+                412,
+                "persistent://public/default/a is itself a shadow: make shadows of its source, "
+                "persistent://public/default/orders",
+            )
+        assert await admin.shadows("a") == []
+
+    administer(scenario)
+
+
+def test_the_brokers_own_topics_neither_have_nor_are_shadows(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        for _ in ("before it is there", "when it is"):
+            for method, names in (("PUT", ["a"]), ("DELETE", None)):
+                status, reason = await admin.change(method, "__consumer_offsets", names)
+                assert (status, "broker's own state" in reason) == (405, True)
+            assert (await admin.change("POST", names=["a", "__consumer_offsets"]))[0] == 405
+            await admin.broker.serving.broker.topic_admin.offsets_topic()
+        assert await admin.shadows("__consumer_offsets") == []
+        assert await admin.shadows() == []
+
+    administer(scenario)
+
+
+def test_a_method_that_is_not_served_is_405_and_says_which_are(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        response = await admin.ask("PATCH", "/admin/v2/persistent/public/default/orders/shadowTopics")
+        assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, HEAD, POST, PUT")
+        assert "PATCH is not served" in response.json()["reason"]
+        response = await admin.ask("GET", "/admin/v2/persistent/public/default/orders/")
+        assert (response.status_code, "openapi.json" in response.json()["reason"]) == (404, True)
+
+    administer(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not permitted"), 403),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "deleted meanwhile"), 412),
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room"), 503),
+        (MetadataUnavailable("no answer"), 503),
+        (ZeroDivisionError("a bug"), 500),
+    ],
+)
+def test_what_hinders_it_is_told(
+    administer: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    async def scenario(admin: Any) -> None:
+        async def fail(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(admin.broker.serving.broker.topic_admin, "create", fail)
+        response = await admin._client.put(
+            "/admin/v2/persistent/public/default/orders/shadowTopics", json=["persistent://public/default/a"]
+        )
+        assert response.status_code == status
+        known = str(error) if status != 500 else "the broker failed at this request"
+        assert known in response.json()["reason"]
+        assert [event for event, _ in admin.broker.events if event == "admin_request_failed"] == (
+            ["admin_request_failed"] if status == 500 else []
+        )
+
+    administer(scenario)
+
+
+def test_a_shadow_that_somebody_else_makes_meanwhile_will_do_and_is_not_deleted(
+    administer: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(admin: Any) -> None:
+        topics = admin.broker.serving.broker.topic_admin
+        create = topics.create
+
+        async def late(topic: Any) -> Any:
+            monkeypatch.undo()
+            for name in ("a", "theirs"):
+                await create(topics.check_new(name, -1, {SOURCE: "orders"}))
+            return await create(topic)
+
+        monkeypatch.setattr(topics, "create", late)
+        assert await admin.change("PUT", names=["a", "b"]) == DONE
+        assert sorted(await admin.shadows()) == ["a", "b", "theirs"]
+
+    administer(scenario)
+
+
+def test_a_shadow_that_is_deleted_meanwhile_is_not_missed(administer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a", "b"])
+        topics = admin.broker.serving.broker.topic_admin
+        delete = topics.delete
+
+        async def twice(topic: Any) -> None:
+            await delete(topic)
+            await delete(topic)
+
+        monkeypatch.setattr(topics, "delete", twice)
+        assert await admin.change("DELETE") == DONE
+        assert await admin.shadows() == []
+
+    administer(scenario)
