@@ -65,9 +65,10 @@ class ShadowTopics:
                 await self._delete(before if names is None else _among(before, names, source))
             else:
                 assert names is not None, f"{request.method} has names"
-                await self._create(source, names)
-                if request.method == "PUT":
+                missing = await self._missing(source, names)
+                if request.method == "PUT":  # deleting first, so that new shadows take the places that get free
                     await self._delete(shadow for shadow in before if shadow.name not in names)
+                await self._create(source, missing)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _source_at(self, request: Request) -> Topic:
@@ -82,14 +83,20 @@ class ShadowTopics:
             )
         return topic
 
-    async def _create(self, source: Topic, names: Iterable[str]) -> None:
-        configs = {SHADOW_SOURCE: source.name}
+    async def _missing(self, source: Topic, names: Iterable[str]) -> list[str]:
+        """Those of the names that are to be created, and can be."""
         missing = [name for name in names if await self._lacks(source, name)]
         for name in missing:
-            self._admin.check_new(name, BROKER_DEFAULT, configs)
-        for name in missing:
+            self._new(source, name)
+        return missing
+
+    def _new(self, source: Topic, name: str) -> Topic:
+        return self._admin.check_new(name, BROKER_DEFAULT, {SHADOW_SOURCE: source.name})
+
+    async def _create(self, source: Topic, names: Iterable[str]) -> None:
+        for name in names:
             try:
-                await self._admin.create(self._admin.check_new(name, BROKER_DEFAULT, configs))
+                await self._admin.create(self._new(source, name))
             except KafkaError as error:
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or await self._lacks(source, name):
                     raise
@@ -124,16 +131,12 @@ def _refuse_internal(name: str, what: str) -> None:
 
 
 def _to_delete(request: Request, names: list[str] | None) -> list[str] | None:
-    """The shadows to delete, by the query or by the body; None for all of them."""
+    """The shadows to delete, those of the query and those of the body; None for all of them."""
     unknown = sorted(set(request.query_params) - DELETE_PARAMETERS)
     if unknown:  # a misspelt one must not delete all
         raise Refused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
-    named = request.query_params.getlist("shadow")
-    if not named:
-        return names
-    if names is not None:
-        raise Refused(HTTPStatus.BAD_REQUEST, "name the shadows in the query or in the body, not in both")
-    return list(dict.fromkeys(map(asked_name, named)))
+    named = [asked_name(text) for text in request.query_params.getlist("shadow")]
+    return list(dict.fromkeys([*named, *(names or ())])) if named else names
 
 
 def _among(shadows: list[Topic], names: list[str], source: Topic) -> list[Topic]:

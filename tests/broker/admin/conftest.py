@@ -13,6 +13,7 @@ import schemathesis
 from schemathesis.schemas import APIOperation
 
 from gnomon.broker.admin.http import Check, admin_app
+from gnomon.broker.broker import Broker
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 
 DOCUMENT: dict[str, Any] = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())
@@ -23,10 +24,11 @@ TOPICS = "/admin/v2/persistent/public/default"
 class AdminClient:
     """Asks the admin API of one broker; what is not as the document says fails the test."""
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
-        self.broker = broker
+    def __init__(self, asked: Broker, node: EmbeddedBroker | None = None) -> None:
+        self.asked = asked
+        self.node = node
         self.problems: list[Check] = []
-        app = admin_app(broker.serving.metrics, lambda: self.problems, broker.serving.broker)
+        app = admin_app(asked.metrics, lambda: self.problems, asked)
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://admin")
 
@@ -35,6 +37,7 @@ class AdminClient:
         response = await self._client.request(method, path, **fields)
         operation = _operation(method, response.request.url.path)
         if operation is not None:
+            assert str(response.status_code) in operation.definition.raw["responses"], "the status is described"
             operation.validate_response(response)
         return response
 
@@ -67,13 +70,19 @@ Scenario = Callable[[AdminClient], Awaitable[None]]
 
 
 @pytest.fixture
+def admin_of() -> Callable[[Broker], AdminClient]:
+    """Makes a client of any broker's admin API."""
+    return AdminClient
+
+
+@pytest.fixture
 def administer() -> Callable[[Scenario], None]:
     """Runs a scenario beside a broker that has the topic `orders`, of two partitions."""
 
     def run(scenario: Scenario) -> None:
         async def with_topic(broker: EmbeddedBroker) -> None:
             await (await broker.connect()).create_topic("orders", 2)
-            await scenario(AdminClient(broker))
+            await scenario(AdminClient(broker.serving.broker, broker))
 
         simulate_broker(with_topic)
 

@@ -108,7 +108,7 @@ async def put(admin: Any, receive: Callable[[], Awaitable[Any]]) -> int:
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "PUT", "path": PATH, "query_string": b"", "headers": headers}
-    await admin_app(admin.broker.serving.metrics, list, admin.broker.serving.broker)(scope, receive, send)
+    await admin_app(admin.asked.metrics, list, admin.asked)(scope, receive, send)
     return statuses[0]
 
 
@@ -129,7 +129,7 @@ def test_no_more_of_a_body_without_an_end_is_read_than_the_bound(administer: Run
 
 def test_who_sends_nothing_is_told_so_after_a_while_and_keeps_nobody_else_waiting(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
-        clock = admin.broker.simulation.clock
+        clock = admin.node.simulation.clock
         began_at = clock.monotonic()
 
         async def wait() -> None:

@@ -21,11 +21,11 @@ def test_put_makes_the_list_what_it_says(administer: Run) -> None:
         assert await admin.shadows() == []
         assert await admin.change("PUT", names=["a", "b"]) == DONE
         assert await admin.shadows() == ["a", "b"]
-        kept = admin.broker.serving.broker.image.get("b").id
+        kept = admin.asked.image.get("b").id
         assert await admin.change("PUT", names=["b", "c"]) == DONE
-        assert await admin.shadows() == ["b", "c"] or await admin.shadows() == ["c", "b"]
-        assert admin.broker.serving.broker.image.get("b").id == kept, "what was to stay was not made anew"
-        assert admin.broker.serving.broker.image.get("a") is None
+        assert await admin.shadows() == ["c", "b"], "in the order of places: what is new takes the first that is free"
+        assert admin.asked.image.get("b").id == kept, "what was to stay was not made anew"
+        assert admin.asked.image.get("a") is None
         assert await admin.change("PUT", names=[]) == DONE
         assert await admin.shadows() == []
 
@@ -57,27 +57,27 @@ def test_every_way_to_write_a_name_is_the_same_topic_and_namespaces_are_others(a
 
 def test_delete_removes_those_that_are_named_or_all(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
-        await admin.change("PUT", names=["a", "b", "c", "d", "e"])
+        await admin.change("PUT", names=["a", "b", "c", "d", "e", "f", "g"])
         assert await admin.change("DELETE", params={"shadow": "persistent://public/default/a"}) == DONE
         assert await admin.change("DELETE", params=[("shadow", "b"), ("shadow", "b")]) == DONE
         assert await admin.change("DELETE", names=["c"]) == DONE
-        assert await admin.shadows() == ["d", "e"]
+        assert await admin.shadows() == ["d", "e", "f", "g"]
+        assert await admin.change("DELETE", names=["f"], params={"shadow": "g"}) == DONE
         assert await admin.change("DELETE", names=[]) == DONE
         assert await admin.shadows() == ["d", "e"], "an empty list names none"
         assert await admin.change("DELETE", params={"authoritative": "false"}) == DONE  # as Pulsar's clients do
         assert await admin.shadows() == []
-        assert admin.broker.serving.broker.image.get("orders") is not None
+        assert admin.asked.image.get("orders") is not None
 
     administer(scenario)
 
 
-def test_a_delete_that_is_misspelt_or_says_it_twice_deletes_nothing(administer: Run) -> None:
+def test_a_delete_that_is_misspelt_or_names_what_is_no_shadow_deletes_nothing(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a", "b"])
         status, reason = await admin.change("DELETE", params={"shadwo": "a"})
         assert (status, reason) == (400, "parameter 'shadwo' is not known here: shadow is")
         assert (await admin.change("DELETE", params={"shadow": ""}))[0] == 400
-        assert (await admin.change("DELETE", names=["a"], params={"shadow": "b"}))[0] == 400
         assert await admin.change("DELETE", names=["a", "nobody"]) == (
             404,
             "persistent://public/default/nobody is not a shadow of persistent://public/default/orders",
@@ -101,7 +101,7 @@ def test_a_source_that_does_not_exist_is_404(administer: Run) -> None:
 
 def test_a_name_that_is_taken_is_409_and_nothing_is_changed(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
-        client = await admin.broker.connect()
+        client = await admin.node.connect()
         await client.create_topic("plain")
         await client.create_topic("plain.old")
         await client.create_topic("other")
@@ -121,7 +121,7 @@ def test_a_name_that_is_taken_is_409_and_nothing_is_changed(administer: Run) -> 
                 status, told = await admin.change(method, names=["new", taken])
                 assert (status, told) == (409, reason)
         assert await admin.shadows() == ["a"]
-        assert admin.broker.serving.broker.image.get("new") is None
+        assert admin.asked.image.get("new") is None
 
     administer(scenario)
 
@@ -147,7 +147,7 @@ def test_the_brokers_own_topics_neither_have_nor_are_shadows(administer: Run) ->
                 status, reason = await admin.change(method, "__consumer_offsets", names)
                 assert (status, "broker's own state" in reason) == (405, True)
             assert (await admin.change("POST", names=["a", "__consumer_offsets"]))[0] == 405
-            await admin.broker.serving.broker.topic_admin.offsets_topic()
+            await admin.asked.topic_admin.offsets_topic()
         assert await admin.shadows("__consumer_offsets") == []
         assert await admin.shadows() == []
 
@@ -182,14 +182,13 @@ def test_what_hinders_it_is_told(
         async def fail(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr(admin.broker.serving.broker.topic_admin, "create", fail)
-        response = await admin._client.put(
-            "/admin/v2/persistent/public/default/orders/shadowTopics", json=["persistent://public/default/a"]
-        )
+        monkeypatch.setattr(admin.asked.topic_admin, "create", fail)
+        send = admin._client.request if status == 500 else admin.ask  # a bug is not described
+        response = await send("PUT", "/admin/v2/persistent/public/default/orders/shadowTopics", json=["a"])
         assert response.status_code == status
         known = str(error) if status != 500 else "the broker failed at this request"
         assert known in response.json()["reason"]
-        assert [event for event, _ in admin.broker.events if event == "admin_request_failed"] == (
+        assert [event for event, _ in admin.node.events if event == "admin_request_failed"] == (
             ["admin_request_failed"] if status == 500 else []
         )
 
@@ -200,7 +199,7 @@ def test_a_shadow_that_somebody_else_makes_meanwhile_will_do_and_is_not_deleted(
     administer: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(admin: Any) -> None:
-        topics = admin.broker.serving.broker.topic_admin
+        topics = admin.asked.topic_admin
         create = topics.create
 
         async def late(topic: Any) -> Any:
@@ -219,7 +218,7 @@ def test_a_shadow_that_somebody_else_makes_meanwhile_will_do_and_is_not_deleted(
 def test_a_shadow_that_is_deleted_meanwhile_is_not_missed(administer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a", "b"])
-        topics = admin.broker.serving.broker.topic_admin
+        topics = admin.asked.topic_admin
         delete = topics.delete
 
         async def twice(topic: Any) -> None:

@@ -17,7 +17,7 @@ COPY = "/admin/v2/persistent/public/default/copy/stats"
 
 def test_offsets_are_told_of_partitions_in_use_and_looking_puts_none_into_use(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
-        broker = admin.broker.serving.broker
+        broker = admin.asked
         topic = broker.image.get("orders")
         unknown = {"leader": broker.node_id, "startOffset": None, "highWatermark": None}
         found = (await admin.ask("GET", ORDERS)).json()
@@ -29,7 +29,7 @@ def test_offsets_are_told_of_partitions_in_use_and_looking_puts_none_into_use(ad
             "shadowReplication": {},
         }
         assert broker.partitions_open() == []
-        client = await admin.broker.connect()
+        client = await admin.node.connect()
         batch = build_batch(
             [Record(offset_delta=0, value=b"a"), Record(offset_delta=1, value=b"b")], base_timestamp=1000
         )
@@ -50,9 +50,7 @@ def test_of_a_shadow_its_place_and_leaders_are_told_and_no_number_is_made_up(adm
         await admin.change("PUT", names=["copy", "eu/sales/copy"])
         told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]
         nothing = {"connected": None, "backlogEntries": None, "entriesPerSecond": None, "lastId": None}
-        partitions = [
-            {"partition": index, "leader": admin.broker.serving.broker.node_id, **nothing} for index in (0, 1)
-        ]
+        partitions = [{"partition": index, "leader": admin.asked.node_id, **nothing} for index in (0, 1)]
         assert told == {
             "persistent://public/default/copy": {"place": 1, "partitions": partitions},
             "persistent://eu/sales/copy": {"place": 2, "partitions": partitions},
@@ -67,13 +65,13 @@ def test_what_is_known_of_the_replication_to_a_shadow_is_told(administer: Run) -
 
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["copy"])
-        app = Starlette(routes=TopicStats(admin.broker.serving.broker, known).routes())
+        app = Starlette(routes=TopicStats(admin.asked, known).routes())
         admin._client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin")
         told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]["persistent://public/default/copy"]
         assert told["partitions"][0]["connected"] is None
         assert told["partitions"][1] == {
             "partition": 1,
-            "leader": admin.broker.serving.broker.node_id,
+            "leader": admin.asked.node_id,
             "connected": True,
             "backlogEntries": 3,
             "entriesPerSecond": 12.5,

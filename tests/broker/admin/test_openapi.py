@@ -1,0 +1,77 @@
+"""The document that describes the admin API is what a real broker does: generated requests, good and bad, against it.
+
+Schemathesis makes the requests from the document and checks each answer: status, content type, headers and body are
+documented, what the document allows is taken, what it forbids is refused, and nothing is a 5xx.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from starlette.routing import Route
+
+from gnomon.broker.admin.body import BODY_BYTES_MAX, NAMES_MAX
+from gnomon.broker.admin.http import admin_app
+from gnomon.testing import KafkaBroker
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+
+DOCUMENT = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())
+FIXED = """
+[parameters]
+"path.tenant" = "public"
+"path.namespace" = "default"
+"path.topic" = "orders"
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("orders", 2)])["orders"].result(30)
+        yield broker
+
+
+@pytest.mark.parametrize("config", [FIXED, ""], ids=["of a topic that is there", "of any topic"])
+def test_every_answer_is_as_the_document_says(broker: KafkaBroker, tmp_path: Path, config: str) -> None:
+    (tmp_path / "schemathesis.toml").write_text(config)
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{broker.admin_url}/admin/v2/openapi.json"),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--continue-on-failure"),
+        *("--generation-deterministic", "--suppress-health-check", "all"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Tested: 8\b", done.stdout)
+    assert "admin_request_failed" not in broker.log()
+    assert urllib.request.urlopen(f"{broker.admin_url}/readyz").status == 200
+
+
+def test_what_is_served_is_what_is_described() -> None:
+    served: set[tuple[str, str]] = set()
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        app = admin_app(broker.serving.metrics, list, broker.serving.broker)
+        for route in app.routes:
+            assert isinstance(route, Route)
+            served.update((route.path, method.lower()) for method in (route.methods or ()) if method != "HEAD")
+
+    simulate_broker(scenario)
+    methods = {"get", "put", "post", "delete", "patch", "head", "options", "trace"}
+    described = {(path, method) for path, item in DOCUMENT["paths"].items() for method in methods & set(item)}
+    assert served == described
+
+
+def test_the_bounds_of_a_body_are_described() -> None:
+    components = DOCUMENT["components"]
+    assert components["schemas"]["Names"]["maxItems"] == NAMES_MAX
+    assert f"{BODY_BYTES_MAX >> 10} KiB" in components["requestBodies"]["Names"]["description"]
