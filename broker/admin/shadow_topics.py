@@ -10,7 +10,7 @@ The requests are those of Pulsar's clients (PIP-180), where the shadows would ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 import trio
@@ -22,6 +22,7 @@ from gnomon.broker.admin.body import asked_name, named_topics
 from gnomon.broker.admin.names import full_name
 from gnomon.broker.admin.refusal import Refused
 from gnomon.broker.admin.topic_path import TOPIC_PATH, name_at, topic_at
+from gnomon.broker.authorizer import Permission, check
 from gnomon.broker.broker import Broker
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE
@@ -67,7 +68,7 @@ class ShadowTopics:
                 assert names is not None, f"{request.method} has names"
                 missing = await self._missing(source, names)
                 if request.method == "PUT":  # deleting first, so that new shadows take the places that get free
-                    await self._delete(shadow for shadow in before if shadow.name not in names)
+                    await self._delete([shadow for shadow in before if shadow.name not in names])
                 await self._create(source, missing)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -75,6 +76,7 @@ class ShadowTopics:
         """The topic of the request's path, which may have shadows."""
         _refuse_internal(name_at(request), "has no shadows")
         topic = await topic_at(self._broker, request)
+        check(self._broker.authorizer, Permission.WRITE_SHADOW_TOPIC, topic.name)
         if topic.source is not None:
             raise Refused(
                 HTTPStatus.PRECONDITION_FAILED,
@@ -115,7 +117,9 @@ class ShadowTopics:
             return False
         raise Refused(HTTPStatus.CONFLICT, f"{full_name(name)} {what}: choose another name")
 
-    async def _delete(self, shadows: Iterable[Topic]) -> None:
+    async def _delete(self, shadows: Sequence[Topic]) -> None:
+        if shadows and not self._broker.configs.flag("delete.topic.enable"):
+            raise Refused(HTTPStatus.FORBIDDEN, "no topic is deleted while delete.topic.enable is false")
         for shadow in shadows:
             try:
                 await self._admin.delete(shadow)

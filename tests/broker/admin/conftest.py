@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -76,14 +76,14 @@ def admin_of() -> Callable[[Broker], AdminClient]:
 
 
 @pytest.fixture
-def administer() -> Callable[[Scenario], None]:
-    """Runs a scenario beside a broker that has the topic `orders`, of two partitions."""
+def administer() -> Callable[..., None]:
+    """Runs a scenario beside a broker that has the topic `orders`, of two partitions; `kafka` are its settings."""
 
-    def run(scenario: Scenario) -> None:
+    def run(scenario: Scenario, kafka: Mapping[str, str] | None = None) -> None:
         async def with_topic(broker: EmbeddedBroker) -> None:
             await (await broker.connect()).create_topic("orders", 2)
             await scenario(AdminClient(broker.serving.broker, broker))
 
-        simulate_broker(with_topic)
+        simulate_broker(with_topic, kafka=kafka)
 
     return run

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gnomon.broker.authorizer import Permission
 from gnomon.broker.errors import KafkaError
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.wire.kafka.errors import ErrorCode
 
-Run = Callable[[Callable[[Any], Awaitable[None]]], None]
+Run = Callable[..., None]
 SOURCE = "gnomon.shadow.source"
 DONE = (204, "")
 
@@ -154,6 +155,34 @@ def test_the_brokers_own_topics_neither_have_nor_are_shadows(administer: Run) ->
     administer(scenario)
 
 
+def test_who_may_not_write_the_policy_of_the_source_changes_nothing(administer: Run) -> None:
+    class NotOrders:
+        def allows(self, principal: str, permission: Permission, topic: str) -> bool:
+            return (permission, topic) != (Permission.WRITE_SHADOW_TOPIC, "orders")
+
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a"])
+        admin.asked.authorizer = NotOrders()
+        for method, names in (("PUT", ["b"]), ("POST", ["b"]), ("DELETE", None), ("DELETE", ["a"])):
+            status, reason = await admin.change(method, names=names)
+            assert (status, "may not write its SHADOW_TOPIC policy" in reason) == (403, True)
+        assert await admin.shadows() == ["a"]
+
+    administer(scenario)
+
+
+def test_where_no_topic_may_be_deleted_no_shadow_is(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a"])
+        for method, names in (("PUT", ["b"]), ("DELETE", None)):
+            status, reason = await admin.change(method, names=names)
+            assert (status, reason) == (403, "no topic is deleted while delete.topic.enable is false")
+        assert await admin.change("PUT", names=["a", "b"]) == DONE
+        assert await admin.shadows() == ["a", "b"]
+
+    administer(scenario, {"delete.topic.enable": "false"})
+
+
 def test_a_method_that_is_not_served_is_405_and_says_which_are(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         response = await admin.ask("PATCH", "/admin/v2/persistent/public/default/orders/shadowTopics")
@@ -168,7 +197,6 @@ def test_a_method_that_is_not_served_is_405_and_says_which_are(administer: Run) 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not permitted"), 403),
         (KafkaError(ErrorCode.INVALID_CONFIG, "deleted meanwhile"), 412),
         (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room"), 503),
         (MetadataUnavailable("no answer"), 503),
