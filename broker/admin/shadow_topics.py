@@ -68,7 +68,8 @@ class ShadowTopics:
                 assert names is not None, f"{request.method} has names"
                 missing = await self._missing(source, names)
                 if request.method == "PUT":  # deleting first, so that new shadows take the places that get free
-                    await self._delete([shadow for shadow in before if shadow.name not in names])
+                    stay = set(names)
+                    await self._delete([shadow for shadow in before if shadow.name not in stay])
                 await self._create(source, missing)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -11,16 +11,17 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from starlette.routing import Route
 
 from gnomon.broker.admin.body import BODY_BYTES_MAX, NAMES_MAX
-from gnomon.broker.admin.http import admin_app
+from gnomon.broker.admin.http import Check, admin_app
 from gnomon.testing import KafkaBroker
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 
@@ -69,6 +70,18 @@ def test_what_is_served_is_what_is_described() -> None:
     methods = {"get", "put", "post", "delete", "patch", "head", "options", "trace"}
     described = {(path, method) for path, item in DOCUMENT["paths"].items() for method in methods & set(item)}
     assert served == described
+
+
+def test_the_health_of_a_broker_is_told_as_described(administer: Callable[..., None]) -> None:
+    async def scenario(admin: Any) -> None:
+        for path in ("/livez", "/metrics", "/readyz", "/readyz?verbose"):
+            assert (await admin.ask("GET", path)).status_code == 200
+        admin.problems.append(Check("bookie", "its disk is full"))
+        response = await admin.ask("GET", "/readyz")
+        assert (response.status_code, response.text) == (503, "bookie: its disk is full\n")
+        assert "[-]bookie its disk is full\nnot ready\n" in (await admin.ask("GET", "/readyz?verbose")).text
+
+    administer(scenario)
 
 
 def test_the_bounds_of_a_body_are_described() -> None:
