@@ -362,9 +362,9 @@ class EntryStore:
             refusal = self._refusal(ledger, session, state)
             if refusal is not None:
                 raise refusal
-            first_entry, bound = bounds[-1]
-            if bound > state.bound[0]:
-                state.bound = bound, first_entry
+            bound = removal.last_bound(bounds)
+            if bound[0] > state.bound[0]:
+                state.bound = bound
             chunk = partial(
                 removal.remove_orphans,
                 entries=entries,

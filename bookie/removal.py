@@ -44,6 +44,12 @@ def read_bound(transaction: Any, states: Any, ledger: LedgerId) -> tuple[Session
     return Session(session), EntryId(first_entry)
 
 
+def last_bound(bounds: Sequence[tuple[EntryId, Session]]) -> tuple[Session, EntryId]:
+    """The last session of a record, and its first entry: that session may have written several fragments."""
+    session = bounds[-1][1]
+    return session, next(first_entry for first_entry, written_by in bounds if written_by == session)
+
+
 def remove_orphans(
     transaction: Any,
     entries: Any,
@@ -75,7 +81,7 @@ def remove_orphans(
                 removed, entries_max = removed + gone, entries_max - seen
                 if position < end:
                     return removed, position
-    first_entry, session = bounds[-1]
+    session, first_entry = last_bound(bounds)
     if session > applied:
         transaction.put(state_key(BOUND, ledger), ENTRY_KEY.pack(session, first_entry), db=states)
     return removed, None

@@ -416,6 +416,28 @@ def test_no_copy_that_its_bounds_exclude_comes_behind_a_search_for_orphans(
     trio.run(main)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_no_copy_comes_late_where_the_last_session_wrote_several_fragments(
+    manual: Any, clock: Any, restarted: bool
+) -> None:
+    """The bookie joined with the second of them, and a claimer that lost still copies entries of the first."""
+    store = EntryStore(manual, clock)
+
+    async def main() -> None:
+        fence(store, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.begin_session, LEDGER, Session(2), [*BOUNDS, (EntryId(20), Session(2))])
+            await trio.testing.wait_all_tasks_blocked()
+            manual.flush()
+
+    trio.run(main)
+    if restarted:
+        store = EntryStore(manual, clock)
+    late, below = put_copy(store, 15, 1, 2), put_copy(store, 9, 1, 2)
+    manual.flush()
+    assert [type(answer[0]) for answer in (late, below)] == [Fenced, type(None)]
+
+
 @pytest.mark.parametrize("ended_by", ["a later session", "deletion"])
 def test_a_search_for_orphans_ends_in_the_middle_when_its_writer_is_one_no_more(
     manual: Any, clock: Any, ended_by: str
