@@ -19,6 +19,7 @@ from gnomon.bookie.ledger import (
     Bookies,
     EntryCache,
     EntryId,
+    Ledger,
     LedgerId,
     adopt_ledger,
     check_copy,
@@ -296,19 +297,42 @@ class ShadowPartition(Readable):
             return
         segment = self.segments[self.segment_of(told.segment)]
         ledger = segment.ledger
-        header = None
-        if told.stored is not None:
-            try:
-                header = unpack_header(check_copy(ledger, told.entry, told.stored))
-            except LedgerError as error:
-                raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        header = None if told.stored is None else self._checked(ledger, told, told.stored)
+        local = is_local(ledger)
+        if not local:
+            self._keep_earlier(ledger, told)
         self._told_at = self._clock.monotonic()
         ledger.take_confirmed(told.last_add_confirmed)
         if header is not None and told.stored is not None:
-            if not is_local(ledger):
+            if not local:
                 self._entries.keeper(ledger)(told.entry, told.stored)
             if told.entry == ledger.last_add_confirmed:
                 self._seen = (ledger.id, told.entry)
                 self._show(segment, header)
                 return
         self._stir()
+
+    @staticmethod
+    def _checked(ledger: Ledger, told: ToldEntry, stored: bytes) -> EntryHeader:
+        """The header of an entry that came along; raises RefusedEntry where it is not what it is told to be."""
+        try:
+            header = unpack_header(check_copy(ledger, told.entry, stored))
+        except LedgerError as error:
+            raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        if told.next_offset not in (None, header.next_offset):
+            raise RefusedEntry(
+                f"entry {told.entry} of segment {told.segment} ends at offset {header.next_offset}, not at"
+                f" {told.next_offset} as was told"
+            )
+        return header
+
+    def _keep_earlier(self, ledger: Ledger, told: ToldEntry) -> None:
+        keep = self._entries.keeper(ledger)
+        for number, stored in enumerate(told.earlier, told.entry - len(told.earlier)):
+            entry = EntryId(number)
+            if stored is not None and entry >= ledger.start_entry:
+                try:
+                    check_copy(ledger, entry, stored)
+                except LedgerError as error:
+                    raise RefusedEntry(f"entry {entry} of segment {told.segment}: {error}") from error
+                keep(entry, stored)
