@@ -108,6 +108,7 @@ class Replicator:
             bytes_per_second=self._rates[2],
             last_segment=None if cursor is None else cursor.segment,
             last_entry=None if cursor is None else cursor.entry - 1,
+            told_entries=self.outbox.heard_entries,
             resets=self.outbox.resets,
             refused=self.refused,
         )
@@ -244,6 +245,10 @@ class ShadowReplication:
         tail = None if shadow.source is None else self._tails.get((shadow.source.id, index))
         replicator = None if tail is None else tail.replicators.get(shadow.id)
         return None if replicator is None else replicator.stats(self.now())
+
+    def links(self) -> list[Link]:
+        """The brokers that are told something."""
+        return list(self._links.values())
 
     def _all(self) -> list[Replicator]:
         return [replicator for tail in self._tails.values() for replicator in tail.replicators.values()]

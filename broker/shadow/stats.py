@@ -22,6 +22,8 @@ class ReplicationStats:
     last_segment: int | None
     """The base offset of the segment of the last entry that was heard, None before any was."""
     last_entry: int | None
+    told_entries: int
+    """Heard by this broker's replicator."""
     resets: int
     """How often entries were skipped because too many waited."""
     refused: int
