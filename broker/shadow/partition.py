@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY
 from gnomon.bookie.ledger import (
     Bookies,
@@ -90,6 +90,8 @@ class ShadowPartition(Readable):
         self._listening: trio.CancelScope | None = None
         self._seen: tuple[LedgerId | None, EntryId] = (None, NO_ENTRY)
         """The ledger whose header was read last, and the entry."""
+        self._told_of: tuple[LedgerId, EntryId] | None = None
+        """An entry that is said to be confirmed and did not come along, and its ledger."""
         self._problem = ""
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ class ShadowPartition(Readable):
             try:
                 self._take(told)
             except RefusedEntry as error:
-                self._logger.warning("entry_refused", reason=str(error), next="the records are read from storage")
+                self._refused(error)
         self._stir()
         if self.log is not None:
             self._changed()
@@ -244,6 +246,8 @@ class ShadowPartition(Readable):
             try:
                 if segment is None or segment.ledger.record.sealed:
                     await self._moved.wait()
+                elif self._told_of is not None:
+                    await self._look_for(segment, *self._told_of)
                 elif self._seen != (segment.ledger.id, segment.ledger.last_add_confirmed):
                     await self._advance(segment)
                 elif quiet_seconds > 0:
@@ -255,6 +259,24 @@ class ShadowPartition(Readable):
             except (LedgerError, MetadataError, WorldError) as error:
                 self._tell("shadow_tail_not_read", error)
                 await self._clock.sleep(RETRY_SECONDS)
+
+    async def _look_for(self, segment: Segment, number: LedgerId, entry: EntryId) -> None:
+        """Takes an entry for confirmed if a bookie has it: whoever told of it may have made it up."""
+        ledger = segment.ledger
+        if number == ledger.id and entry > ledger.last_add_confirmed:
+            try:
+                self._entries.reads += 1
+                stored = await ledger.confirm(entry)
+            except NoSuchEntry as error:
+                self._refused(RefusedEntry(str(error)))
+            else:
+                if not is_local(ledger):
+                    self._entries.keeper(ledger)(entry, stored)
+        if self._told_of == (number, entry):
+            self._told_of = None
+
+    def _refused(self, error: RefusedEntry) -> None:
+        self._logger.warning("entry_refused", reason=str(error), next="the records are read from storage")
 
     async def _advance(self, segment: Segment) -> None:
         """Shows what is confirmed of the last segment."""
@@ -302,15 +324,16 @@ class ShadowPartition(Readable):
         if not local:
             self._keep_earlier(ledger, told)
         self._told_at = self._clock.monotonic()
-        ledger.take_confirmed(told.last_add_confirmed)
         if header is not None and told.stored is not None:
             if not local:
                 self._entries.keeper(ledger)(told.entry, told.stored)
+            ledger.take_confirmed(told.entry)
             if told.entry == ledger.last_add_confirmed:
                 self._seen = (ledger.id, told.entry)
                 self._show(segment, header)
-                return
-        self._stir()
+        if ledger.last_add_confirmed < told.last_add_confirmed:
+            self._told_of = (ledger.id, told.last_add_confirmed)
+            self._stir()
 
     @staticmethod
     def _checked(ledger: Ledger, told: ToldEntry, stored: bytes) -> EntryHeader:

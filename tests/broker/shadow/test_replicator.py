@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 
+from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.replicator import PACE_SECONDS
 from gnomon.broker.shadow.stats import ReplicationStats
 from gnomon.broker.shadow.window import WINDOW_BYTES
+from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.settings import ShadowReplicationSettings
-from gnomon.testing.broker_cluster import BrokerCluster
+from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.storm_clients import create_topic
 from gnomon.testing.wire_client import KafkaCluster
+from gnomon.wire.kafka.records import Record, build_batch
 
 LEASE_SECONDS = 3.0
 
@@ -295,3 +300,112 @@ def test_the_cursor_goes_with_its_shadow() -> None:
         assert broker.replication.links() == []
 
     run(9, scenario)
+
+
+SENSELESS: list[list[object]] = [
+    [],
+    ["one", []],
+    [1, "nothing"],
+    [1, [[]]],
+    [1, [["copy", 0, [], []]]],
+    [1, [[[b"short"], 0, [], []]]],
+    [1, [[[bytes(16)], -1, [], []]]],
+    [1, [[[bytes(16)], 0, [[0, 1, 0, 0]], []]]],
+    [1, [[[bytes(16)], 0, [[0, 1, 5, 4, 0, 0, 0, 4]], []]]],
+    [1, [[[bytes(16)], 0, [[0, 1, 0, 1 << 63, 0, 0, 0, 4]], []]]],
+    [1, [[[bytes(16)], 0, [], ["text"]]]],
+]
+
+
+def test_what_makes_no_sense_ends_the_stream_with_a_reason_and_stops_nobody() -> None:
+    async def scenario(shadowed: Shadowed) -> None:
+        await shadowed.start()
+
+        async def lie(client: KafkaCluster) -> None:
+            async with trio.open_nursery() as nursery:
+                rpc = RpcClient(client.world, f"broker-{shadowed.reader}", NATIVE_PORT, SERVICE, ERRORS)
+                nursery.start_soon(rpc.run)
+                for args in SENSELESS:
+                    async with rpc.stream("replicate") as stream:
+                        assert await anext(stream) == [0, []]
+                        rpc.tell("told", *args)
+                        with pytest.raises(InvalidCall, match="makes no sense"):
+                            await anext(stream)
+                with pytest.raises(InvalidCall, match="open it"):
+                    await rpc.call("replicate")
+                with pytest.raises(InvalidCall, match="first"):
+                    await rpc.call("told", 1, [])
+                nursery.cancel_scope.cancel()
+
+        await shadowed.cluster.run_client("liar", lie)
+
+    run(10, scenario)
+
+
+def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
+    async def scenario(shadowed: Shadowed) -> None:
+        await shadowed.start()
+        await shadowed.trickle("some", 0.1)
+        log = await shadowed.shadow.opened()
+        assert log is not None
+        await shadowed.clock.sleep(2)
+        copy = shadowed.cluster.serving[shadowed.owner].broker.find_topic("copy").id.bytes
+        session = shadowed.shadow.segments[-1].ledger.record.session
+
+        def told(entry: int, confirmed: int, *, said: int = session, segment: int = 0) -> list[object]:
+            return [[copy], 0, [[segment, said, entry, entry, 2 * entry, 2 * entry + 1, 10, confirmed]], []]
+
+        async def lie(client: KafkaCluster) -> None:
+            async with trio.open_nursery() as nursery:
+                rpc = RpcClient(client.world, f"broker-{shadowed.reader}", NATIVE_PORT, SERVICE, ERRORS)
+                nursery.start_soon(rpc.run)
+                async with rpc.stream("replicate") as stream:
+                    await anext(stream)
+                    for frame, (item, why) in enumerate(
+                        [
+                            (told(20, 12), "not confirmed"),
+                            (told(12, 12, said=session - 1), "is over"),
+                            ([[bytes(16)], 0, [], []], "not heard of"),
+                            ([[copy], 7, [], []], "not heard of"),
+                        ],
+                        1,
+                    ):
+                        rpc.tell("told", frame, [item])
+                        number, ((_, _, _, text),) = await anext(stream)
+                        assert number == frame
+                        assert why in text
+                    rpc.tell("told", 9, [told(1000, 1000), told(0, 0, segment=5000)])
+                    assert await anext(stream) == [9, []], "whether there is such an entry its bookies are asked"
+                nursery.cancel_scope.cancel()
+
+        await shadowed.cluster.run_client("liar", lie)
+        await shadowed.clock.sleep(1)
+        assert log.high_watermark == 10
+        assert shadowed.shadow.segments[-1].ledger.last_add_confirmed == 9
+        await shadowed.trickle("more", 0.1)
+        await shadowed.caught_up(20, 1)
+        assert await shadowed.read_all("copy") == await shadowed.read_all("orders")
+
+    run(11, scenario)
+
+
+def test_a_shadow_on_its_source_s_own_broker_is_told_in_the_same_turn_and_reads_nothing() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, writer = await broker.connect(), await broker.connect()
+        await writer.create_topic("orders")
+        await client.create_topic("copy", -1, {SHADOW_SOURCE: "orders"})
+        node = broker.serving.broker
+        await client.fetch("copy", 0)
+        await broker.simulation.clock.sleep(3)
+        shadow = node.shadow_in_use(node.find_topic("copy").id, 0)
+        assert shadow is not None
+        assert shadow.log is not None
+        for number in range(1, 20):
+            await writer.produce("orders", build_batch([Record(value=b"a")], base_timestamp=1))
+            await broker.simulation.clock.sleep(PACE_SECONDS)
+            assert shadow.log.high_watermark == number
+        stats = node.replication.stats(node.find_topic("copy"), 0)
+        assert stats is not None
+        assert (stats.connected, stats.backlog_entries, stats.last_entry, stats.told_entries) == (True, 0, 18, 19)
+
+    simulate_broker(scenario)
