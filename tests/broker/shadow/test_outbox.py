@@ -1,4 +1,4 @@
-"""What a replicator still has to tell: runs, cursor, what is left out; and a machine that loses connections and owners."""
+"""What a replicator still has to tell; and a machine that loses connections and owners."""
 
 from __future__ import annotations
 
