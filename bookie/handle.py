@@ -231,17 +231,6 @@ class Ledger(HeldRecord):
         if self._appender is None and entry > self.last_add_confirmed and not self.record.sealed:
             self.last_add_confirmed = entry
 
-    async def confirm(self, entry: EntryId) -> bytes:
-        """The same, if a bookie has the entry; returns it as it is stored.
-
-        Raises:
-            NoSuchEntry: there is none, or one that a dead writer left behind: nothing was told truly.
-            LedgerError: it could not be read.
-        """
-        stored = await read_entry(self._bookies, self.id, self.record, entry)
-        self.take_confirmed(entry)
-        return bytes(stored.value)
-
     async def listen(self, entry: EntryId) -> None:
         """Waits until a bookie of the last fragment tells that `entry` is confirmed; the record is not watched.
 

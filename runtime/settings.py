@@ -193,7 +193,7 @@ class ShadowReplicationSettings:
     """How the broker of a source tells those of its shadows what was written."""
 
     inline_bytes_max: int = _setting(
-        65_536,
+        16_384,
         "Largest entry that is sent along for the shadow's readers; a larger one the shadow reads from its bookies.",
     )
     shadow_replicator_auto_reset_backlog_entries: int = _setting(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from gnomon.bookie.errors import LedgerError, NoSuchEntry
+from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import NO_ENTRY
 from gnomon.bookie.ledger import (
     Bookies,
@@ -209,10 +209,13 @@ class ShadowPartition(Readable):
         if self.log is not None:
             self._changed()
 
-    def _stir(self) -> None:
-        """Has the tail looked at anew."""
+    def _wake_tail(self) -> None:
         moved, self._moved = self._moved, trio.Event()
         moved.set()
+
+    def _stir(self) -> None:
+        """Has the tail looked at anew, by new records."""
+        self._wake_tail()
         if self._listening is not None:
             self._listening.cancel()
 
@@ -246,10 +249,10 @@ class ShadowPartition(Readable):
             try:
                 if segment is None or segment.ledger.record.sealed:
                     await self._moved.wait()
-                elif self._told_of is not None:
-                    await self._look_for(segment, *self._told_of)
                 elif self._seen != (segment.ledger.id, segment.ledger.last_add_confirmed):
                     await self._advance(segment)
+                elif self._told_of is not None:
+                    await self._hear_of(segment, *self._told_of)
                 elif quiet_seconds > 0:
                     with trio.move_on_after(quiet_seconds):
                         await self._moved.wait()
@@ -260,18 +263,16 @@ class ShadowPartition(Readable):
                 self._tell("shadow_tail_not_read", error)
                 await self._clock.sleep(RETRY_SECONDS)
 
-    async def _look_for(self, segment: Segment, number: LedgerId, entry: EntryId) -> None:
-        """Takes an entry for confirmed if a bookie has it: whoever told of it may have made it up."""
+    async def _hear_of(self, segment: Segment, number: LedgerId, entry: EntryId) -> None:
+        """Asks the bookies whether an entry is confirmed: whoever told of it may have made it up."""
         ledger = segment.ledger
         if number == ledger.id and entry > ledger.last_add_confirmed:
-            try:
-                self._entries.reads += 1
-                stored = await ledger.confirm(entry)
-            except NoSuchEntry as error:
-                self._refused(RefusedEntry(str(error)))
-            else:
-                if not is_local(ledger):
-                    self._entries.keeper(ledger)(entry, stored)
+            with trio.move_on_after(EXPLICIT_LAC_SECONDS + RETRY_SECONDS) as waited:
+                with trio.CancelScope() as self._listening:
+                    await ledger.listen(EntryId(ledger.last_add_confirmed + 1))
+            if not waited.cancelled_caught:
+                return
+            self._refused(RefusedEntry(f"no bookie knows entry {entry} of segment {segment.base_offset} as confirmed"))
         if self._told_of == (number, entry):
             self._told_of = None
 
@@ -333,7 +334,7 @@ class ShadowPartition(Readable):
                 self._show(segment, header)
         if ledger.last_add_confirmed < told.last_add_confirmed:
             self._told_of = (ledger.id, told.last_add_confirmed)
-            self._stir()
+            self._wake_tail()
 
     @staticmethod
     def _checked(ledger: Ledger, told: ToldEntry, stored: bytes) -> EntryHeader:
