@@ -1,9 +1,10 @@
 """Tells the shadows of what this broker writes: one replicator for each shadow and partition.
 
 1. A produce never waits for it: an entry that is confirmed is put on a list, and told at the end of the turn or, where
-   something was told within PACE_SECONDS, after these. Nothing is done for each entry and each shadow.
+   something was told within PACE_SECONDS, with the next one or after TRAILING_SECONDS. Nothing is done for each entry
+   and each shadow.
 2. What a shadow that is away, slow or paused costs is bounded: a window of bytes for its broker (`window`), and some
-   runs of ids (`outbox`). Entries are held for PACE_SECONDS alone.
+   runs of ids (`outbox`). Entries are held for TRAILING_SECONDS at most.
 3. Shadows and their leaders are those of this broker's image, always as it is now.
 4. How far a shadow was told is stored, and a new or restarted owner goes on from there.
 """
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 0.002
 """Least time between two frames to one broker, so that a message of a thousand a second costs a part of a frame."""
+TRAILING_SECONDS = 0.005
+"""After so long what came within that time is told, though nothing came behind it: fewer timers than frames."""
 FRESH_BYTES_MAX = 1 << 20
 """More than this is told without waiting for that."""
 MOVED_SECONDS = 0.2
@@ -171,10 +174,7 @@ class SourceTail:
         self._fresh.append(value)
         self._fresh_end = entry
         self._fresh_bytes += len(value)
-        if len(self._fresh) == 1:
-            self._replication.due(self)
-        elif self._fresh_bytes > FRESH_BYTES_MAX:
-            self._replication.at_once()
+        self._replication.due(self, len(self._fresh) == 1, much=self._fresh_bytes > FRESH_BYTES_MAX)
 
     def collect(self) -> list[bytes]:
         """What was confirmed since this was called last; its ids are with the replicators then."""
@@ -233,6 +233,7 @@ class ShadowReplication:
         self._cursors = ReplicatorCursors(broker, settings.flush_seconds)
         self._due: list[SourceTail] = []
         self._told_at = float("-inf")
+        self._soon = self._trailing = False
         self._stirred = trio.Event()
         self._watch_metrics()
 
@@ -376,25 +377,30 @@ class ShadowReplication:
 
     # --- telling --------------------------------------------------------------------------------------------------
 
-    def due(self, tail: SourceTail) -> None:
-        """It has something fresh."""
-        self._due.append(tail)
-        if len(self._due) == 1:
-            at = self._told_at + PACE_SECONDS
-            if at <= self.now():
-                self.at_once()
-            else:
-                self._broker.timers.call_at(at, self._tell_due)
+    def due(self, tail: SourceTail, first: bool, *, much: bool = False) -> None:
+        """It has something fresh, the first since it was told; or `much`, that must not wait."""
+        if first:
+            self._due.append(tail)
+        if self._soon:
+            return
+        now = self.now()
+        if much or now - self._told_at >= PACE_SECONDS:
+            self._soon = True
+            self._broker.world.network.call_soon(self._tell_due)
+        elif not self._trailing:
+            self._trailing = True
+            self._broker.timers.call_at(now + TRAILING_SECONDS, self._trail)
 
-    def at_once(self) -> None:
-        """What is due is told at the end of this turn."""
-        self._broker.world.network.call_soon(self._tell_due)
+    def _trail(self) -> None:
+        self._trailing = False
+        if self._due:
+            self._tell_due()
 
     def _tell_due(self) -> None:
-        if self._due:
-            due, self._due = self._due, []
-            self._told_at = self.now()
-            self.tell(tail for tail in due if self._tails.get((tail.topic.id, tail.index)) is tail)
+        self._soon = False
+        due, self._due = self._due, []
+        self._told_at = self.now()
+        self.tell(tail for tail in due if self._tails.get((tail.topic.id, tail.index)) is tail)
 
     def tell(self, tails: Iterable[SourceTail]) -> None:
         """Tells now what there is to tell, as far as there is room."""
