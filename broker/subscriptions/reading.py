@@ -11,7 +11,7 @@ from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import EntryView, LocalViews, read_from_memory
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset
 from gnomon.broker.partition.segment import Segment
-from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 
 _BASE_OFFSET = attrgetter("base_offset")
 
@@ -77,6 +77,8 @@ class LogPositions:
         Raises:
             LedgerError: it cannot be found out.
         """
+        if not self._segments:  # a shadow whose source was never written
+            return BEGINNING
         if offset >= self.bounds.high_watermark:
             last = self._segments[-1]
             return Dlsn(last.base_offset, max(last.ledger.last_add_confirmed + 1, last.ledger.start_entry), 0)
@@ -99,6 +101,8 @@ class LogPositions:
             LedgerError: it cannot be found out.
         """
         bounds = self.bounds
+        if not self._segments:
+            return bounds.start_offset
         segment = self._segment_of(dlsn.segment)
         if segment.base_offset != dlsn.segment:  # it is gone, or not there yet
             found = dlsn.segment
