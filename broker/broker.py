@@ -402,6 +402,10 @@ class Broker:
         """The partitions in use that have a log of their own."""
         return list(self._partitions.values())
 
+    def partitions_by_topic(self) -> list[tuple[uuid.UUID, int, Partition]]:
+        """The same, each with its topic's id and its number."""
+        return [(topic_id, index, partition) for (topic_id, index), partition in self._partitions.items()]
+
     def leader_epoch(self, topic: Topic, index: int) -> int:
         """The leader epoch of a partition as clients are told it, -1 where they are not told.
 

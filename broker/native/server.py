@@ -322,6 +322,7 @@ def open_native_server(broker: Broker, nursery: trio.Nursery, settings: Subscrip
             topic.id,
             index,
             quorum=broker.quorum,
+            source_id=topic.ranked_as,
             claimant=(lives,),
         )
 

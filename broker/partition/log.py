@@ -67,6 +67,12 @@ class LogSettings:
     timestamp_before_ms_max: int = (1 << 63) - 1
     timestamp_after_ms_max: int = 3_600_000
     producer_expiry_ms: int = 86_400_000
+    held_by_subscriptions: bool = True
+    """Whether retention waits for durable subscriptions."""
+    backlog_bytes_max: int = -1
+    backlog_ms_max: int = -1
+    backlog_drops: bool = False
+    """Whether the oldest records go where a backlog is too large; else what is produced is refused."""
 
 
 Append = tuple[Sequence[bytes | memoryview], Offset, int]

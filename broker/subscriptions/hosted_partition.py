@@ -151,7 +151,7 @@ class HostedPartition:
         offset = known.get(dlsn)
         if offset is None:
             offset = known[dlsn] = await self.positions.offset_of(dlsn)
-        return offset
+        return max(offset, self._log.start_offset)  # which may have moved while something was stored
 
     def end(self) -> None:
         """Gives nobody anything any more; `finish` follows, by who was told. Idempotent."""
@@ -315,7 +315,7 @@ class HostedPartition:
         async with self.lock:
             await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
             self.send_away(subscription.consumers)
-            self.dispatcher.seek(subscription, offset)
+            self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
 
     async def delete(self, subscription: Subscription) -> None:
         """Deletes a subscription, and lets its consumers go: they were asked.

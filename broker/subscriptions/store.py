@@ -22,10 +22,12 @@ from urllib.parse import quote, unquote
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
-from gnomon.metadata.client import DeletePrefix, Operation
+from gnomon.metadata.client import Delete, DeletePrefix, Operation
 
 SUBSCRIPTIONS: Final = "subscriptions/"
 """Where the metadata keys of all subscribers begin, and the names of their segments' ledgers."""
+HOLDS: Final = "holds/"
+"""Where the metadata keys begin that change with what subscriptions hold: see `hold_key`."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 """Names that are quoted as they stand."""
 NAME_BYTES_MAX = 300
@@ -146,6 +148,14 @@ def subscriptions_prefix(topic_id: uuid.UUID, partition: int | None = None) -> s
     return topic if partition is None else f"{topic}{partition}/"
 
 
+def hold_key(topic_id: uuid.UUID) -> str:
+    """The key that is written whenever a subscription of the topic, or of a shadow of it, is made or goes back.
+
+    Who gives up records that all subscriptions have read compares it: see `hold`.
+    """
+    return f"{HOLDS}{topic_id.hex}"
+
+
 def subscriber_in_key(subscriber: str) -> str:
     """A subscription's name as it stands in keys and in the names of ledgers: without a slash.
 
@@ -173,4 +183,4 @@ def subscriber_of_key(key: str) -> str:
 def deletion_of_subscriptions(topic_id: uuid.UUID) -> tuple[Operation, ...]:
     """What a transaction that deletes a topic does about its subscriptions."""
     prefix = subscriptions_prefix(topic_id)
-    return DeletePrefix(prefix), DeletePrefix(ledger_key(prefix))
+    return DeletePrefix(prefix), DeletePrefix(ledger_key(prefix)), Delete(hold_key(topic_id))

@@ -26,6 +26,7 @@ PURE = (
     "bookie/reader.py",
     "bookie/recovery.py",
     "broker/leadership.py",
+    "broker/partition/cut.py",
     "broker/partition/entry.py",
     "broker/partition/log.py",
     "broker/partition/producers.py",
