@@ -431,11 +431,11 @@ class NativeClient:
         while True:
             await self._to_tell.wait()
             await self.world.clock.sleep(TELL_SECONDS)
+            self._to_tell = trio.Event()  # by nobody else: this task would wait for the one of before
             self._tell()
 
     def _tell(self) -> None:
         """Sends what was gathered, a frame of each kind to each broker."""
-        self._to_tell = trio.Event()
         acks: dict[Link, dict[tuple[int, int], list[int]]] = {}
         for part in self._acking:
             link = part.link
