@@ -18,6 +18,7 @@ import trio
 
 from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
 from gnomon.broker.authorizer import AllowAll, Authorizer, Permission, check
+from gnomon.broker.backlog import BacklogQuotas
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
@@ -112,6 +113,7 @@ class Broker:
         self.timers = Timers(world.clock)
         self.topic_admin = TopicAdmin(self)
         self.retention = Retention(self)
+        self.backlog_quotas = BacklogQuotas(self)
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
@@ -154,6 +156,7 @@ class Broker:
         nursery.start_soon(self.topic_admin.finish_deletions)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.retention.run)
+        nursery.start_soon(self.backlog_quotas.run)
 
     def _offsets_partitions(self) -> int:
         """Groups lie where they were put when the topic was made, whatever the setting says now."""

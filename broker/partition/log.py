@@ -90,6 +90,8 @@ class PartitionLog:
         self.next_offset = next_offset
         self.high_watermark = next_offset
         self.producers = Producers()
+        self.refusal: str | None = None
+        """Why nothing more is taken at the moment; what is in the log already is answered all the same."""
         self.begin_segment()
 
     def begin_segment(self) -> None:
@@ -179,6 +181,8 @@ class PartitionLog:
                 if isinstance(verdict, Duplicate):
                     return verdict
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        if self.refusal is not None:
+            raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
         if settings.codec is not None and batch.compression != settings.codec:
             view, batch = _recoded(view, settings.codec, settings.batch_bytes_max)
         append_time_ms = NO_TIMESTAMP

@@ -293,6 +293,8 @@ class Partition(Readable):
         try:
             verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry)
         except BatchRejected as error:
+            if error.error_code == ErrorCode.POLICY_VIOLATION:
+                self._note_refused(records)  # the next one may be taken
             appender.appended(slot, Produced(error.error_code, NO_OFFSET, -1, -1, error.text))
             return
         if isinstance(verdict, Duplicate):
@@ -484,9 +486,12 @@ class Partition(Readable):
                 return True
             due = self._segments_due(log)
             if kept is None:
-                return await self._drop(log, due)
-            read = bisect_right(self.segments, kept.offset, 1, key=_BASE_OFFSET) - 1
-            return await self._drop(log, min(due, read), kept.compares)
+                done = await self._drop(log, due)
+            else:
+                read = bisect_right(self.segments, kept.offset, 1, key=_BASE_OFFSET) - 1
+                done = await self._drop(log, min(due, read), kept.compares)
+            self._changed()
+            return done
 
     def _segments_due(self, log: PartitionLog) -> int:
         sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
@@ -501,7 +506,6 @@ class Partition(Readable):
             return False
         del self.segments[:count]
         log.trim(self.segments[0].base_offset)
-        self._changed()
         return True
 
     async def delete_before(self, offset: Offset) -> Offset:
@@ -521,7 +525,8 @@ class Partition(Readable):
                 if offset > log.start_offset:
                     replay_from = await self._chain.replay_start(log, self.segments[-1])
                     await self._chain.cut_first(log, self.segments, offset, replay_from)
-                    self._changed()
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
+            finally:
+                self._changed()
             return log.start_offset

@@ -11,7 +11,7 @@ import trio
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic
+from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.runtime.rpc_client import RpcClient
@@ -156,7 +156,7 @@ def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_t
     simulate_broker(scenario)
 
 
-def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
+def test_a_subscription_behind_the_start_of_the_log_says_so_and_goes_on_there() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 10)
         async with native(broker) as client:
@@ -168,6 +168,8 @@ def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
             topic = DeleteRecordsTopic(name="orders", partitions=[partition])
             await kafka.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 1)
             consumer = await client.subscribe("orders", "one")
+            with pytest.raises(RecordsMissed, match="between offsets 2 and 6"):
+                await consumer.receive()
             assert await values(consumer, 4) == [6, 7, 8, 9]
             assert await consumer.backlog() == 0
 
