@@ -161,6 +161,8 @@ class HostedPartition:
             self.dispatcher.add(name, Cursor(offset, position.ranges))
             if self._was_cut_off(position.dlsn):
                 self._missed[name] = (Offset(min(position.dlsn.segment, offset)), offset)
+        if self._missed:
+            self._tell_jumped(list(self._missed), self._log.start_offset)
         self.partition.wait(self)
         self.wake()
 
@@ -259,14 +261,7 @@ class HostedPartition:
         """Tells those who have missed something, or keeps it for who comes."""
         if not jumped:
             return
-        names = [subscription.name for subscription, _ in jumped]
-        self._logger.warning(
-            "subscriptions_jumped",
-            names=names[:NAMES_TOLD],
-            count=len(names),
-            to_offset=end,
-            meaning="records went that they had not acknowledged",
-        )
+        self._tell_jumped([subscription.name for subscription, _ in jumped], end)
         told: dict[tuple[DeliveringLink, Offset], list[Consumer]] = {}
         for subscription, first in jumped:
             if not subscription.consumers:
@@ -276,6 +271,15 @@ class HostedPartition:
                 told.setdefault((consumer.link, first), []).append(consumer)
         for (link, first), consumers in told.items():
             link.tell_missed(consumers, first, end)
+
+    def _tell_jumped(self, names: list[str], end: Offset) -> None:
+        self._logger.warning(
+            "subscriptions_jumped",
+            names=names[:NAMES_TOLD],
+            count=len(names),
+            to_offset=end,
+            meaning="records went that they had not acknowledged",
+        )
 
     def attached(self, consumer: Consumer) -> None:
         """A consumer has come: it is told what its subscription has missed, if nobody was."""

@@ -288,23 +288,26 @@ def test_a_consumer_that_had_read_everything_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("end_of_cut", [9, 10])
 def test_a_consumer_that_was_away_is_told_when_it_comes_back_also_after_a_restart_and_only_then(
-    restarted: bool,
+    restarted: bool, end_of_cut: int
 ) -> None:
+    """Segments begin at 0, 5 and 10."""
+
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 12, {})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest", queue_records=1)
         await read(consumer, 6)
         await consumer.close()
-        await delete_records(client, 9)
+        await delete_records(client, end_of_cut)
         if restarted:
             await broker.simulation.sleep(FLUSHED_SECONDS)
             await broker.restart()
         again = await subscriber.subscribe("orders", "billing")
         first, end = await missed(again)
-        assert end == 9
+        assert end == end_of_cut
         assert first == 6 or (restarted and first <= 6)
-        assert await read(again, 3) == [9, 10, 11]
+        assert await read(again, 12 - end_of_cut) == list(range(end_of_cut, 12))
         await broker.restart()
         await more(broker, await broker.connect(), 12, 1)
         assert await read(again, 1) == [12]

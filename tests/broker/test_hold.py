@@ -10,6 +10,7 @@ import pytest
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.subscriptions.store import hold_key, subscriptions_prefix
 from gnomon.metadata.client import Delete, Put
@@ -115,8 +116,11 @@ def test_what_is_not_due_by_time_or_size_stays_although_all_have_read_it() -> No
 def test_a_topic_that_holds_nothing_is_trimmed_although_a_subscription_has_not_read_it() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5, {"gnomon.retention.hold": "none"})
-        await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
         assert await trimmed(broker) == 5
+        await more(client, 5, 1)
+        with pytest.raises(RecordsMissed, match="between offsets 0 and 5"):
+            await consumer.receive()
 
     play(scenario)
 
@@ -234,6 +238,16 @@ def test_a_subscription_that_is_made_at_the_moment_of_the_trim_loses_nothing(top
         assert await trimmed(broker) == 0
         assert len(done) == 1
         assert await read(made[0], 5) == [0, 1, 2, 3, 4]
+
+    play(scenario)
+
+
+def test_a_trim_that_a_new_subscription_has_overtaken_is_tried_again() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        done = _overtaken(broker, lambda: subscriber.subscribe("orders", "late", initial_position="latest"))
+        assert await trimmed(broker) == 5
+        assert len(done) == 1
 
     play(scenario)
 
