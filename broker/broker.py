@@ -18,6 +18,7 @@ import trio
 
 from gnomon.bookie.ledger import Bookies, EntryCache, Quorum
 from gnomon.broker.authorizer import AllowAll, Authorizer, Permission, check
+from gnomon.broker.backlog import BacklogQuotas
 from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
@@ -114,6 +115,7 @@ class Broker:
         self.timers = Timers(world.clock)
         self.topic_admin = TopicAdmin(self)
         self.retention = Retention(self)
+        self.backlog_quotas = BacklogQuotas(self)
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
         self.replication_settings = ShadowReplicationSettings()
@@ -161,6 +163,7 @@ class Broker:
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.retention.run)
         nursery.start_soon(self.replication.run)
+        nursery.start_soon(self.backlog_quotas.run)
 
     def _offsets_partitions(self) -> int:
         """Groups lie where they were put when the topic was made, whatever the setting says now."""
@@ -424,6 +427,10 @@ class Broker:
     def partitions_open(self) -> list[Partition]:
         """The partitions in use that have a log of their own."""
         return list(self._partitions.values())
+
+    def partitions_by_topic(self) -> list[tuple[uuid.UUID, int, Partition]]:
+        """The same, each with its topic's id and its number."""
+        return [(topic_id, index, partition) for (topic_id, index), partition in self._partitions.items()]
 
     def leader_epoch(self, topic: Topic, index: int) -> int:
         """The leader epoch of a partition as clients are told it, -1 where they are not told.

@@ -99,6 +99,11 @@ def between(low: float, high: float) -> Callable[[str], str | None]:
     return lambda text: None if low <= float(text) <= high else f"must be from {low} to {high}"
 
 
+def one_of(*allowed: str) -> Callable[[str], str | None]:
+    """One of some words."""
+    return lambda text: None if text in allowed else f"must be {' or '.join(allowed)}"
+
+
 def only(allowed: str, reason: str) -> Callable[[str], str | None]:
     """Nothing but `allowed`, for the reason given."""
     return lambda text: None if text.replace(" ", "") == allowed else f"only {allowed!r} is supported: {reason}"

@@ -1,18 +1,30 @@
-"""What topics keep no longer: their logs are rolled and trimmed by time and size, on all partitions of one broker."""
+"""What topics keep no longer: their logs are rolled and trimmed by time and size, on all partitions of one broker.
+
+What is due by time or size goes once every durable subscription of the topic and of its shadows has read it, unless
+`gnomon.retention.hold` is `none`: the subscriptions add to Kafka's rules, and take nothing from them.
+"""
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, NoReturn
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.chain import sealed_segments
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import segments_to_drop
-from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.partition import Held, Partition
+from gnomon.broker.subscriptions.hold import Hold, Slowest, read_hold
+from gnomon.broker.subscriptions.reading import LogPositions
+from gnomon.broker.topics import Topic
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.world import WorldError
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
+
+TRIES = 3
+"""How often a trim is tried in one pass, where subscriptions come meanwhile."""
 
 
 class Retention:
@@ -36,19 +48,34 @@ class Retention:
         that it was writing then stays until it is used.
         """
         log = self._broker.log
-        partitions = self._broker.partitions_open()
+        partitions = self._broker.partitions_by_topic()
         try:
             partitions += await self._unused_with_old_segments()
         except MetadataError as error:
             log.error("retention_failed", reason=str(error))
-        for partition in partitions:
+        holds = Holds(self._broker)
+        for topic_id, index, partition in partitions:
+            topic = self._broker.image.get_by_id(topic_id)
             try:
                 await partition.opened()
-                await partition.enforce_retention()
+                if topic is not None:
+                    await self._enforce(topic, index, partition, holds)
             except (LedgerError, MetadataError, WorldError) as error:
                 log.error("retention_failed", reason=str(error))
 
-    async def _unused_with_old_segments(self) -> list[Partition]:
+    async def _enforce(self, topic: Topic, index: int, partition: Partition, holds: Holds) -> None:
+        async def held() -> Held | None:
+            if not self._broker.settings_of(topic).held_by_subscriptions:
+                return None
+            hold = await holds.of(topic)
+            return Held(await held_offset(partition, hold.slowest.get(index)), (hold.unchanged,))
+
+        for _ in range(TRIES):
+            if await partition.enforce_retention(held):
+                return
+            holds.forget(topic)
+
+    async def _unused_with_old_segments(self) -> list[tuple[uuid.UUID, int, Partition]]:
         broker = self._broker
         now_ms = broker.world.clock.wall_ms()
         due = []
@@ -57,5 +84,61 @@ class Retention:
             if topic is None or broker.is_open(topic_id, index) or not broker.leads(topic, index):
                 continue
             if segments_to_drop(broker.settings_of(topic), sealed, 0, now_ms):
-                due.append(broker.partition(topic, index))
+                due.append((topic_id, index, broker.partition(topic, index)))
         return due
+
+
+class Holds:
+    """What holds the records of topics, asked once a topic."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known: dict[uuid.UUID, Hold] = {}
+        self._shadows: dict[uuid.UUID, list[str]] = {}
+        """By source, as the shadows say themselves."""
+        for topic in broker.image:
+            if topic.source is not None:
+                self._shadows.setdefault(topic.source.id, []).append(topic.name)
+
+    async def of(self, topic: Topic) -> Hold:
+        """What holds a topic's records.
+
+        Raises:
+            MetadataError: it cannot be read.
+        """
+        hold = self._known.get(topic.id)
+        if hold is None:
+            hold = await read_hold(self._broker.metadata, topic, self._shadows.get(topic.id, ()))
+            self._known[topic.id] = hold
+            for index, slowest in hold.slowest.items():
+                if slowest.damage is not None:
+                    self._tell_damage(index, slowest)
+        return hold
+
+    def forget(self, topic: Topic) -> None:
+        """It has changed."""
+        self._known.pop(topic.id, None)
+
+    def _tell_damage(self, index: int, slowest: Slowest) -> None:
+        self._broker.log.error(
+            "position_unreadable",
+            topic=slowest.topic,
+            partition=index,
+            subscription=slowest.subscription,
+            reason=slowest.damage,
+            meaning="retention gives up nothing of this partition",
+            next="delete the subscription, or read it with the gnomon that wrote it",
+        )
+
+
+async def held_offset(partition: Partition, slowest: Slowest | None) -> Offset:
+    """Where the slowest subscription of an open partition stands; the end of the log where there is none.
+
+    Raises:
+        LedgerError: it cannot be found out.
+    """
+    log = partition.log
+    assert log is not None, "the partition is not open"
+    if slowest is None:
+        return log.high_watermark
+    return await LogPositions(log, partition).offset_of(slowest.position)

@@ -13,6 +13,7 @@ from gnomon.bookie.record import ledger_key
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.partition.cut import cut_key
 from gnomon.broker.shadow.cast import (
     BROKER_DEFAULT,
     SHADOW_SOURCE,
@@ -230,7 +231,8 @@ class TopicAdmin:
         subscriptions = deletion_of_subscriptions(topic.id)
         if topic.source is not None:
             return [*subscriptions]
-        return [DeletePrefix(ledger_key(ledgers_prefix(topic.id))), *subscriptions]
+        ledgers = ledgers_prefix(topic.id)
+        return [DeletePrefix(ledger_key(ledgers)), DeletePrefix(cut_key(ledgers)), *subscriptions]
 
     async def _wait_for_name(self, name: str) -> None:
         """Sees to what is left of a deleted topic here, and gives the other brokers the time to do so."""

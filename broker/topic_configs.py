@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gnomon.broker.config_key import ConfigKey, ConfigType, InvalidConfig, at_least, between, only
+from gnomon.broker.config_key import ConfigKey, ConfigType, InvalidConfig, at_least, between, one_of, only
 from gnomon.broker.partition.log import LogSettings
 from gnomon.wire.kafka.compression import Codec
 
 LONG_MAX = (1 << 63) - 1
+
+HOLD = "gnomon.retention.hold"
+HOLD_SUBSCRIPTIONS, HOLD_NONE = "subscriptions", "none"
+BACKLOG_BYTES = "gnomon.backlog.quota.bytes"
+BACKLOG_MS = "gnomon.backlog.quota.ms"
+BACKLOG_POLICY = "gnomon.backlog.quota.policy"
+REFUSE_PRODUCE, DROP_OLDEST = "refuse-produce", "drop-oldest"
 
 _NO_COMPACTION = "log compaction is not built yet; topics are cut by time, size and DeleteRecords"
 _COMPACTED_ONLY = (
@@ -72,6 +79,37 @@ _KEYS = (
     ),
     ConfigKey(
         "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", _ONE_COPY)
+    ),
+    ConfigKey(
+        BACKLOG_BYTES,
+        ConfigType.LONG,
+        "-1",
+        "Most bytes of a partition that the slowest durable subscription, of the topic or of a shadow, may not have "
+        "read; -1: no bound.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        BACKLOG_MS,
+        ConfigType.LONG,
+        "-1",
+        "Most milliseconds that the oldest record may wait for the slowest durable subscription; -1: no bound.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        BACKLOG_POLICY,
+        ConfigType.STRING,
+        REFUSE_PRODUCE,
+        "What happens beyond either: `refuse-produce` answers producers with POLICY_VIOLATION, `drop-oldest` gives up "
+        "the oldest records, for all readers.",
+        one_of(REFUSE_PRODUCE, DROP_OLDEST),
+    ),
+    ConfigKey(
+        HOLD,
+        ConfigType.STRING,
+        HOLD_SUBSCRIPTIONS,
+        "`subscriptions`: retention gives up nothing that a durable subscription of the topic or of a shadow has not "
+        "read. `none`: it goes by time and size alone.",
+        one_of(HOLD_SUBSCRIPTIONS, HOLD_NONE),
     ),
     ConfigKey("index.interval.bytes", ConfigType.INT, "4096", "Bytes per index entry.", only("4096", _NO_INDEX)),
     ConfigKey(
@@ -215,4 +253,8 @@ def log_settings(lookup: Mapping[str, str], producer_expiry_ms: int) -> LogSetti
         timestamp_before_ms_max=int(lookup["message.timestamp.before.max.ms"]),
         timestamp_after_ms_max=int(lookup["message.timestamp.after.max.ms"]),
         producer_expiry_ms=producer_expiry_ms,
+        held_by_subscriptions=lookup[HOLD] == HOLD_SUBSCRIPTIONS,
+        backlog_bytes_max=int(lookup[BACKLOG_BYTES]),
+        backlog_ms_max=int(lookup[BACKLOG_MS]),
+        backlog_drops=lookup[BACKLOG_POLICY] == DROP_OLDEST,
     )

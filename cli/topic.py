@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from confluent_kafka import TopicCollection
+from confluent_kafka import OFFSET_END, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -178,6 +178,36 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
             if name in names:
                 note(f"topic {name!r} has shadows that show its records: delete {', '.join(shadows)} first")
         raise
+
+
+@topic.command()
+@click.argument("name")
+@bootstrap_option
+def truncate(name: str, bootstrap: str) -> None:
+    """Delete all records that the topic NAME has now, whoever has not read them; the topic stays.
+
+    Subscriptions, of the topic and of its shadows, go on with what is produced next. A shadow has no records of its
+    own: truncate its source.
+    """
+    admin = connect(bootstrap)
+    partitions = [partition.id for partition in describe_topic(admin, name).partitions]
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    described = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+    source = answer(described, f"read the configs of topic {name!r}").get(SHADOW_SOURCE)
+    if source is not None:
+        raise Failure(f"topic {name!r} is a shadow of {source.value!r}: truncate the source")
+    ends = [TopicPartition(name, partition, OFFSET_END) for partition in partitions]
+    futures = admin.delete_records(ends, request_timeout=ANSWER_SECONDS)
+    finish(
+        [
+            (
+                f"truncate partition {at.partition} of topic {name!r}",
+                f"truncated partition {at.partition} of topic {name!r}",
+                future,
+            )
+            for at, future in futures.items()
+        ]
+    )
 
 
 def _shadows(admin: AdminClient) -> dict[str, list[str]]:

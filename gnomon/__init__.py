@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gnomon.broker.native.client import connect as connect
     from gnomon.broker.native.consumer import Consumer as Consumer
     from gnomon.broker.native.errors import NativeError as NativeError
+    from gnomon.broker.native.errors import RecordsMissed as RecordsMissed
     from gnomon.broker.native.message import Message as Message
     from gnomon.broker.subscriptions.dlsn import Dlsn as Dlsn
 
@@ -51,6 +52,7 @@ _MODULES = {
     "NativeError": "broker.native.errors",
     "OpenMode": "bookie.ledger",
     "Quorum": "bookie.record",
+    "RecordsMissed": "broker.native.errors",
     "connect": "broker.native.client",
     "connect_blocking": "broker.native.blocking",
     "connect_ledgers": "bookie.ledgers",

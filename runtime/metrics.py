@@ -25,6 +25,10 @@ COUNTERS = {
     "produce_batches": ("produce_batches", "Record batches received, refused and repeated ones too"),
     "fetch_bytes": ("fetch_bytes", "Bytes of record batches sent to consumers"),
     "fetch_batches": ("fetch_batches", "Record batches sent to consumers"),
+    "backlog_records_dropped": (
+        "backlog_records_dropped",
+        "Records given up by backlog quotas although a durable subscription had not read them",
+    ),
     "connections_accepted": ("connections_accepted", "Kafka connections accepted since the start"),
     "connections_refused": (
         "connections_refused",
@@ -72,6 +76,7 @@ class Metrics:
         self.produce_batches = 0
         self.fetch_bytes = 0
         self.fetch_batches = 0
+        self.backlog_records_dropped = 0
         self.connections_accepted = 0
         self.connections_refused = 0
         self.connections = 0

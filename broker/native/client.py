@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import trio
 
-from gnomon.broker.native.consumer import Consumer, ConsumerOptions, Listener, Part
+from gnomon.broker.native.consumer import Consumer, ConsumerOptions, Listener, OnMissed, Part
 from gnomon.broker.native.errors import (
     ERRORS,
     SUBSCRIBE_MAX,
@@ -81,6 +81,7 @@ class NativeClient:
         queue_records: int = QUEUE_RECORDS,
         ack_seconds: float | None = None,
         listener: Listener | None = None,
+        on_missed: OnMissed | None = None,
     ) -> Consumer:
         """Consumes a durable subscription, which is made where there is none of that name.
 
@@ -91,6 +92,7 @@ class NativeClient:
             queue_records: most records of a partition that wait in this process.
             ack_seconds: what was received and not acknowledged for so long is given again; None for never.
             listener: is called for each message as it arrives, and must neither wait nor raise; instead of `receive`.
+            on_missed: is called in the same way with `RecordsMissed`, which `receive` raises otherwise.
 
         Raises:
             NoSuchTopic, SubscriptionTaken, InvalidCall: it is refused.
@@ -104,6 +106,7 @@ class NativeClient:
             queue_records=queue_records,
             ack_seconds=ack_seconds,
             listener=listener,
+            on_missed=on_missed,
         )
         return consumers[0]
 
@@ -117,9 +120,10 @@ class NativeClient:
         queue_records: int = QUEUE_RECORDS,
         ack_seconds: float | None = None,
         listener: Listener | None = None,
+        on_missed: OnMissed | None = None,
     ) -> list[Consumer]:
         """`subscribe` for many subscriptions of one topic: a thousand to a call. All are made, or it raises."""
-        options = ConsumerOptions(type, initial_position, queue_records, ack_seconds, listener)
+        options = ConsumerOptions(type, initial_position, queue_records, ack_seconds, listener, on_missed)
         leaders = await self._persist(lambda: self._lookup(topic))
         consumers = [Consumer(self, topic, name, options) for name in names]
         for consumer in consumers:
@@ -427,11 +431,11 @@ class NativeClient:
         while True:
             await self._to_tell.wait()
             await self.world.clock.sleep(TELL_SECONDS)
+            self._to_tell = trio.Event()  # by nobody else: this task would wait for the one of before
             self._tell()
 
     def _tell(self) -> None:
         """Sends what was gathered, a frame of each kind to each broker."""
-        self._to_tell = trio.Event()
         acks: dict[Link, dict[tuple[int, int], list[int]]] = {}
         for part in self._acking:
             link = part.link

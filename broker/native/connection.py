@@ -12,7 +12,8 @@ from typing import Any
 
 import trio
 
-from gnomon.broker.native.errors import MOVED, InvalidCall
+from gnomon.broker.native.errors import MISSED, MOVED, InvalidCall
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dispatcher import Part
 from gnomon.broker.subscriptions.hosted_partition import DeliveringLink, HostedPartition
 from gnomon.broker.subscriptions.reading import Batch
@@ -52,7 +53,11 @@ class NativeConnection(DeliveringLink):
         for consumer in consumers:
             self.consumers.pop(consumer.number, None)
         if to_return:
-            self._stream.item([pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers)), MOVED])
+            self._stream.item([_packed(consumers), MOVED])
+
+    def tell_missed(self, consumers: Sequence[Consumer], first: Offset, end: Offset) -> None:
+        """See `DeliveringLink`."""
+        self._stream.item([_packed(consumers), MISSED, first, end])
 
     async def watch_room(self) -> None:
         """Goes on giving when the client has taken what was sent; until the connection is gone."""
@@ -76,6 +81,10 @@ class NativeConnection(DeliveringLink):
         self.consumers.clear()
         for host in hosts.values():
             host.pump()
+
+
+def _packed(consumers: Sequence[Consumer]) -> bytes:
+    return pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers))
 
 
 def numbers_of(packed: Any) -> tuple[int, ...]:

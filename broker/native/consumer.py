@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import trio
 
-from gnomon.broker.native.errors import ConsumerClosed
+from gnomon.broker.native.errors import ConsumerClosed, RecordsMissed
 from gnomon.broker.native.message import DeliveredBatch, Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gnomon.broker.native.link import Link
 
 Listener: TypeAlias = Callable[["Consumer", Message], None]
+OnMissed: TypeAlias = Callable[["Consumer", RecordsMissed], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class ConsumerOptions:
     queue_records: int
     ack_seconds: float | None
     listener: Listener | None
+    on_missed: OnMissed | None
 
 
 class Part:
@@ -62,7 +64,7 @@ class Part:
 class Consumer:
     """Made by `NativeClient.subscribe`."""
 
-    __slots__ = ("_arrived", "_error", "_queue", "_rest", "client", "name", "options", "parts", "topic")
+    __slots__ = ("_arrived", "_error", "_missed", "_queue", "_rest", "client", "name", "options", "parts", "topic")
 
     def __init__(self, client: NativeClient, topic: str, name: str, options: ConsumerOptions) -> None:
         self.client = client
@@ -76,6 +78,8 @@ class Consumer:
         """What is left of the batch being handed out."""
         self._arrived: trio.Event | None = None
         self._error: Exception | None = None
+        self._missed: tuple[RecordsMissed, ...] = ()
+        """What is still to be raised."""
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
@@ -84,6 +88,7 @@ class Consumer:
 
         Raises:
             ConsumerClosed: this consumer or its client was closed.
+            RecordsMissed: records were given up that the subscription had not acknowledged; the next call goes on.
             NativeError: the subscription cannot go on: its topic is gone, or another consumer has it.
             MalformedBatch, TooLarge, CorruptData: a batch cannot be read; the next call goes on behind it.
         """
@@ -97,6 +102,10 @@ class Consumer:
 
     def take(self) -> Message | None:
         """The next message if there is one here; raises as `receive`."""
+        if self._missed:
+            missed, *later = self._missed
+            self._missed = tuple(later)
+            raise missed
         while True:
             if self._rest is not None:
                 for message in self._rest:
@@ -214,6 +223,18 @@ class Consumer:
             return
         self._queue.append((part, batch, slots))
         self._stir()
+
+    def missed(self, part: Part, first: int, end: int) -> None:
+        """Records went that were not acknowledged."""
+        if self._missed and (self._missed[-1].partition, self._missed[-1].end) == (part.partition, first):
+            first = self._missed[-1].first
+            self._missed = self._missed[:-1]
+        error = RecordsMissed(self.topic, part.partition, self.name, first, end)
+        if self.options.on_missed is not None:
+            self.options.on_missed(self, error)
+        else:
+            self._missed += (error,)
+            self._stir()
 
     def forget(self, part: Part) -> None:
         """What came for a partition comes again."""

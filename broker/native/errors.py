@@ -46,6 +46,25 @@ class ConsumerClosed(NativeError):
     """The consumer or its client was closed."""
 
 
+class RecordsMissed(NativeError):
+    """Records of a partition were given up before the subscription acknowledged them; it goes on behind them.
+
+    Somebody deleted them (DeleteRecords, truncate), or the topic's settings did: a backlog quota with drop-oldest, or
+    `gnomon.retention.hold=none`. All of them lie in [first, end); at `first` or behind it is where it stood.
+    """
+
+    def __init__(self, topic: str, partition: int, subscription: str, first: int, end: int) -> None:
+        super().__init__(
+            f"subscription {subscription!r} has missed records of partition {partition} of topic '{topic}' between"
+            f" offsets {first} and {end}: they were given up before it acknowledged them; it goes on at {end}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.subscription = subscription
+        self.first = first
+        self.end = end
+
+
 ERRORS: Final = ErrorTable(
     {
         NotLeader: (),
@@ -60,5 +79,7 @@ SERVICE: Final = "broker"
 """What the service of every broker is called: a client does not know their numbers."""
 MOVED: Final = "moved"
 """Notice to consumers: subscribe again, at the leader of the partition."""
+MISSED: Final = "missed"
+"""Notice to consumers: records went that the subscription had not acknowledged; the two offsets follow."""
 SUBSCRIBE_MAX: Final = 1000
 """Subscriptions in one call."""

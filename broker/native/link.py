@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gnomon.broker.native.client import NativeClient
 
 NOTICE_FIELDS = 2
+MISSED_FIELDS = 4
 
 
 class Link:
@@ -75,6 +76,13 @@ class Link:
                 moved = parts.get(number)
                 if moved is not None:
                     self._client.detach(moved)
+            return
+        if len(item) == MISSED_FIELDS:
+            packed, _, first, end = item
+            for number in _numbers(packed):
+                behind = parts.get(number)
+                if behind is not None:
+                    behind.consumer.missed(behind, first, end)
             return
         segment, entry, base_offset, epoch, data, listed = item
         batch = DeliveredBatch(segment, entry, base_offset, epoch, data)

@@ -25,6 +25,8 @@ from gnomon.broker.native.errors import (
     SubscriptionTaken,
     Unavailable,
 )
+from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.partition.cut import Cut, cut_key
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.shadow.listening import Listening
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
@@ -186,6 +188,7 @@ class NativeServer:
                 lambda ended: self._ended(key, ended),
                 broker.log.bind(topic=name, partition=index),
                 self._settings.ranges_max,
+                await self._last_cut(topic, index),
             )
             self._hosts[key] = host
             try:
@@ -194,6 +197,14 @@ class NativeServer:
                 host.end()
                 raise
             return host
+
+    async def _last_cut(self, topic: Topic, index: int) -> Cut | None:
+        item = await self._broker.metadata.get(cut_key(ledgers_prefix(topic.ranked_as, index)))
+        try:
+            return None if item is None else Cut.decode(item.value)
+        except (ValueError, TypeError) as error:
+            self._broker.log.error("cut_unreadable", topic=topic.name, partition=index, reason=str(error))
+            return None
 
     def _ended(self, key: tuple[uuid.UUID, int], host: HostedPartition) -> None:
         async def finish() -> None:
@@ -324,6 +335,7 @@ def open_native_server(broker: Broker, nursery: trio.Nursery, settings: Subscrip
             topic.id,
             index,
             quorum=broker.quorum,
+            source_id=topic.ranked_as,
             claimant=(lives,),
         )
 
@@ -367,7 +379,9 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
     before = connection.consumers.get(number)
     if before is not None:
         before[0].dispatcher.detach(before[1])
-    connection.consumers[number] = (host, dispatcher.attach(subscription, kind, connection, number, client, permits))
+    consumer = dispatcher.attach(subscription, kind, connection, number, client, permits)
+    connection.consumers[number] = (host, consumer)
+    host.attached(consumer)
     return None
 
 

@@ -5,17 +5,19 @@
 3. The claim of the last ledger raises the leader epoch; it is the only write that opening costs.
 4. The first segment's record says where the log starts, where that is not at the segment's beginning.
 5. Nothing is created for a topic that is gone: the first ledger's creation compares the topic's record.
+6. Where something is given up that somebody may not have read, that is recorded first, or with it (`cut`).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import DigestMismatch, LedgerError
 from gnomon.bookie.ledger import (
     Bookies,
     EntryCache,
@@ -31,6 +33,7 @@ from gnomon.bookie.ledger import (
     read_from_memory,
 )
 from gnomon.bookie.record import decode_record, ledger_key
+from gnomon.broker.partition.cut import Cut, cut_key
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.segment import Segment
@@ -46,7 +49,7 @@ from gnomon.broker.partition.segment_record import (
     segment_name,
     size_and_youngest,
 )
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Revision
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put, Revision
 
 PARTITIONS = "topics/"
 """Where the names of all partitions' ledgers begin."""
@@ -219,27 +222,45 @@ class Chain:
             await ledger.wait_for_lac(entry)
         return entry
 
-    async def delete(self, segments: list[Segment]) -> bool:
+    async def delete(self, segments: list[Segment], read_by_all: Sequence[Compare] | None = None) -> bool:
         """Gives up sealed segments at the front of the chain, in one transaction.
 
         The first of them may be gone: an earlier deletion whose outcome was not known has taken effect.
 
+        Args:
+            read_by_all: what holds if all readers have read them; None where that is not known.
+
         Returns:
-            False where the topic is gone, or somebody has changed one of them meanwhile: nothing was deleted.
+            False where the topic is gone, somebody has changed one of them meanwhile, or a comparison fails: nothing
+            was deleted.
         """
         found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         items = [item for item in found if item is not None]
-        return await delete_ledgers(self._metadata, items, compare=(self._topic_lives,))
+        if read_by_all is not None:
+            return await delete_ledgers(self._metadata, items, compare=(self._topic_lives, *read_by_all))
+        last = segments[-1]
+        assert last.next_offset is not None, "only sealed segments are given up"
+        cut = Cut(last.base_offset, last.ledger.last_add_confirmed + 1, 0, last.next_offset)
+        return await delete_ledgers(self._metadata, items, compare=(self._topic_lives,), also=(self._put_cut(cut),))
+
+    def _put_cut(self, cut: Cut) -> Put:
+        return Put(cut_key(self._prefix), cut.encode())
 
     async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
         """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""
         segment = segments[0]
 
-        def entry_of() -> EntryId:
+        def place() -> tuple[EntryId, int]:
             with segment.view() as view:
-                return segment.entry_of(view, offset)
+                entry, slot = segment.entry_of(view, offset), 0
+                if entry <= segment.ledger.last_add_confirmed:
+                    with suppress(DigestMismatch):
+                        slot = max(0, offset - segment.header(view, entry).base_offset)
+                return entry, slot
 
-        entry = await read_from_memory(entry_of)
+        entry, slot = await read_from_memory(place)
+        cut = self._put_cut(Cut(segment.base_offset, entry, slot, offset))
+        await self._metadata.txn((self._topic_lives,), (cut,))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
         await self.shrink(segment, entry, offset)

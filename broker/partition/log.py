@@ -67,6 +67,12 @@ class LogSettings:
     timestamp_before_ms_max: int = (1 << 63) - 1
     timestamp_after_ms_max: int = 3_600_000
     producer_expiry_ms: int = 86_400_000
+    held_by_subscriptions: bool = True
+    """Whether retention waits for durable subscriptions."""
+    backlog_bytes_max: int = -1
+    backlog_ms_max: int = -1
+    backlog_drops: bool = False
+    """Whether the oldest records go where a backlog is too large; else what is produced is refused."""
 
 
 Append = tuple[Sequence[bytes | memoryview], Offset, int]
@@ -84,6 +90,8 @@ class PartitionLog:
         self.next_offset = next_offset
         self.high_watermark = next_offset
         self.producers = Producers()
+        self.refusal: str | None = None
+        """Why nothing more is taken at the moment; what is in the log already is answered all the same."""
         self.begin_segment()
 
     def begin_segment(self) -> None:
@@ -173,6 +181,8 @@ class PartitionLog:
                 if isinstance(verdict, Duplicate):
                     return verdict
                 raise BatchRejected(verdict, _sequence_text(verdict, batch))
+        if self.refusal is not None:
+            raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
         if settings.codec is not None and batch.compression != settings.codec:
             view, batch = _recoded(view, settings.codec, settings.batch_bytes_max)
         append_time_ms = NO_TIMESTAMP

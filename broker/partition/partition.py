@@ -4,7 +4,7 @@
 2. While the chain is opened or rolled, appends wait in their order of arrival.
 3. When an append fails, all after it fail too, the writing half is given up and opened anew on next use; what is
    durable stays readable meanwhile.
-4. Rolling, trimming and deleting are done one at a time.
+4. Rolling, trimming and deleting are done one at a time. Retention gives up nothing that its readers hold.
 5. Once another broker leads, nothing is taken any more and nothing shown; what was on its way before is still told.
 6. After a fence nothing is shown either before the chain is claimed anew: somebody else may have gone on with it.
 7. A roll begins only if the metadata answers. While it does not, the segment takes more than its size, within a bound:
@@ -14,10 +14,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import trio
@@ -39,7 +41,7 @@ from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.broker.partition.segment import Segment
-from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
+from gnomon.metadata.client import Compare, MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected
@@ -49,6 +51,7 @@ ANSWER_SECONDS = 1.0
 """How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
 ROLL_RETRY_SECONDS = 5.0
 """How long after the metadata did not answer it is asked again."""
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 class Produced(NamedTuple):
@@ -81,6 +84,23 @@ class Tail(Protocol):
 _Pending = tuple[Offset, Offset, int, Appender | None, Any]
 """An entry on its way to the disk: base offset, next offset, log append time, and whose slot it is; a snapshot is
 nobody's. A plain tuple, since one is made per batch."""
+
+
+class Held(NamedTuple):
+    """What readers hold of a log."""
+
+    offset: Offset
+    """Nothing at or behind it goes."""
+    compares: Sequence[Compare]
+    """What is so in the metadata as long as that holds."""
+
+
+AskHeld = Callable[[], Awaitable[Held | None]]
+"""Finds out what is held; None where retention waits for nobody."""
+
+
+async def waits_for_nobody() -> None:
+    """Retention by time and size alone."""
 
 
 class State(Enum):
@@ -297,6 +317,8 @@ class Partition(Readable):
         try:
             verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry)
         except BatchRejected as error:
+            if error.error_code == ErrorCode.POLICY_VIOLATION:
+                self._note_refused(records)  # the next one may be taken
             appender.appended(slot, Produced(error.error_code, NO_OFFSET, -1, -1, error.text))
             return
         if isinstance(verdict, Duplicate):
@@ -462,12 +484,19 @@ class Partition(Readable):
         self._release_stalled()
         self._changed()
 
-    async def enforce_retention(self) -> None:
-        """Ends the segment that is old, and gives up the oldest ones by time and size."""
+    async def enforce_retention(self, held: AskHeld = waits_for_nobody) -> bool:
+        """Ends the segment that is old, and gives up the oldest ones by time and size, as far as nobody holds them.
+
+        Args:
+            held: asked where something is due.
+
+        Returns:
+            False where what is held has changed meanwhile, or the segments: nothing was given up, ask again.
+        """
         async with self._maintenance:
             log = self.log
             if log is None or self._state is not State.OPEN:
-                return
+                return True
             now_ms = self._clock.wall_ms()
             log.producers.expire(now_ms - log.settings.producer_expiry_ms)
             if log.segment_is_old(now_ms) and not self._roll_put_off:
@@ -475,17 +504,35 @@ class Partition(Readable):
                 await self._roll()
                 self._release_stalled()
                 self._changed()
-            sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
-            await self._drop(log, log.segments_to_drop(sealed, now_ms))
+            if not self._segments_due(log):
+                return True
+        kept = await held()  # appends that roll do not wait for that
+        async with self._maintenance:
+            if self.log is not log or self._state is not State.OPEN:
+                return True
+            due = self._segments_due(log)
+            if kept is None:
+                done = await self._drop(log, due)
+            else:
+                read = bisect_right(self.segments, kept.offset, 1, key=_BASE_OFFSET) - 1
+                done = await self._drop(log, min(due, read), kept.compares)
+            self._changed()
+            return done
 
-    async def _drop(self, log: PartitionLog, count: int) -> None:
+    def _segments_due(self, log: PartitionLog) -> int:
+        sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
+        return log.segments_to_drop(sealed, self._clock.wall_ms())
+
+    async def _drop(self, log: PartitionLog, count: int, read_by_all: Sequence[Compare] | None = None) -> bool:
         """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up."""
         if not count:
-            return
+            return True
         await self._chain.replay_start(log, self.segments[-1])
-        if await self._chain.delete(self.segments[:count]):
-            del self.segments[:count]
-            log.trim(self.segments[0].base_offset)
+        if not await self._chain.delete(self.segments[:count], read_by_all):
+            return False
+        del self.segments[:count]
+        log.trim(self.segments[0].base_offset)
+        return True
 
     async def delete_before(self, offset: Offset) -> Offset:
         """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords); returns where it is then.
@@ -506,4 +553,6 @@ class Partition(Readable):
                     await self._chain.cut_first(log, self.segments, offset, replay_from)
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
+            finally:
+                self._changed()
             return log.start_offset

@@ -110,7 +110,7 @@ async def creation(metadata: Metadata, shadow: Topic) -> tuple[Topic, Change]:
     source = None if item is None else Topic.decode(item)
     if item is None or source is None or source.id != shadow.source.id:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Topic '{shadow.source.name}' was deleted meanwhile.")
-    living = [topic for _, topic in await _living(metadata, source, source.shadows)]
+    living = [topic for _, topic in await living_shadows(metadata, source, source.shadows)]
     taken = {topic.place for topic in living}
     place = next(number for number in range(1, len(taken) + 2) if number not in taken)
     listed = source.with_shadows([*(topic.name for topic in living), shadow.name])
@@ -126,7 +126,7 @@ def unchanged(item: KeyValue) -> list[Compare]:
     ]
 
 
-async def _living(metadata: Metadata, source: Topic, names: Iterable[str]) -> list[tuple[KeyValue, Topic]]:
+async def living_shadows(metadata: Metadata, source: Topic, names: Iterable[str]) -> list[tuple[KeyValue, Topic]]:
     """Those of the names that are shadows of a topic, with their records."""
     living = []
     for name in names:
@@ -145,7 +145,7 @@ async def growth(metadata: Metadata, source: Topic, partitions: int) -> Change:
     """What grows the shadows of a topic together with it."""
     compares: list[Compare] = []
     operations: list[Operation] = []
-    for item, shadow in await _living(metadata, source, source.shadows):
+    for item, shadow in await living_shadows(metadata, source, source.shadows):
         compares += unchanged(item)
         operations.append(Put(item.key, shadow.with_partitions(partitions).encode()))
     return Change(compares, operations)
@@ -167,7 +167,7 @@ async def deletion(metadata: Metadata, image: TopicImage, topic: Topic) -> Chang
         left = source.with_shadows(name for name in source.shadows if name != topic.name)
         return Change(unchanged(item), [Put(item.key, left.encode())])
     names = dict.fromkeys([*topic.shadows, *(shadow.name for shadow in image.shadows_of(topic))])
-    living = [shadow.name for _, shadow in await _living(metadata, topic, names)]
+    living = [shadow.name for _, shadow in await living_shadows(metadata, topic, names)]
     if living:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

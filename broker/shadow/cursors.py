@@ -19,7 +19,7 @@ from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.records import SubscriberRecords
 from gnomon.broker.subscriptions.segments import Segments
-from gnomon.broker.subscriptions.store import Position, SubscriptionsError, subscriptions_prefix
+from gnomon.broker.subscriptions.store import Position, SubscriptionsError, hold_key, replicators_prefix
 from gnomon.broker.topics import Topic, topic_key
 from gnomon.metadata.client import Compare, Field, MetadataError
 from gnomon.runtime.world import WorldError
@@ -27,8 +27,6 @@ from gnomon.runtime.world import WorldError
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
-REPLICATOR = "replicator/"
-"""Stands where the number of a partition stands for its subscriptions; the partition's number is the name."""
 LOAD_SECONDS = 1.0
 """How long after a failure a cursor is asked for again."""
 ERRORS = (MetadataError, SubscriptionsError, LedgerError, WorldError)
@@ -65,7 +63,7 @@ class ReplicatorCursors:
         if store is None:
             broker = self._broker
             lives = Compare(topic_key(shadow.name), Field.CREATE_REVISION, shadow.create_revision)
-            records = SubscriberRecords(broker.metadata, subscriptions_prefix(shadow.id) + REPLICATOR, (lives,))
+            records = SubscriberRecords(broker.metadata, replicators_prefix(shadow.id), hold_key(shadow.id), (lives,))
             store = self._stores[shadow.id] = MetadataSubscriptionsStore(
                 records, Segments(records, broker.bookies, broker.quorum)
             )

@@ -40,6 +40,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 FIRST_ANSWERS_SECONDS = 2.0
 """How long opening waits for bookies that do not answer; then it shows what it knows."""
 RETRY_SECONDS = 0.5
+CONFIRMED_SECONDS = 1.5
+"""Within this time a bookie has heard that an entry is confirmed which the source's broker tells of."""
 SETTLE_SECONDS = 0.25
 TOLD_SECONDS = 1.0
 """While the source's broker tells its entries, and so long after, no bookie is asked for them."""
@@ -189,7 +191,7 @@ class ShadowPartition(Readable):
             self.end()
             return
         known = {segment.ledger.id: segment for segment in self.segments}
-        self.segments = []
+        segments = []
         for item in self._image.segments:
             segment = known.get(item.ledger)
             if segment is None:
@@ -199,7 +201,8 @@ class ShadowPartition(Readable):
                 segment.ledger.take_record(item.stored)
             if item.record.sealed and segment.next_offset is None:
                 segment.sealed_as_recorded()
-            self.segments.append(segment)
+            segments.append(segment)
+        self.segments[:] = segments  # the same list: whoever reads for subscriptions follows it
         for told in self._image.waiting():
             try:
                 self._take(told)
@@ -274,7 +277,7 @@ class ShadowPartition(Readable):
         """Asks the bookies whether an entry is confirmed: whoever told of it may have made it up."""
         ledger = segment.ledger
         if number == ledger.id and entry > ledger.last_add_confirmed:
-            with trio.move_on_after(EXPLICIT_LAC_SECONDS + RETRY_SECONDS) as waited:
+            with trio.move_on_after(CONFIRMED_SECONDS) as waited:
                 with trio.CancelScope() as self._listening:
                     await ledger.listen(EntryId(ledger.last_add_confirmed + 1))
             if not waited.cancelled_caught:

@@ -222,16 +222,28 @@ class Dispatcher:
         """The high watermark has moved."""
         self.end = max(self.end, end)
 
-    def trimmed(self, start: Offset) -> None:
-        """The log begins at `start` now: whoever stands below goes on there."""
+    def trimmed(self, start: Offset) -> list[tuple[Subscription, Offset]]:
+        """The log begins at `start` now: whoever stands below goes on there.
+
+        Returns:
+            Those who have missed something, and from where on. They are not stored anew unless they have consumers:
+            whoever comes next is to be told, also by another broker.
+        """
+        jumped = []
         for subscription in self.subscriptions.values():
+            first = subscription.cursor.mark_delete
             if subscription.cursor.trimmed(start):
-                self.dirty[subscription] = None
+                jumped.append((subscription, first))
+                if subscription.consumers:
+                    self.dirty[subscription] = None
+                else:
+                    self.dirty.pop(subscription, None)
                 self._unplace(subscription)
                 if subscription.again:
                     subscription.again.remove(Offset(0), start)
                 self._settle(subscription, subscription.consumers, Offset(0), start)
                 self._place_again(subscription)
+        return jumped
 
     def link_ready(self, link: Link) -> None:
         """A connection takes deliveries again."""

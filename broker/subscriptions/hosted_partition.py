@@ -3,7 +3,9 @@
 1. Positions are loaded once, before the first consumer comes; after that nothing is read from the store.
 2. An acknowledgement is stored with the next flush: those of the last moments before a crash come again.
 3. What changes a subscription other than by acknowledging it (new, sought, deleted) is durable before it is answered.
-4. The term ends with the leadership, or when the store says that somebody else is at work: consumers are told to come
+4. Where records went that a subscription had not acknowledged, it goes on behind them and its consumers are told; if it
+   has none, those are told who come next, on whatever broker: until then its stored position stays where it was.
+5. The term ends with the leadership, or when the store says that somebody else is at work: consumers are told to come
    back, and whoever hosts the partition then loads what is stored.
 """
 
@@ -17,6 +19,7 @@ import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
+from gnomon.broker.partition.cut import Cut
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.readable import Waiter
 from gnomon.broker.subscriptions.cursor import Cursor
@@ -39,6 +42,8 @@ BATCHES_PER_TURN = 64
 RETRY_SECONDS = 1.0
 FINISH_SECONDS = 1.0
 """How long consumers wait for the last positions to be stored before they are sent elsewhere."""
+NAMES_TOLD = 10
+"""Subscriptions named in a line of the log."""
 KEYS_BYTES_MAX = 64 << 20
 """Records of a batch that decompress to more go to consumers by their offsets, not their keys."""
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
@@ -82,6 +87,10 @@ class DeliveringLink(Link):
         """Forgets consumers, which are not attached any more, and may tell them to come back."""
         raise NotImplementedError
 
+    def tell_missed(self, consumers: Sequence[Consumer], first: Offset, end: Offset) -> None:
+        """Tells consumers that records below `end` went unacknowledged; none of them was below `first`."""
+        raise NotImplementedError
+
 
 class HostedPartition:
     """See the module; made for a partition that is open."""
@@ -97,6 +106,7 @@ class HostedPartition:
         tell_ended: Callable[[HostedPartition], None],
         logger: Logger,
         ranges_max: int,
+        cut: Cut | None,
     ) -> None:
         """The subscriptions of an open partition.
 
@@ -104,6 +114,7 @@ class HostedPartition:
             may_serve: whether this broker leads the partition for certain.
             tell_ended: called once when the term has ended; has to see to `finish`.
             ranges_max: runs acknowledged out of order that are stored of a subscription.
+            cut: the last one of the log, read after that was opened.
         """
         self.partition = partition
         self.positions = LogPositions(log, partition)
@@ -123,6 +134,9 @@ class HostedPartition:
         self._logger = logger
         self._ranges_max = ranges_max
         self._start_offset = log.start_offset
+        self._cut = cut
+        self._missed: dict[str, tuple[Offset, Offset]] = {}
+        """By subscription, what nobody of it was told yet: see invariant 4."""
         self._readings: dict[Offset, Reading] = {}
         """What is being fetched from bookies, by the offset that somebody wants."""
         self._unreadable: dict[Offset, Timer] = {}
@@ -140,7 +154,12 @@ class HostedPartition:
         """
         offsets: dict[Dlsn, Offset] = {}
         for name, position in (await self._store.load()).items():
-            self.dispatcher.add(name, Cursor(await self._offset_of(position.dlsn, offsets), position.ranges))
+            offset = await self._offset_of(position.dlsn, offsets)
+            self.dispatcher.add(name, Cursor(offset, position.ranges))
+            if self._was_cut_off(position.dlsn):
+                self._missed[name] = (Offset(min(position.dlsn.segment, offset)), offset)
+        if self._missed:
+            self._tell_jumped(list(self._missed), self._log.start_offset)
         self.partition.wait(self)
         self.wake()
 
@@ -148,7 +167,11 @@ class HostedPartition:
         offset = known.get(dlsn)
         if offset is None:
             offset = known[dlsn] = await self.positions.offset_of(dlsn)
-        return offset
+        return max(offset, self._log.start_offset)  # which may have moved while something was stored
+
+    def _was_cut_off(self, dlsn: Dlsn) -> bool:
+        cut = self._cut
+        return cut is not None and cut.offset <= self._log.start_offset and dlsn < Dlsn(*cut[:3])
 
     def end(self) -> None:
         """Gives nobody anything any more; `finish` follows, by who was told. Idempotent."""
@@ -206,7 +229,7 @@ class HostedPartition:
         dispatcher, start_offset = self.dispatcher, self._log.start_offset
         if start_offset > self._start_offset:
             self._start_offset = start_offset
-            dispatcher.trimmed(start_offset)
+            self._jump(dispatcher.trimmed(start_offset), start_offset)
         for _ in range(BATCHES_PER_TURN):
             wanted = dispatcher.wanted(self._not_now())
             if wanted is None:
@@ -230,6 +253,38 @@ class HostedPartition:
         if self._next is None:
             delay = 0.0 if self._may_serve() else RETRY_SECONDS
             self._next = self._timers.call_at(self._clock.monotonic() + delay, self._go_on)
+
+    def _jump(self, jumped: Sequence[tuple[Subscription, Offset]], end: Offset) -> None:
+        """Tells those who have missed something, or keeps it for who comes."""
+        if not jumped:
+            return
+        self._tell_jumped([subscription.name for subscription, _ in jumped], end)
+        told: dict[tuple[DeliveringLink, Offset], list[Consumer]] = {}
+        for subscription, first in jumped:
+            if not subscription.consumers:
+                self._missed[subscription.name] = (self._missed.get(subscription.name, (first, end))[0], end)
+            for consumer in subscription.consumers:
+                assert isinstance(consumer.link, DeliveringLink)
+                told.setdefault((consumer.link, first), []).append(consumer)
+        for (link, first), consumers in told.items():
+            link.tell_missed(consumers, first, end)
+
+    def _tell_jumped(self, names: list[str], end: Offset) -> None:
+        self._logger.warning(
+            "subscriptions_jumped",
+            names=names[:NAMES_TOLD],
+            count=len(names),
+            to_offset=end,
+            meaning="records went that they had not acknowledged",
+        )
+
+    def attached(self, consumer: Consumer) -> None:
+        """A consumer has come: it is told what its subscription has missed, if nobody was."""
+        missed = self._missed.pop(consumer.subscription.name, None)
+        if missed is not None:
+            assert isinstance(consumer.link, DeliveringLink)
+            consumer.link.tell_missed([consumer], *missed)
+            self.dispatcher.dirty[consumer.subscription] = None
 
     def _go_on(self) -> None:
         self._next = None
@@ -312,7 +367,8 @@ class HostedPartition:
         async with self.lock:
             await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
             self.send_away(subscription.consumers)
-            self.dispatcher.seek(subscription, offset)
+            self._missed.pop(subscription.name, None)
+            self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
 
     async def delete(self, subscription: Subscription) -> None:
         """Deletes a subscription, and lets its consumers go: they were asked.
@@ -323,6 +379,7 @@ class HostedPartition:
         async with self.lock:
             await self._store.delete_subscriber(subscription.name)
             self.send_away(subscription.consumers, to_return=False)
+            self._missed.pop(subscription.name, None)
             self.dispatcher.remove(subscription.name)
 
     # --- storing positions --------------------------------------------------------------------------------------
@@ -345,7 +402,7 @@ class HostedPartition:
                 return
             self._told = ""
         if changed:
-            self._logger.info("subscriptions_changed_elsewhere", names=changed[:10], count=len(changed))
+            self._logger.info("subscriptions_changed_elsewhere", names=changed[:NAMES_TOLD], count=len(changed))
             self.end()
 
     def _tell_once(self, reason: str) -> None:

@@ -3,11 +3,12 @@
 1. A record is written only if it is still the one that was read (its revision): nobody's write is lost unseen.
 2. Where one was changed by another, it is read again, and the change is judged by what stands there.
 3. Nothing is written where what `claimant` compares does not hold any more.
+4. What makes a subscription, or takes one back, writes `holds` in the same transaction (`hold` invariant 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from gnomon.bookie.record import ledger_key
@@ -27,9 +28,11 @@ READS_MAX = 8
 class SubscriberRecords:
     """The records below one prefix."""
 
-    def __init__(self, metadata: Metadata, prefix: str, claimant: Sequence[Compare] = ()) -> None:
+    def __init__(self, metadata: Metadata, prefix: str, holds: str, claimant: Sequence[Compare] = ()) -> None:
+        """The records whose keys begin with `prefix`; `holds` is the `hold_key` of the topic that has their records."""
         self.metadata = metadata
         self.prefix = prefix
+        self._holds = holds
         self.claimant = tuple(claimant)
         self.held: dict[str, Held] = {}
         self.refused: set[str] = set()
@@ -96,6 +99,13 @@ class SubscriberRecords:
             return Compare(self.key(subscriber), Field.MOD_REVISION, 0)
         return Compare(held.key, Field.MOD_REVISION, held.modified)
 
+    def told_to_retention(self, changes: Mapping[str, SubscriberRecord]) -> tuple[Put, ...]:
+        """What joins the writing of these records: see invariant 4."""
+        held = self.held
+        if all(name in held and held[name].record.resets == record.resets for name, record in changes.items()):
+            return ()
+        return (Put(self._holds, b""),)
+
     async def change(self, subscribers: Iterable[str], judge: Judge, meet: Meet) -> tuple[str, ...]:
         """Puts what `judge` says of each, in transactions of at most PUTS_MAX.
 
@@ -123,9 +133,9 @@ class SubscriberRecords:
                 break
             compare = [self.unchanged(name) for name in puts]
             then = [Put(same.key, value) for same, value in zip(compare, values, strict=True)]
-            result = await self.metadata.txn((*compare, *self.claimant), then)
+            result = await self.metadata.txn((*compare, *self.claimant), (*then, *self.told_to_retention(puts)))
             if result.succeeded:
-                for (name, record), item in zip(puts.items(), result.results, strict=True):
+                for (name, record), item in zip(puts.items(), result.results, strict=False):
                     assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
                     self.held[name] = Held(item.key, record, item.create_revision, item.mod_revision)
                 group = rest

@@ -104,7 +104,10 @@ class Segments:
         record = SubscriberRecord(subscriber, position, number, resets)
         held = self._records.held.get(subscriber)
         compare = [self._records.unchanged(subscriber), *self._records.claimant]
-        also: list[Put | Delete] = [Put(self._records.key(subscriber), record.encode())]
+        also: list[Put | Delete] = [
+            Put(self._records.key(subscriber), record.encode()),
+            *self._records.told_to_retention({subscriber: record}),
+        ]
         if before is not None:
             compare.append(await self._owned(subscriber, before))
             also.append(Delete(ledger_key(before.ledger.name)))

@@ -22,10 +22,14 @@ from urllib.parse import quote, unquote
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
-from gnomon.metadata.client import DeletePrefix, Operation
+from gnomon.metadata.client import Delete, DeletePrefix, Operation
 
 SUBSCRIPTIONS: Final = "subscriptions/"
 """Where the metadata keys of all subscribers begin, and the names of their segments' ledgers."""
+REPLICATORS: Final = "replicators/"
+"""Where the metadata keys of all replicators' cursors begin."""
+HOLDS: Final = "holds/"
+"""Where the metadata keys begin that change with what subscriptions hold: see `hold_key`."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 """Names that are quoted as they stand."""
 NAME_BYTES_MAX = 300
@@ -146,6 +150,19 @@ def subscriptions_prefix(topic_id: uuid.UUID, partition: int | None = None) -> s
     return topic if partition is None else f"{topic}{partition}/"
 
 
+def replicators_prefix(topic_id: uuid.UUID) -> str:
+    """Where the keys begin that say how far a shadow was told of its source: by partition, and no subscriptions."""
+    return f"{REPLICATORS}{topic_id.hex}/"
+
+
+def hold_key(topic_id: uuid.UUID) -> str:
+    """The key that is written whenever a subscription of the topic, or of a shadow of it, is made or goes back.
+
+    Who gives up records that all subscriptions have read compares it: see `hold`.
+    """
+    return f"{HOLDS}{topic_id.hex}"
+
+
 def subscriber_in_key(subscriber: str) -> str:
     """A subscription's name as it stands in keys and in the names of ledgers: without a slash.
 
@@ -171,6 +188,9 @@ def subscriber_of_key(key: str) -> str:
 
 
 def deletion_of_subscriptions(topic_id: uuid.UUID) -> tuple[Operation, ...]:
-    """What a transaction that deletes a topic does about its subscriptions."""
-    prefix = subscriptions_prefix(topic_id)
-    return DeletePrefix(prefix), DeletePrefix(ledger_key(prefix))
+    """What a transaction that deletes a topic does about its subscriptions, and about the replicators of a shadow."""
+    prefix, replicators = subscriptions_prefix(topic_id), replicators_prefix(topic_id)
+    return (
+        *(DeletePrefix(prefix), DeletePrefix(ledger_key(prefix)), DeletePrefix(replicators)),
+        Delete(hold_key(topic_id)),
+    )

@@ -94,3 +94,23 @@ def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -
     assert "is itself a shadow" in chained.stderr
     assert ask("topic", "delete", "cast-copy").returncode == 0
     assert ask("topic", "delete", "cast").returncode == 0
+
+
+def test_a_topic_is_truncated_and_its_shadow_sends_to_it(ask: Run) -> None:
+    ask("topic", "create", "cut", "--partitions", 2)
+    ask("topic", "create-shadow", "cut", "cut-copy")
+    for number in range(3):
+        assert ask("produce", "cut", "--partition", 1, stdin=f"{number}\n").returncode == 0
+    refused = ask("topic", "truncate", "cut-copy")
+    assert (refused.returncode, refused.stderr.strip()) == (
+        1,
+        "Error: topic 'cut-copy' is a shadow of 'cut': truncate the source",
+    )
+    done = ask("topic", "truncate", "cut")
+    assert (done.returncode, sorted(done.stderr.splitlines())) == (
+        0,
+        ["truncated partition 0 of topic 'cut'", "truncated partition 1 of topic 'cut'"],
+    )
+    described = json.loads(ask("topic", "describe", "cut", "--output", "json").stdout)
+    assert [(row["earliest"], row["latest"]) for row in described["partitions"]] == [(0, 0), (3, 3)]
+    assert ask("topic", "truncate", "nope").returncode == 5

@@ -11,7 +11,9 @@ import trio
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic
+from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import (
@@ -156,7 +158,7 @@ def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_t
     simulate_broker(scenario)
 
 
-def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
+def test_a_subscription_behind_the_start_of_the_log_says_so_and_goes_on_there() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 10)
         async with native(broker) as client:
@@ -168,6 +170,8 @@ def test_a_subscription_behind_the_start_of_the_log_goes_on_there() -> None:
             topic = DeleteRecordsTopic(name="orders", partitions=[partition])
             await kafka.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 1)
             consumer = await client.subscribe("orders", "one")
+            with pytest.raises(RecordsMissed, match="between offsets 2 and 6"):
+                await consumer.receive()
             assert await values(consumer, 4) == [6, 7, 8, 9]
             assert await consumer.backlog() == 0
 
@@ -217,5 +221,22 @@ def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
                 consumer.ack(await consumer.receive())
             offsets = [(await stream.__anext__())[2] for _ in range(20)]
             assert offsets == list(range(20)), "all of it comes once it reads"
+
+    simulate_broker(scenario)
+
+
+def test_what_is_acknowledged_after_the_client_told_the_rest_at_once_reaches_the_broker_as_well() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 3)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            for number in range(3):
+                assert await consumer.backlog() == 3 - number  # tells the broker first
+                await broker.simulation.sleep(0.1)
+                assert await values(consumer, 1) == [number]
+                await broker.simulation.sleep(FLUSHED_SECONDS)
+                node = broker.serving.broker
+                found = await node.metadata.range(subscriptions_prefix(node.find_topic("orders").id, 0))
+                assert SubscriberRecord.decode(found.items[0].value).position.dlsn.entry == number + 1
 
     simulate_broker(scenario)

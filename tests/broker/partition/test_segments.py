@@ -228,9 +228,9 @@ def test_no_segment_goes_before_what_replaces_it_is_durable(
         assert len(partition.segments) == 1
         delete = Chain.delete
 
-        async def seen(chain: Chain, segments: Any) -> bool:
+        async def seen(chain: Chain, segments: Any, *how: Any) -> bool:
             durable.append(partition.segments[-1].ledger.last_add_confirmed)
-            return await delete(chain, segments)
+            return await delete(chain, segments, *how)
 
         monkeypatch.setattr(Chain, "delete", seen)
         _store_later(act, monkeypatch)
@@ -293,10 +293,10 @@ def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
             await act.append(partition, f"{number}")
         delete = Chain.delete
 
-        async def overtaken(chain: Chain, segments: Any) -> bool:
+        async def overtaken(chain: Chain, segments: Any, *how: Any) -> bool:
             await act.stores.metadata.txn([], [Delete(topic_key("orders")), DeletePrefix(ledger_key("topics/"))])
             partition.end()
-            return await delete(chain, segments)
+            return await delete(chain, segments, *how)
 
         monkeypatch.setattr(Chain, "delete", overtaken)
         with pytest.raises(KafkaError) as refused:

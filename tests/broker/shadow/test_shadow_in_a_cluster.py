@@ -172,6 +172,7 @@ def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_so
         await cluster.run_client("admin", partial(cast, segment_bytes=2000))
         await simulation.clock.sleep(0.1)  # until all brokers know
         reader, victim = cluster.leader("copy", 0), cluster.leader("orders", 0)
+        await cluster.serving[reader].broker.topic_admin.current("copy")
         producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
         cluster.start_client("consumer", lambda client: consume(client, history))
         seen: list[list[bytes]] = []

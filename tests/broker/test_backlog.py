@@ -1,0 +1,360 @@
+"""Backlog quotas, and what subscriptions are told whose records went."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gnomon.broker.backlog import LOOK_SECONDS, Stretch, bytes_from, offset_for_bytes
+from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import RecordsMissed
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.subscriptions.store import subscriptions_prefix
+from gnomon.metadata.client import Put
+from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.embedded_broker import HOST, BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.embedded_broker import NATIVE_PORT as STANDALONE_PORT
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.storm_clients import create_topic
+from gnomon.testing.wire_client import KafkaCluster
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
+from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from gnomon.wire.kafka.records import Record, build_batch
+
+FLUSHED_SECONDS = 1.5
+LOOKED_SECONDS = LOOK_SECONDS + 1
+SELDOM = {"log.retention.check.interval.ms": "100000000"}
+BATCH_BYTES = 1080
+"""Of `produce`, at most."""
+DROP = {"gnomon.backlog.quota.policy": "drop-oldest"}
+
+
+def bytes_of(batches: int) -> dict[str, str]:
+    return {"gnomon.backlog.quota.bytes": str(batches * BATCH_BYTES)}
+
+
+async def produce(broker: EmbeddedBroker, client: BrokerClient, number: int) -> PartitionProduceResponse:
+    record = Record(value=(b"%d" % number).ljust(1000))
+    batch = build_batch([record], base_timestamp=broker.client_world.clock.wall_ms())
+    assert BATCH_BYTES - 20 < len(batch) <= BATCH_BYTES
+    return await client.produce("orders", batch)
+
+
+async def orders(broker: EmbeddedBroker, client: BrokerClient, count: int, configs: dict[str, str]) -> None:
+    """The topic `orders` with so many batches of one record, five to a segment."""
+    segment = {"segment.bytes": str(5 * BATCH_BYTES), "retention.ms": "-1"}
+    await client.create_topic("orders", configs={**segment, **configs})
+    await more(broker, client, 0, count)
+
+
+async def more(broker: EmbeddedBroker, client: BrokerClient, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        assert (await produce(broker, client, number)).error_code == 0
+
+
+async def receive(consumer: Consumer) -> int:
+    message = await consumer.receive()
+    consumer.ack(message)
+    return int(message.value or b"")
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    """So many records, which are acknowledged and stored as such."""
+    found = [await receive(consumer) for _ in range(count)]
+    await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
+    return found
+
+
+async def missed(consumer: Consumer) -> tuple[int, int]:
+    with pytest.raises(RecordsMissed) as told:
+        await receive(consumer)
+    return told.value.first, told.value.end
+
+
+def start_of(broker: EmbeddedBroker) -> int:
+    node = broker.serving.broker
+    log = node.partition(node.find_topic("orders"), 0).log
+    assert log is not None
+    return log.start_offset
+
+
+async def delete_records(client: BrokerClient, before: int) -> None:
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[partition])], timeout_ms=1000)
+    answer = await client.ask(request, 2)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+@asynccontextmanager
+async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
+    async with connect(f"{HOST}:{STANDALONE_PORT}", world=broker.client_world) as client:
+        yield client
+
+
+def play(scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]]) -> None:
+    async def run(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        async with native(broker) as subscriber:
+            await scenario(broker, client, subscriber)
+
+    simulate_broker(run, kafka=SELDOM)
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------
+
+STRETCHES = [
+    Stretch(Offset(first), Offset(end), size) for first, end, size in ((10, 20, 100), (20, 24, 400), (24, 24, 0))
+]
+
+
+def test_bytes_inside_a_segment_count_by_its_records() -> None:
+    assert [bytes_from(STRETCHES, Offset(at)) for at in (0, 10, 15, 20, 21, 24, 30)] == [500, 500, 450, 400, 300, 0, 0]
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1, 99, 100, 101, 399, 400, 401, 450, 499, 500, 900])
+def test_the_offset_for_a_size_is_the_first_that_fits(bytes_max: int) -> None:
+    offset = offset_for_bytes(STRETCHES, bytes_max)
+    assert bytes_from(STRETCHES, offset) <= bytes_max
+    assert offset == 10 or bytes_from(STRETCHES, Offset(offset - 1)) > bytes_max
+
+
+# --- refusing -----------------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_quota_producers_are_refused_with_the_subscriptions_name_until_it_has_read() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 4, bytes_of(4))
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 4, 1)
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        refused = await produce(broker, client, 5)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert refused.error_message is not None
+        assert "subscription 'billing' of topic 'orders' has not read" in refused.error_message
+        assert await read(consumer, 2) == [0, 1]
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 5, 1)
+        assert start_of(broker) == 0
+
+    play(scenario)
+
+
+def test_a_shadows_subscription_counts_and_one_that_was_deleted_does_not() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 5, bytes_of(4))
+        await client.create_topic("copy", partitions=-1, configs={SHADOW_SOURCE: "orders"})
+        consumer = await subscriber.subscribe("copy", "screens", initial_position="earliest")
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        refused = await produce(broker, client, 5)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "'screens' of topic 'copy'" in (refused.error_message or "")
+        await consumer.unsubscribe()
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 5, 1)
+
+    play(scenario)
+
+
+def test_a_topic_without_subscriptions_has_no_backlog() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, _: NativeClient) -> None:
+        await orders(broker, client, 5, {**bytes_of(1), "gnomon.backlog.quota.ms": "0"})
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 5, 1)
+
+    play(scenario)
+
+
+def test_the_age_of_the_oldest_record_counts_where_that_is_the_quota() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 3, {"gnomon.backlog.quota.ms": "15000"})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 3, 1)
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        refused = await produce(broker, client, 4)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "gnomon.backlog.quota.ms allows 15000" in (refused.error_message or "")
+        await read(consumer, 4)
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 4, 1)
+
+    play(scenario)
+
+
+def test_a_quota_that_is_taken_away_refuses_nobody_any_more() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 5, bytes_of(4))
+        await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        assert (await produce(broker, client, 5)).error_code == ErrorCode.POLICY_VIOLATION
+        admin = broker.serving.broker.topic_admin
+        await admin.change("orders", lambda topic: topic.with_configs({}))
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 5, 1)
+
+    play(scenario)
+
+
+# --- dropping -----------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_records_go_beyond_the_quota_and_their_reader_an_operator_and_a_metric_are_told() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 3, {**bytes_of(4), **DROP})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest", queue_records=1)
+        await read(consumer, 2)
+        await more(broker, client, 3, 9)
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        assert start_of(broker) == 8
+        assert broker.serving.broker.metrics.backlog_records_dropped == 6
+        (told,) = [fields for event, fields in broker.events if event == "backlog_dropped"]
+        assert (told["subscription"], told["of_topic"], told["first"], told["end"]) == ("billing", "orders", 2, 8)
+        assert await missed(consumer) == (2, 8)
+        found = [await receive(consumer) for _ in range(5)]
+        assert found[-4:] == [8, 9, 10, 11], "what had been sent before comes at most in addition"
+        assert (await client.fetch("orders", 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    play(scenario)
+
+
+def test_records_that_waited_too_long_go_where_that_is_the_quota() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 3, {"gnomon.backlog.quota.ms": "15000", **DROP})
+        await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        await more(broker, client, 3, 3)
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        assert start_of(broker) == 3
+
+    play(scenario)
+
+
+def test_nothing_is_dropped_for_a_position_that_cannot_be_read() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, _: NativeClient) -> None:
+        await orders(broker, client, 10, {**bytes_of(4), **DROP})
+        node = broker.serving.broker
+        key = f"{subscriptions_prefix(node.find_topic('orders').id, 0)}broken"
+        await node.metadata.txn((), (Put(key, b"\xc1"),))
+        await broker.simulation.sleep(LOOKED_SECONDS)
+        assert start_of(broker) == 0
+        assert (await produce(broker, client, 10)).error_code == ErrorCode.POLICY_VIOLATION
+
+    play(scenario)
+
+
+# --- what readers are told ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["orders", "copy"])
+def test_a_consumer_is_told_once_of_records_that_were_deleted_before_it_acknowledged_them(topic: str) -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 12, {})
+        await client.create_topic("copy", partitions=-1, configs={SHADOW_SOURCE: "orders"})
+        consumer = await subscriber.subscribe(topic, "billing", initial_position="earliest", queue_records=1)
+        await read(consumer, 1)
+        await delete_records(client, 12)
+        await broker.simulation.sleep(FLUSHED_SECONDS)
+        assert await missed(consumer) == (1, 12)
+        await more(broker, client, 12, 1)
+        while await receive(consumer) != 12:
+            pass
+        assert await consumer.backlog() == 0
+
+    play(scenario)
+
+
+def test_a_consumer_that_had_read_everything_is_told_nothing() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 7, {})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await read(consumer, 7)
+        await delete_records(client, 7)
+        await more(broker, client, 7, 1)
+        assert await read(consumer, 1) == [7]
+        await consumer.close()
+        await delete_records(client, 8)
+        await broker.restart()
+        await more(broker, await broker.connect(), 8, 1)
+        again = await subscriber.subscribe("orders", "billing")
+        assert await read(again, 1) == [8]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("end_of_cut", [9, 10])
+def test_a_consumer_that_was_away_is_told_when_it_comes_back_also_after_a_restart_and_only_then(
+    restarted: bool, end_of_cut: int
+) -> None:
+    """Segments begin at 0, 5 and 10."""
+
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 12, {})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest", queue_records=1)
+        await read(consumer, 6)
+        await consumer.close()
+        await delete_records(client, end_of_cut)
+        if restarted:
+            await broker.simulation.sleep(FLUSHED_SECONDS)
+            await broker.restart()
+        again = await subscriber.subscribe("orders", "billing")
+        first, end = await missed(again)
+        assert end == end_of_cut
+        assert first == 6 or (restarted and first <= 6)
+        assert await read(again, 12 - end_of_cut) == list(range(end_of_cut, 12))
+        await broker.restart()
+        await more(broker, await broker.connect(), 12, 1)
+        assert await read(again, 1) == [12]
+
+    play(scenario)
+
+
+def test_a_listener_is_told_by_a_call() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 3, {})
+        told: list[RecordsMissed] = []
+        await subscriber.subscribe_many(
+            "orders",
+            ["one", "two"],
+            initial_position="earliest",
+            listener=lambda consumer, message: None,
+            on_missed=lambda consumer, error: told.append(error),
+        )
+        await delete_records(client, 3)
+        await broker.simulation.sleep(1.0)
+        assert [(each.subscription, each.first, each.end) for each in told] == [("one", 0, 3), ("two", 0, 3)]
+
+    play(scenario)
+
+
+def test_consumers_of_a_shadow_on_another_broker_are_told_too() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, kafka=SELDOM)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create_topic(client, "orders", {"segment.bytes": "14", "retention.ms": "-1"})
+            await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
+            addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in cluster.brokers)
+            async with connect(addresses, world=client.world) as subscriber:
+                consumer = await subscriber.subscribe("copy", "screens", queue_records=1)
+                source = BrokerClient(await client.leader("orders", 0))
+                for number in range(6):
+                    batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
+                    assert (await source.produce("orders", batch)).error_code == 0
+                assert await read(consumer, 2) == [0, 1]
+                await delete_records(source, 5)
+                await simulation.clock.sleep(FLUSHED_SECONDS)
+                assert await missed(consumer) == (2, 5)
+                while await receive(consumer) != 5:
+                    pass
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)

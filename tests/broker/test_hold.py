@@ -1,0 +1,318 @@
+"""Retention waits for durable subscriptions: those of the topic, and of its shadows on whatever broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import RecordsMissed
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.subscriptions.store import hold_key, subscriptions_prefix
+from gnomon.metadata.client import Delete, Put
+from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.embedded_broker import HOST, BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.embedded_broker import NATIVE_PORT as STANDALONE_PORT
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.storm_clients import create_topic
+from gnomon.testing.wire_client import KafkaCluster
+from gnomon.wire.kafka.records import Record, build_batch
+
+FLUSHED_SECONDS = 1.5
+SELDOM = {"log.retention.check.interval.ms": "100000000"}
+ONE_RECORD_A_SEGMENT = {"segment.bytes": "14", "retention.bytes": "0", "retention.ms": "-1"}
+
+
+async def orders(client: BrokerClient, count: int, configs: dict[str, str] | None = None) -> None:
+    """The topic `orders` with so many segments of one record, all of them due."""
+    await client.create_topic("orders", configs={**ONE_RECORD_A_SEGMENT, **(configs or {})})
+    await more(client, 0, count)
+
+
+async def more(client: BrokerClient, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
+        assert (await client.produce("orders", batch)).error_code == 0
+
+
+@asynccontextmanager
+async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
+    async with connect(f"{HOST}:{STANDALONE_PORT}", world=broker.client_world) as client:
+        yield client
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    """So many records, which are acknowledged and stored as such."""
+    found = []
+    for _ in range(count):
+        message = await consumer.receive()
+        consumer.ack(message)
+        found.append(int(message.value or b""))
+    await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
+    return found
+
+
+async def trimmed(broker: EmbeddedBroker) -> int:
+    """Where the log starts after retention."""
+    node = broker.serving.broker
+    await node.retention.enforce()
+    topic = node.image.get("orders")
+    assert topic is not None
+    log = await node.partition(topic, 0).opened()
+    assert log is not None
+    return log.start_offset
+
+
+def play(scenario: Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]], **settings: Any) -> None:
+    async def run(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        async with native(broker) as subscriber:
+            await scenario(broker, client, subscriber)
+
+    simulate_broker(run, kafka=SELDOM, **settings)
+
+
+async def cast(client: BrokerClient, name: str = "copy") -> None:
+    await client.create_topic(name, partitions=-1, configs={SHADOW_SOURCE: "orders"})
+
+
+def test_a_topic_without_subscriptions_is_trimmed_by_time_and_size_alone() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, _: NativeClient) -> None:
+        await orders(client, 5)
+        assert await trimmed(broker) == 5
+
+    play(scenario)
+
+
+def test_nothing_is_trimmed_that_a_subscription_has_not_read_and_what_it_has_read_is() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        quick = await subscriber.subscribe("orders", "quick", initial_position="earliest")
+        assert await trimmed(broker) == 0
+        assert await read(quick, 5) == [0, 1, 2, 3, 4]
+        assert await read(consumer, 3) == [0, 1, 2]
+        assert await trimmed(broker) == 3
+        assert await read(consumer, 2) == [3, 4]
+        assert await trimmed(broker) == 5
+
+    play(scenario)
+
+
+def test_what_is_not_due_by_time_or_size_stays_although_all_have_read_it() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5, {"retention.bytes": "-1", "retention.ms": "-1"})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await read(consumer, 5)
+        assert await trimmed(broker) == 0
+
+    play(scenario)
+
+
+def test_a_topic_that_holds_nothing_is_trimmed_although_a_subscription_has_not_read_it() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5, {"gnomon.retention.hold": "none"})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        assert await trimmed(broker) == 5
+        await more(client, 5, 1)
+        with pytest.raises(RecordsMissed, match="between offsets 0 and 5"):
+            await consumer.receive()
+
+    play(scenario)
+
+
+def test_a_subscription_that_reads_a_sealed_segment_to_its_end_does_not_hold_it() -> None:
+    """It stands at the end of a segment that was rolled since, and there is nothing to read behind it."""
+
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 3, {"retention.bytes": "-1", "retention.ms": "1000"})
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await read(consumer, 3)
+        await broker.simulation.sleep(5.0)
+        assert await trimmed(broker) == 3
+        await more(client, 3, 1)
+        assert await read(consumer, 1) == [3]
+
+    play(scenario)
+
+
+def test_a_shadows_subscription_holds_what_the_sources_own_have_read_and_the_other_way_round() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        await cast(client)
+        own = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        other = await subscriber.subscribe("copy", "screens", initial_position="earliest")
+        await read(own, 4)
+        assert await trimmed(broker) == 0
+        await read(other, 2)
+        assert await trimmed(broker) == 2
+        await read(other, 3)
+        assert await trimmed(broker) == 4
+        assert await read(own, 1) == [4]
+
+    play(scenario)
+
+
+def test_a_subscription_that_was_deleted_and_those_of_a_deleted_shadow_hold_nothing() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        await cast(client)
+        own = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await subscriber.subscribe("copy", "screens", initial_position="earliest")
+        assert await trimmed(broker) == 0
+        await own.unsubscribe()
+        assert await trimmed(broker) == 0
+        node = broker.serving.broker
+        await node.topic_admin.delete(node.find_topic("copy"))
+        assert await trimmed(broker) == 5
+
+    play(scenario)
+
+
+def test_a_subscription_of_nobody_holds_after_a_restart_of_the_broker() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(await broker.connect(), 5)
+        async with native(broker) as subscriber:
+            await read(await subscriber.subscribe("orders", "billing", initial_position="earliest"), 2)
+        await broker.restart()
+        assert await trimmed(broker) == 2
+
+    simulate_broker(scenario, kafka=SELDOM)
+
+
+def test_a_damaged_position_holds_everything_and_is_told_by_its_name() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await read(consumer, 5)
+        node = broker.serving.broker
+        prefix = subscriptions_prefix(node.find_topic("orders").id, 0)
+        await node.metadata.txn((), (Put(f"{prefix}broken", b"\xc1"),))
+        assert await trimmed(broker) == 0
+        told = [fields for event, fields in broker.events if event == "position_unreadable"]
+        assert [(each["subscription"], each["partition"]) for each in told] == [("broken", 0)]
+        await node.metadata.txn((), (Delete(f"{prefix}broken"),))
+        assert await trimmed(broker) == 5
+
+    play(scenario)
+
+
+def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], times: int = 1) -> list[str]:
+    """Does `act` right before the transaction that gives up segments."""
+    node = broker.serving.broker
+    inner, done = node.metadata, list[str]()
+
+    class Overtaken:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        async def txn(self, compare: Any, then: Any, otherwise: Any = ()) -> Any:
+            deletes = [each for each in then if isinstance(each, Delete) and each.key.startswith("ledgers/topics/")]
+            if deletes and len(done) < times:
+                done.append(deletes[0].key)
+                await act()
+            return await inner.txn(compare, then, otherwise)
+
+    overtaken: Any = Overtaken()
+    for partition in node.partitions_open():
+        partition._chain._metadata = overtaken
+    node.metadata = overtaken
+    return done
+
+
+@pytest.mark.parametrize("topic", ["orders", "copy"])
+def test_a_subscription_that_is_made_at_the_moment_of_the_trim_loses_nothing(topic: str) -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        await cast(client)
+        made: list[Consumer] = []
+
+        async def subscribe() -> None:
+            made.append(await subscriber.subscribe(topic, "late", initial_position="earliest"))
+
+        done = _overtaken(broker, subscribe)
+        assert await trimmed(broker) == 0
+        assert len(done) == 1
+        assert await read(made[0], 5) == [0, 1, 2, 3, 4]
+
+    play(scenario)
+
+
+def test_a_trim_that_a_new_subscription_has_overtaken_is_tried_again() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        done = _overtaken(broker, lambda: subscriber.subscribe("orders", "late", initial_position="latest"))
+        assert await trimmed(broker) == 5
+        assert len(done) == 1
+
+    play(scenario)
+
+
+def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        await read(consumer, 5)
+        done = _overtaken(broker, lambda: consumer.seek("earliest"))
+        assert await trimmed(broker) == 0
+        assert len(done) == 1
+        assert await read(consumer, 5) == [0, 1, 2, 3, 4]
+
+    play(scenario)
+
+
+def test_the_key_that_a_trim_compares_goes_with_the_topic() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 2)
+        await subscriber.subscribe("orders", "billing")
+        node = broker.serving.broker
+        topic = node.find_topic("orders")
+        assert await node.metadata.get(hold_key(topic.id)) is not None
+        await node.topic_admin.delete(topic)
+        assert await node.metadata.get(hold_key(topic.id)) is None
+
+    play(scenario)
+
+
+# --- several brokers ----------------------------------------------------------------------------------------------
+
+
+async def _retained(cluster: BrokerCluster) -> int:
+    """Has the source's broker trim; where the log starts then."""
+    node = cluster.serving[cluster.leader("orders", 0)].broker
+    await node.retention.enforce()
+    log = await node.partition(node.find_topic("orders"), 0).opened()
+    assert log is not None
+    return log.start_offset
+
+
+def test_a_subscription_of_a_shadow_on_another_broker_holds_also_while_that_broker_is_dead() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, kafka=SELDOM)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create_topic(client, "orders", ONE_RECORD_A_SEGMENT)
+            await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
+            assert cluster.leader("copy", 0) != cluster.leader("orders", 0)
+            addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in cluster.brokers)
+            async with connect(addresses, world=client.world) as subscriber:
+                own = await subscriber.subscribe("orders", "billing", initial_position="earliest")
+                other = await subscriber.subscribe("copy", "screens", initial_position="earliest")
+                await more(BrokerClient(await client.leader("orders", 0)), 0, 6)
+                await read(own, 6)
+                assert await _retained(cluster) == 0
+                assert await read(other, 3) == [0, 1, 2]
+                assert await _retained(cluster) == 3
+                cluster.brokers[cluster.leader("copy", 0)].kill()
+                assert await _retained(cluster) == 3
+                assert await read(other, 3) == [3, 4, 5]
+                assert await _retained(cluster) == 6
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
