@@ -56,7 +56,10 @@ async def _from(world: World, host: str, port: int, topic: str) -> list[dict[str
         answer = await _ask(world, leader_host, leader_port, "replication", topic)
         if isinstance(answer, Exception):
             return answer
-        rows += answer
+        rows += [
+            {name: round(value, 1) if isinstance(value, float) else value for name, value in row.items()}
+            for row in answer
+        ]
     return sorted(rows, key=lambda row: (row["shadow"], row["partition"]))
 
 
