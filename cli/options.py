@@ -9,6 +9,7 @@ import click
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"
+NATIVE_DEFAULT = "127.0.0.1:6650"
 PASSWORD_VARIABLE = "GNOMON_LEDGER_PASSWORD"
 
 
@@ -23,6 +24,20 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default=BOOTSTRAP_DEFAULT,
         show_default=True,
         help="Where the broker is; several are separated by commas.",
+    )(command)
+
+
+def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--native-address` of a command that asks brokers what Kafka's protocol has no words for."""
+    return click.option(
+        "--native-address",
+        "native",
+        metavar="HOST:PORT",
+        envvar="GNOMON_NATIVE_ADDRESS",
+        show_envvar=True,
+        default=NATIVE_DEFAULT,
+        show_default=True,
+        help="The native port of a broker; several are separated by commas.",
     )(command)
 
 

@@ -29,8 +29,24 @@ from gnomon.cli.kafka_client import (
     kafka_errors,
     offsets,
 )
-from gnomon.cli.options import bootstrap_option, pairs
+from gnomon.cli.options import bootstrap_option, native_option, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
+from gnomon.cli.replication import replication_of
+
+STATS = (
+    "shadow",
+    "partition",
+    "connected",
+    "records_per_second",
+    "bytes_per_second",
+    "backlog_entries",
+    "backlog_bytes",
+    "backlog_seconds",
+    "last_segment",
+    "last_entry",
+    "refused",
+    "resets",
+)
 
 
 @click.group()
@@ -124,6 +140,15 @@ def describe(name: str, bootstrap: str, output: str) -> None:
         "configs": _configs(admin, name),
     }
     show_record(record, output)
+
+
+@topic.command()
+@click.argument("name")
+@native_option
+@output_option
+def stats(name: str, native: str, output: str) -> None:
+    """Show how far each shadow of the topic NAME is behind what its source's brokers tell it."""
+    show_list(replication_of(name, native), STATS, output)
 
 
 def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The shadows' side of replication, as methods of the native service: `replicate` and `told`.
+"""The shadows' side of replication, as methods of the native service: `replicate` and `told`; and `replication`, stats.
 
 A source's broker opens the stream `replicate`, and tells frames beside it. The stream's items say up to which frame
 all were taken, and what of them was not: once in ANSWER_SECONDS, or sooner where much was told.
@@ -7,9 +7,10 @@ all were taken, and what of them was not: once in ANSWER_SECONDS, or sooner wher
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gnomon.broker.native.errors import InvalidCall
+from gnomon.broker.native.errors import InvalidCall, NoSuchTopic
 from gnomon.broker.shadow.hearing import Answer, NotTold, Why, hear, unpacked
 from gnomon.broker.shadow.window import FRAMES_MAX, WINDOW_BYTES
 from gnomon.runtime.rpc_server import Call, Method
@@ -41,7 +42,23 @@ class Listening:
 
     def methods(self) -> Mapping[str, Method]:
         """What the native service serves of it."""
-        return {"replicate": self._replicate, "told": self._told}
+        return {"replicate": self._replicate, "told": self._told, "replication": self._replication}
+
+    def _replication(self, call: Call) -> None:
+        """The stats of all shadows and partitions of a topic that this broker tells."""
+        if len(call.args) != 1 or type(call.args[0]) is not str:
+            raise InvalidCall("arguments are str")
+        broker = self._broker
+        topic = broker.image.get(call.args[0])
+        if topic is None:
+            raise NoSuchTopic(f"topic '{call.args[0]}' does not exist")
+        rows = []
+        for shadow in broker.image.shadows_of(topic):
+            for index in range(shadow.partitions):
+                stats = broker.replication.stats(shadow, index)
+                if stats is not None:
+                    rows.append({"shadow": shadow.name, "partition": index, **asdict(stats)})
+        call.reply(rows)
 
     def _replicate(self, call: Call) -> None:
         if not call.streams or call.args:

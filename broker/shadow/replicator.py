@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 0.002
 """Least time between two frames to one broker, so that a message of a thousand a second costs a part of a frame."""
-TRAILING_SECONDS = 0.005
+TRAILING_SECONDS = 0.0025
 """After so long what came within that time is told, though nothing came behind it: fewer timers than frames."""
 FRESH_BYTES_MAX = 1 << 20
 """More than this is told without waiting for that."""

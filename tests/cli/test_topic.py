@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import yaml
 
+from gnomon.testing import KafkaBroker
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -114,3 +116,26 @@ def test_a_topic_is_truncated_and_its_shadow_sends_to_it(ask: Run) -> None:
     described = json.loads(ask("topic", "describe", "cut", "--output", "json").stdout)
     assert [(row["earliest"], row["latest"]) for row in described["partitions"]] == [(0, 0), (3, 3)]
     assert ask("topic", "truncate", "nope").returncode == 5
+
+
+def test_stats_shows_how_far_each_shadow_was_told_and_says_what_is_not_there(ask: Run, broker: KafkaBroker) -> None:
+    def stats(topic: str) -> list[dict[str, object]]:
+        found = ask("topic", "stats", topic, "--native-address", broker.native_address, "--output", "json")
+        assert found.returncode == 0, found.stderr
+        rows: list[dict[str, object]] = json.loads(found.stdout)
+        return rows
+
+    ask("topic", "create", "told", "--partitions", 1)
+    ask("topic", "create-shadow", "told", "told-copy")
+    assert stats("told") == []
+    ask("produce", "told", stdin="one\ntwo\n")
+    (row,) = stats("told")
+    assert (row["shadow"], row["partition"], row["connected"]) == ("told-copy", 0, True)
+    assert (row["backlog_entries"], row["last_segment"], row["refused"]) == (0, 0, 0)
+    missing = ask("topic", "stats", "nothing", "--native-address", broker.native_address)
+    assert (missing.returncode, missing.stderr) == (1, "Error: topic 'nothing' does not exist\n")
+    nobody = ask("topic", "stats", "told", "--native-address", "127.0.0.1:1")
+    assert nobody.returncode == 3
+    assert "--native-address" in nobody.stderr
+    assert ask("topic", "delete", "told-copy").returncode == 0
+    assert ask("topic", "delete", "told").returncode == 0

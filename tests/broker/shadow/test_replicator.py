@@ -409,3 +409,25 @@ def test_a_shadow_on_its_source_s_own_broker_is_told_within_milliseconds() -> No
         assert (stats.connected, stats.backlog_entries, stats.last_entry, stats.told_entries) == (True, 0, 18, 19)
 
     simulate_broker(scenario)
+
+
+def test_what_a_shadow_had_not_heard_of_an_owner_that_dies_the_next_one_tells() -> None:
+    async def scenario(shadowed: Shadowed) -> None:
+        await shadowed.start()
+        await shadowed.produce("first", 1)
+        await shadowed.shadow.opened()
+        await shadowed.trickle("heard", 0.5)
+        await shadowed.clock.sleep(3)
+        heard = shadowed.stats().told_entries
+        victim = shadowed.owner
+        shadowed.simulation.network.block(f"broker-{victim}", f"broker-{shadowed.reader}")
+        await shadowed.trickle("unheard", 1)
+        assert shadowed.stats().backlog_entries == 100
+        shadowed.cluster.brokers[victim].kill()
+        await shadowed.cluster.settled(*(number for number in shadowed.cluster.brokers if number != victim))
+        await shadowed.produce("last", 1)
+        await shadowed.clock.sleep(1)
+        stats = shadowed.stats()
+        assert (heard, stats.told_entries, stats.backlog_entries) == (51, 101, 0)
+
+    run(12, scenario, brokers=3)
