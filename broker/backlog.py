@@ -92,7 +92,7 @@ class BacklogQuotas:
         slowest = (await holds.of(topic)).slowest.get(index)
         if slowest is None:
             return None
-        offset = await held_offset(partition, slowest)
+        offset = await held_offset(partition, log, slowest)
         excess = await self._excess(partition, log, offset)
         if excess is None:
             return None

@@ -265,6 +265,33 @@ def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing()
     play(scenario)
 
 
+def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        await subscriber.subscribe("orders", "billing")
+        node = broker.serving.broker
+        inner, topic = node.metadata, node.find_topic("orders")
+        (partition,) = node.partitions_open()
+
+        class Deleting:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            async def range(self, prefix: str) -> Any:
+                found = await inner.range(prefix)
+                if prefix.startswith("subscriptions/") and partition.log is not None:
+                    await node.topic_admin.delete(topic)
+                    assert partition.log is None
+                return found
+
+        deleting: Any = Deleting()
+        node.metadata = deleting
+        await node.retention.enforce()
+        assert partition.log is None
+
+    play(scenario)
+
+
 def test_the_key_that_a_trim_compares_goes_with_the_topic() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 2)
