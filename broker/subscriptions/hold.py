@@ -67,6 +67,16 @@ async def read_hold(metadata: Metadata, topic: Topic, shadows: Iterable[str]) ->
     return Hold(slowest, unchanged)
 
 
+async def only_less(metadata: Metadata, hold: Hold) -> bool:
+    """Whether no subscription was made or went back since: each stands where it stood then, or further on, or is gone.
+
+    Raises:
+        MetadataError: it cannot be found out.
+    """
+    changed = await metadata.get(hold.unchanged.key)
+    return hold.unchanged.value == (0 if changed is None else changed.mod_revision)
+
+
 async def _look(metadata: Metadata, topic: str, topic_id: uuid.UUID, slowest: dict[int, Slowest]) -> None:
     prefix = subscriptions_prefix(topic_id)
     found = await metadata.range(prefix)
