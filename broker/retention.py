@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.chain import sealed_segments
 from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.log import segments_to_drop
+from gnomon.broker.partition.log import PartitionLog, segments_to_drop
 from gnomon.broker.partition.partition import Held, Partition
 from gnomon.broker.subscriptions.hold import Hold, Slowest, read_hold
 from gnomon.broker.subscriptions.reading import LogPositions
@@ -67,8 +67,10 @@ class Retention:
         async def held() -> Held | None:
             if not self._broker.settings_of(topic).held_by_subscriptions:
                 return None
-            hold = await holds.of(topic)
-            return Held(await held_offset(partition, hold.slowest.get(index)), (hold.unchanged,))
+            hold, log = await holds.of(topic), partition.log
+            if log is None:  # it was taken over or deleted meanwhile: nothing goes
+                return Held(Offset(0), ())
+            return Held(await held_offset(partition, log, hold.slowest.get(index)), (hold.unchanged,))
 
         for _ in range(TRIES):
             if await partition.enforce_retention(held):
@@ -131,14 +133,12 @@ class Holds:
         )
 
 
-async def held_offset(partition: Partition, slowest: Slowest | None) -> Offset:
-    """Where the slowest subscription of an open partition stands; the end of the log where there is none.
+async def held_offset(partition: Partition, log: PartitionLog, slowest: Slowest | None) -> Offset:
+    """Where the slowest subscription of a partition stands; the end of its log where there is none.
 
     Raises:
         LedgerError: it cannot be found out.
     """
-    log = partition.log
-    assert log is not None, "the partition is not open"
     if slowest is None:
         return log.high_watermark
     return await LogPositions(log, partition).offset_of(slowest.position)

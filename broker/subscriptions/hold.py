@@ -67,15 +67,25 @@ async def read_hold(metadata: Metadata, topic: Topic, shadows: Iterable[str]) ->
     return Hold(slowest, unchanged)
 
 
+async def only_less(metadata: Metadata, hold: Hold) -> bool:
+    """Whether no subscription was made or went back since: each stands where it stood then, or further on, or is gone.
+
+    Raises:
+        MetadataError: it cannot be found out.
+    """
+    changed = await metadata.get(hold.unchanged.key)
+    return hold.unchanged.value == (0 if changed is None else changed.mod_revision)
+
+
 async def _look(metadata: Metadata, topic: str, topic_id: uuid.UUID, slowest: dict[int, Slowest]) -> None:
     prefix = subscriptions_prefix(topic_id)
     found = await metadata.range(prefix)
     for count, item in enumerate(found.items):
-        partition = int(item.key.removeprefix(prefix).partition("/")[0])
-        one = _standing(topic, item)
-        known = slowest.get(partition)
-        if known is None or one.position < known.position:
-            slowest[partition] = one
+        number = item.key.removeprefix(prefix).partition("/")[0]
+        if number.isdecimal():  # else it is no subscription's
+            one, known = _standing(topic, item), slowest.get(int(number))
+            if known is None or one.position < known.position:
+                slowest[int(number)] = one
         if count % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
 

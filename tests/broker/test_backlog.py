@@ -16,6 +16,7 @@ from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.metadata.client import Put
 from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.embedded_broker import HOST, BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.embedded_broker import NATIVE_PORT as STANDALONE_PORT
 from gnomon.testing.simulation import Simulation, simulate
@@ -166,6 +167,26 @@ def test_a_topic_without_subscriptions_has_no_backlog() -> None:
         await orders(broker, client, 5, {**bytes_of(1), "gnomon.backlog.quota.ms": "0"})
         await broker.simulation.sleep(LOOKED_SECONDS)
         await more(broker, client, 5, 1)
+
+    play(scenario)
+
+
+def test_positions_are_not_read_again_as_long_as_those_of_before_are_within_the_quota() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(broker, client, 2, {"gnomon.backlog.quota.ms": "100000"})
+        await subscriber.subscribe("orders", "billing", initial_position="earliest")
+        node = broker.serving.broker
+        metadata = node.metadata = CountingMetadata(node.metadata)
+        reads = []
+        for _ in range(3):
+            with metadata.measure() as cost:
+                await node.backlog_quotas.look()
+            reads.append(cost.reads)
+        assert reads == [3, 1, 1], "the key, the topic's record and the positions; then the key alone"
+        await subscriber.subscribe("orders", "another")
+        with metadata.measure() as cost:
+            await node.backlog_quotas.look()
+        assert cost.reads == 4
 
     play(scenario)
 

@@ -12,7 +12,9 @@ from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
 from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.subscriptions.hold import read_hold
 from gnomon.broker.subscriptions.store import hold_key, subscriptions_prefix
+from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Delete, Put
 from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.embedded_broker import HOST, BrokerClient, EmbeddedBroker, simulate_broker
@@ -261,6 +263,49 @@ def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing()
         assert await trimmed(broker) == 0
         assert len(done) == 1
         assert await read(consumer, 5) == [0, 1, 2, 3, 4]
+
+    play(scenario)
+
+
+def test_shadows_count_that_this_broker_has_not_heard_of_and_those_that_the_sources_record_does_not_list() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 3)
+        node = broker.serving.broker
+        before = node.find_topic("orders")
+        await cast(client)
+        await subscriber.subscribe("copy", "screens", initial_position="earliest")
+        unheard_of = await read_hold(node.metadata, before, ())
+        assert [(each.topic, each.subscription) for each in unheard_of.slowest.values()] == [("copy", "screens")]
+        await node.metadata.txn((), (Put(topic_key("orders"), before.encode()),))
+        await node.topic_admin.current("orders")
+        assert await trimmed(broker) == 0
+
+    play(scenario)
+
+
+def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 5)
+        await subscriber.subscribe("orders", "billing")
+        node = broker.serving.broker
+        inner, topic = node.metadata, node.find_topic("orders")
+        (partition,) = node.partitions_open()
+
+        class Deleting:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            async def range(self, prefix: str) -> Any:
+                found = await inner.range(prefix)
+                if prefix.startswith("subscriptions/") and partition.log is not None:
+                    await node.topic_admin.delete(topic)
+                    assert partition.log is None
+                return found
+
+        deleting: Any = Deleting()
+        node.metadata = deleting
+        await node.retention.enforce()
+        assert partition.log is None
 
     play(scenario)
 

@@ -18,6 +18,7 @@ from gnomon.broker.subscriptions.store import (
     SubscriberChanged,
     UnreadablePosition,
     deletion_of_subscriptions,
+    hold_key,
     subscriptions_prefix,
 )
 from gnomon.metadata.client import Compare, Delete, Put
@@ -331,5 +332,36 @@ def test_the_deletion_of_a_topic_takes_all_of_its_subscriptions(on_one_disk: OnO
         await store.advance_commit_position("billing", at(1))
         await house.metadata.txn((), deletion_of_subscriptions(TOPIC_ID))
         assert (await house.records(), await house.segments()) == ({}, [])
+
+    on_one_disk(act)
+
+
+def test_who_makes_a_subscription_or_takes_one_back_writes_what_a_trim_compares_and_who_advances_does_not(
+    on_one_disk: OnOneDisk, segments: bool
+) -> None:
+    async def act(house: StoreHouse) -> None:
+        store = house.store(segments)
+        written: list[int] = []
+
+        async def changed() -> bool:
+            item = await house.metadata.get(hold_key(TOPIC_ID))
+            written.append(0 if item is None else item.mod_revision)
+            return written[-1:] != written[-2:-1]
+
+        await changed()
+        await store.create({"one": at(0), "two": at(3)})
+        assert await changed()
+        await store.create({"one": at(0)})
+        assert not await changed()
+        for entry in (1, 2):
+            await store.advance_many({"one": Position(at(entry)), "two": Position(at(entry + 3))})
+            assert not await changed()
+        await store.reset_commit_position("one", at(0))
+        assert await changed()
+        await store.advance_commit_position("three", at(5))
+        assert await changed()
+        await store.delete_subscriber("two")
+        await store.close()
+        assert not await changed()
 
     on_one_disk(act)
