@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way
+run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way, then through a shadow
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
