@@ -40,9 +40,10 @@ chaos: $(STAMP) ## a real cluster and real clients, its processes killed and sto
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench
 
-conformance: $(STAMP) ## other people's clients against a broker and a cluster: Java, kcat, franz-go, kafkajs, where present
+conformance: $(STAMP) ## other people's clients against a broker, a cluster, and shadows in one: Java, kcat, franz-go, kafkajs, where present
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
+	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
 
 clean: ## removes what the targets made
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
