@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from programs import run
 from toolchains import HERE, tool
@@ -71,4 +73,5 @@ def test_kcat_reads_shadows(broker: KafkaBroker, codec: str) -> None:
 
 def cast(source: str, shadow: str, broker: KafkaBroker) -> None:
     """Creates a shadow by gnomon's command line: Kafka's own knows no config that Kafka does not have."""
-    run(["gnomon", "topic", "create-shadow", source, shadow, "--bootstrap-server", broker.bootstrap_servers])
+    gnomon = [sys.executable, "-m", "gnomon.cli.main"]
+    run([*gnomon, "topic", "create-shadow", source, shadow, "--bootstrap-server", broker.bootstrap_servers])
