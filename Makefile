@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way
+run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way, then through a shadow
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
@@ -40,9 +40,10 @@ chaos: $(STAMP) ## a real cluster and real clients, its processes killed and sto
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench
 
-conformance: $(STAMP) ## other people's clients against a broker and a cluster: Java, kcat, franz-go, kafkajs, where present
+conformance: $(STAMP) ## other people's clients against a broker, a cluster, and shadows in one: Java, kcat, franz-go, kafkajs, where present
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
+	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
 
 clean: ## removes what the targets made
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

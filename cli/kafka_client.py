@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import click
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 
@@ -115,6 +116,18 @@ def describe_topic(admin: AdminClient, name: str) -> Any:
     """
     futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
     return answer(futures[name], f"describe topic {name!r}")
+
+
+def source_of(admin: AdminClient, topic: str) -> str | None:
+    """The topic whose shadow `topic` is; None where it is no shadow.
+
+    Raises:
+        Failure: there is no such topic, or no answer.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    future = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+    source = answer(future, f"read the configs of topic {topic!r}").get(SHADOW_SOURCE)
+    return None if source is None else str(source.value)
 
 
 def from_time(milliseconds: int) -> Any:

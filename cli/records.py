@@ -16,7 +16,15 @@ import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from gnomon.cli.exit import Exit, Failure, kafka_failure
-from gnomon.cli.kafka_client import ANSWER_SECONDS, client_config, connect, describe_topic, kafka_errors, reach
+from gnomon.cli.kafka_client import (
+    ANSWER_SECONDS,
+    client_config,
+    connect,
+    describe_topic,
+    kafka_errors,
+    reach,
+    source_of,
+)
 from gnomon.cli.options import bootstrap_option, pairs
 from gnomon.cli.output import note
 from gnomon.wire.kafka.errors import ErrorCode
@@ -56,7 +64,7 @@ def produce(
             key, value = _split(line.removesuffix(b"\n"), separator, number)
             delivery.send(key, value)
     finally:
-        delivery.finish()
+        delivery.finish(lambda: source_of(connect(bootstrap), topic))
 
 
 def _check_target(producer: Producer, topic: str, partition: int | None) -> None:
@@ -114,8 +122,12 @@ class Delivery:
             self._failed += 1
             self._error = self._error or error
 
-    def finish(self) -> None:
+    def finish(self, source: Callable[[], str | None]) -> None:
         """Waits for what is queued and says how many records were delivered.
+
+        Args:
+            source: whose shadow the topic is; asked where the broker refused by a policy, since librdkafka keeps the
+                broker's words to itself.
 
         Raises:
             Failure: some were not.
@@ -123,11 +135,12 @@ class Delivery:
         while self._producer.flush(POLL_SECONDS):
             pass
         note(f"delivered {self._delivered} records to topic {self._topic!r}")
-        if self._failed:
-            raise Failure(
-                f"{self._failed} records were not delivered to topic {self._topic!r}: {self._error.str()};"
-                " of those that timed out, some may have been"
-            )
+        if not self._failed:
+            return
+        failed = f"{self._failed} records were not delivered to topic {self._topic!r}: "
+        if self._error.code() == ErrorCode.POLICY_VIOLATION and (name := source()) is not None:
+            raise Failure(f"{failed}it is a shadow of {name!r}: write to the source")
+        raise Failure(f"{failed}{self._error.str()}; of those that timed out, some may have been")
 
 
 def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:

@@ -19,6 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--cluster", action="store_true", help="aim the clients at a cluster instead of one broker")
     parser.addoption(
+        "--shadows", action="store_true", help="aim the clients' reading at shadows in a cluster, of what they write"
+    )
+    parser.addoption(
         "--planted", action="store_true", help="also look for every planted bug, and print how many seeds each took"
     )
     parser.addoption("--kills", type=int, default=3, help="how often the broker under load is killed (SIGKILL)")

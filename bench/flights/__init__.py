@@ -1,1 +1,1 @@
-"""The main job on real input: every flight of a data set through a broker that is killed half-way (`make run`)."""
+"""The main job on real input: every flight of a data set through a killed broker and through a shadow (`make run`)."""

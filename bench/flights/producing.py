@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -64,8 +66,10 @@ class Deliveries:
         return time.monotonic() - self._last_at
 
 
-def create_topic(settings: ClientSettings, topic: str, partitions: int) -> None:
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+def create_topic(
+    settings: ClientSettings, topic: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
     admin = AdminClient(settings.having())  # has to live until the answer is there
     admin.create_topics([new], request_timeout=CREATE_SECONDS)[topic].result()
 
@@ -93,7 +97,7 @@ def produce(
         restart = pool.submit(_kill_and_restart, server, deliveries, say)
         try:
             began = time.monotonic()
-            _send(settings, topic, flights, deliveries, restart, advance)
+            send(settings, topic, flights, deliveries, advance, restart)
             seconds = time.monotonic() - began
         finally:
             deliveries.half.set()
@@ -121,21 +125,30 @@ def _kill_and_restart(server: Server, deliveries: Deliveries, say: Callable[[str
     return count
 
 
-def _send(
+def send(
     settings: ClientSettings,
     topic: str,
     flights: Sequence[Flight],
     deliveries: Deliveries,
-    restart: Future[int],
     advance: Callable[[int], None],
+    beside: Future[Any],
 ) -> None:
+    """Sends every flight in its order; returns when each has its delivery report.
+
+    Args:
+        advance: told the number of deliveries so far, now and then.
+        beside: what goes on meanwhile; where it fails, so does this.
+
+    Raises:
+        Stalled: no delivery for a minute.
+    """
     producer = Producer(settings.having(enable_idempotence=True, acks="all", compression_type="zstd"))
 
     def wait(seconds: float) -> None:
         producer.poll(seconds)
         advance(deliveries.count)
-        if restart.done():
-            restart.result()
+        if beside.done():
+            beside.result()
         if deliveries.quiet_seconds() > STALLED_SECONDS:
             raise Stalled(f"no delivery for {STALLED_SECONDS} s, {deliveries.count:,} of {len(flights):,} are done")
 

@@ -98,9 +98,9 @@ def next_steps(program: Path, kept_bootstrap: str) -> Group:
     """Three commands a newcomer may try; against the broker of this run if it is still there."""
     if kept_bootstrap:
         commands = [
-            f"{program} topic describe flights --bootstrap {kept_bootstrap}",
-            f"{program} group describe flights --bootstrap {kept_bootstrap}",
-            f"{program} consume flights --bootstrap {kept_bootstrap}",
+            f"{program} topic describe flights --bootstrap-server {kept_bootstrap}",
+            f"{program} group describe flights --bootstrap-server {kept_bootstrap}",
+            f"{program} consume flights --bootstrap-server {kept_bootstrap}",
         ]
     else:
         commands = [f"{program} standalone", f"{program} topic create orders", f"{program} topic list"]

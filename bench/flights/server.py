@@ -1,23 +1,13 @@
-"""The broker under the job: a standalone node in a process of its own, killed and started again on the same port."""
+"""The broker under the first act: a standalone node in a process of its own, killed and started on the same port."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
-READY_SECONDS = 60
-POLL_SECONDS = 0.005
-LAST_LINES = 3
-READY = re.compile(rb"^ready kafka=(?P<kafka>\S+) ", re.M)
-
-
-class NotReady(Exception):
-    """The broker ended, or did not say in time that it is ready."""
+from bench.flights.launch import last_words, launch
 
 
 class Server:
@@ -46,22 +36,11 @@ class Server:
         """Returns when the broker serves. Raises NotReady."""
         began = time.monotonic()
         self._log = self._log.with_name(f"broker-{len(self.start_seconds) + 1}.log")
-        command = [sys.executable, "-m", "gnomon.cli.main", "standalone", "--data-dir", str(self.data_dir)]
-        with self._log.open("wb") as sink:
-            # In a session of its own, so that Ctrl-C does not reach it: it shall die by `kill` alone.
-            self._process = psutil.Popen(
-                [*command, "--kafka-port", str(self._port), "--native-port", "0", "--admin-port", "0"],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-            )
-        while (said := READY.search(self._log.read_bytes())) is None:
-            if self._process.poll() is not None or time.monotonic() - began > READY_SECONDS:
-                raise NotReady("the broker did not become ready")
-            time.sleep(POLL_SECONDS)
+        ports = ("--kafka-port", str(self._port), "--native-port", "0", "--admin-port", "0")
+        words = ("standalone", "--data-dir", str(self.data_dir), *ports)
+        self._process, facts = launch(words, self._log, "the broker")
         self.start_seconds.append(time.monotonic() - began)
-        self.bootstrap = said["kafka"].decode()
+        self.bootstrap = facts["kafka"]
         self._port = int(self.bootstrap.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -83,7 +62,4 @@ class Server:
 
     def last_words(self) -> str:
         """The end of the newest log, on one line."""
-        if not self._log.exists():
-            return ""
-        lines = (line.strip(" |+-") for line in self._log.read_text(errors="replace").splitlines())
-        return " / ".join([line for line in lines if line][-LAST_LINES:])
+        return last_words(self._log)

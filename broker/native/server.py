@@ -155,10 +155,10 @@ class NativeServer:
             topic = self._broker.find_topic(name)
         except KafkaError as error:
             raise _native(error) from error
-        leadership = self._broker.leadership
+        brokers = self._broker.leadership.brokers
         leaders = []
-        for index in range(topic.partitions):
-            leader = leadership.brokers.get(self._broker.leader(topic, index))
+        for number in self._broker.leaders(topic, topic.partitions):
+            leader = brokers.get(number)
             leaders.append(None if leader is None else [leader.host, leader.native_port])
         call.reply([topic.id.hex, leaders])
 

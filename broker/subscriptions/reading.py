@@ -56,6 +56,7 @@ class LogPositions:
         self._partition = partition
 
     def _segment_of(self, offset: int) -> Segment:
+        """The one that holds `offset`; there is one, but of a shadow whose source was never used."""
         segments = self._partition.segments
         return segments[bisect_right(segments, offset, 1, key=_BASE_OFFSET) - 1]
 
@@ -90,6 +91,8 @@ class LogPositions:
         if not self._partition.segments:  # a shadow whose source was never written
             return BEGINNING
         offset = max(offset, self.bounds.start_offset)
+        if not self._partition.segments:
+            return Dlsn(offset, EntryId(0), 0)
         segment = self._segment_of(offset)
 
         def find() -> Dlsn:

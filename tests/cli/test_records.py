@@ -48,6 +48,17 @@ def test_a_line_without_the_separator_ends_with_1_and_says_which(ask: Run) -> No
     assert "line 2" in done.stderr
 
 
+def test_a_line_to_a_shadow_ends_with_1_and_names_the_source(ask: Run) -> None:
+    ask("topic", "create", "shown", "--partitions", 1)
+    ask("topic", "create-shadow", "shown", "shown-copy")
+    done = ask("produce", "shown-copy", stdin="x\n")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "delivered 0 records to topic 'shown-copy'",
+        "Error: 1 records were not delivered to topic 'shown-copy': it is a shadow of 'shown': write to the source",
+    ]
+
+
 def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:
     ask("produce", "short", stdin="x\n")
     done = ask("consume", "short", "--count", 2, "--timeout", 0.5)

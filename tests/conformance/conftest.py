@@ -1,5 +1,7 @@
 """Other people's clients against a broker in a process of its own, or with `--cluster` against a cluster.
 
+With `--shadows` what they read is shadows in a cluster, each on another broker than its source, to which they write.
+
 The libraries from PyPI are asked the same questions through `families`. Clients that need more than PyPI are asked
 theirs when pytest gets `--all-clients`.
 """
@@ -22,6 +24,7 @@ from cluster_broker import ClusterBroker  # noqa: E402 - found through the line 
 from toolchains import java  # noqa: E402 - found through the line above
 
 from families.aim import FAMILIES, SETTINGS, connected  # noqa: E402 - found through the line above
+from families.shadowed import ShadowedFamily  # noqa: E402 - found through the line above
 
 if TYPE_CHECKING:
     from families.family import Admin, Family
@@ -30,18 +33,28 @@ Broker: TypeAlias = KafkaBroker | ClusterBroker
 
 __all__ = ["java"]
 OTHER_CLIENTS = "test_other_clients.py"
+OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
+READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
+"""What can be asked of shadows; and of test_admin.py what is about groups."""
+ABOUT_GROUPS = "test_groups_"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.name == OTHER_CLIENTS and not config.getoption("--all-clients"):
         return True
+    if collection_path.name == OTHER_CLIENTS_OF_SHADOWS:
+        return True if not (config.getoption("--all-clients") and config.getoption("--shadows")) else None
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:  # kafka-python loads its schemas by a call that Python gave up
-            item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = [item for item in items if HERE in item.path.parents]
+    for item in here:  # kafka-python loads its schemas by a call that Python gave up
+        item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"))
+    if config.getoption("--shadows"):
+        writing = [item for item in here if item.path.name not in READING and not item.name.startswith(ABOUT_GROUPS)]
+        config.hook.pytest_deselected(items=writing)
+        items[:] = [item for item in items if item not in writing]
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +73,7 @@ def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def started(request: pytest.FixtureRequest, directories: pytest.TempPathFactory) -> Broker:
     """What the clients are asked their questions against."""
-    if request.config.getoption("--cluster"):
+    if request.config.getoption("--cluster") or request.config.getoption("--shadows"):
         return ClusterBroker(directories.mktemp("cluster"), SETTINGS)
     return KafkaBroker(settings=SETTINGS)
 
@@ -72,18 +85,20 @@ def family_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def family(family_name: str, broker: Broker) -> Iterator[Family]:
+def family(request: pytest.FixtureRequest, family_name: str, broker: Broker) -> Iterator[Family]:
     """A client library aimed at the shared broker."""
-    found = connected(family_name, broker)
-    yield found
-    found.close()
+    yield from aimed(request, family_name, broker)
 
 
 @pytest.fixture
-def own_family(family_name: str, own_broker: Broker) -> Iterator[Family]:
+def own_family(request: pytest.FixtureRequest, family_name: str, own_broker: Broker) -> Iterator[Family]:
     """A client library aimed at the test's own broker."""
-    found = connected(family_name, own_broker)
-    yield found
+    yield from aimed(request, family_name, own_broker)
+
+
+def aimed(request: pytest.FixtureRequest, family_name: str, broker: Broker) -> Iterator[Family]:
+    found = connected(family_name, broker)
+    yield ShadowedFamily(found) if request.config.getoption("--shadows") else found
     found.close()
 
 

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Sequence
 
 import pytest
+from programs import run
 from toolchains import CACHE, HERE, fetched, tool
 
 from gnomon.testing import KafkaBroker
-
-PROGRAM_SECONDS = 240
-
-
-def run(command: Sequence[str], given: str | None = None) -> str:
-    """The program's standard output.
-
-    Raises:
-        AssertionError: it failed; the text is what it wrote.
-    """
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def run_around_a_kill(command: Sequence[str], broker: KafkaBroker) -> list[str]:

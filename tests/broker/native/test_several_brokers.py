@@ -14,7 +14,12 @@ from gnomon.testing.log_clients import SimulatedProducer
 from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 LEASE_SECONDS = 3.0
 FLUSHED_SECONDS = 1.5
@@ -34,8 +39,9 @@ async def produce(client: KafkaCluster, partition: int, first: int, count: int) 
 class Reader:
     """A client on a machine of its own with one consumer, and what that has got and acknowledged."""
 
-    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive") -> None:
+    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive", topic: str = "orders") -> None:
         self.got: list[str] = []
+        self.topic = topic
         self.cluster = cluster
         self.kind = kind
         self.consumer: Consumer | None = None
@@ -49,7 +55,7 @@ class Reader:
 
     async def _read(self, native: NativeClient) -> None:
         self.consumer = await native.subscribe(
-            "orders",
+            self.topic,
             "billing",
             type=self.kind,  # type: ignore[arg-type]
             initial_position="earliest",
@@ -76,6 +82,14 @@ async def create(client: KafkaCluster, partitions: int) -> None:
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
+async def cast(client: KafkaCluster, shadow: str) -> None:
+    connection = await client.connect()
+    source = CreatableTopicConfig(name="gnomon.shadow.source", value="orders")
+    topic = CreatableTopic(name=shadow, num_partitions=-1, replication_factor=-1, configs=[source])
+    answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+
+
 async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
@@ -95,6 +109,23 @@ def test_a_consumer_follows_leaders_that_die_and_misses_nothing() -> None:
         assert reader.got == values(0, 150), "positions were stored: nothing comes again either"
 
     simulate(1, scenario)
+
+
+def test_the_consumers_of_a_source_and_its_shadows_each_find_their_leaders() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 4)
+        shadows = ["reports", "search"]
+        for shadow in shadows:
+            await cluster.run_client(f"cast-{shadow}", partial(cast, shadow=shadow))
+        readers = [Reader(cluster, f"reader-of-{topic}", topic=topic) for topic in ("orders", *shadows)]
+        for partition in range(4):
+            await cluster.run_client(f"first-{partition}", partial(produce, partition=partition, first=0, count=20))
+        for reader in readers:
+            await reader.until(80)
+        assert cluster.leader("orders", 0) != cluster.leader("reports", 0)
+
+    simulate(5, scenario)
 
 
 def test_a_broker_that_ends_stores_positions_and_sends_its_consumers_on() -> None:

@@ -51,6 +51,22 @@ def test_every_offset_has_a_dlsn_and_comes_back_from_it() -> None:
     simulate_broker(scenario)
 
 
+def test_a_shadow_of_a_partition_that_was_never_used_has_its_beginning_alone() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("orders")
+        await client.create_topic("copy", partitions=-1, configs={"gnomon.shadow.source": "orders"})
+        shadow = broker.serving.broker.partition_of("copy", 0)
+        log = await shadow.opened()
+        assert log is not None
+        assert not shadow.segments
+        positions = LogPositions(log, shadow)
+        assert await positions.dlsn_of(log.high_watermark) == BEGINNING
+        assert await positions.offset_of(BEGINNING) == 0
+
+    simulate_broker(scenario)
+
+
 def test_a_dlsn_at_the_end_names_what_is_written_there_later() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, partition, positions = await open_log(broker, 1)

@@ -1,4 +1,5 @@
 // Kafka's Java client: `java Conformance.java first|second BOOTSTRAP`; between the two the broker is killed.
+// `java Conformance.java shadow BOOTSTRAP` reads shadows of the topics that it writes to.
 // Whatever is not as it should be is thrown, and ends the program with an error.
 
 import java.nio.charset.StandardCharsets;
@@ -18,11 +19,13 @@ public class Conformance {
   static final int PARTITIONS = 6;
   static final long SETTLED_MS = 60_000;
   static String bootstrap;
+  static String shadow = ""; // what the name of a topic that is read has behind it
 
   public static void main(String[] arguments) throws Exception {
     bootstrap = arguments[1];
     try (Admin admin = Admin.create(settings())) {
-      if (arguments[0].equals("first")) first(admin);
+      if (arguments[0].equals("shadow")) shadows(admin);
+      else if (arguments[0].equals("first")) first(admin);
       else second(admin);
     }
   }
@@ -52,6 +55,78 @@ public class Conformance {
     for (var group : admin.listGroups(ListGroupsOptions.forConsumerGroups()).all().get())
       check(!group.groupId().equals("resumed"), "a deleted group is listed");
     say("reset");
+  }
+
+  static void shadows(Admin admin) throws Exception {
+    shadow = "-shadow";
+    for (var source : List.of(new NewTopic("java", PARTITIONS, (short) 1), new NewTopic("codecs", 1, (short) 1),
+        new NewTopic("resumed", 1, (short) 1))) {
+      admin.createTopics(List.of(source)).all().get();
+      cast(admin, source.name(), source.name() + shadow).get();
+    }
+    var described = admin.describeTopics(List.of("java", "java" + shadow)).allTopicNames().get();
+    for (int number = 0; number < PARTITIONS; number++)
+      check(described.get("java").partitions().get(number).leader().id()
+          != described.get("java" + shadow).partitions().get(number).leader().id(), "distinct brokers");
+    var resource = new ConfigResource(ConfigResource.Type.TOPIC, "java" + shadow);
+    check(value(admin, resource, "gnomon.shadow.source").equals("java"), "the source is told");
+    say("cast");
+    codecs();
+    group(admin, "eager", RangeAssignor.class);
+    group(admin, "cooperative", CooperativeStickyAssignor.class);
+    lookUps(admin);
+    produce("resumed", 0, 50);
+    resume("resumed", 0, 50);
+    refused(admin);
+  }
+
+  static KafkaFuture<Void> cast(Admin admin, String source, String shadow) {
+    var config = Map.of("gnomon.shadow.source", source);
+    return admin.createTopics(List.of(new NewTopic(shadow, Optional.empty(), Optional.empty()).configs(config))).all();
+  }
+
+  static void lookUps(Admin admin) throws Exception {
+    for (int number = 0; number < PARTITIONS; number++) {
+      var source = new TopicPartition("java", number);
+      var read = new TopicPartition("java" + shadow, number);
+      for (var where : List.of(OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.maxTimestamp(),
+          OffsetSpec.forTimestamp(System.currentTimeMillis() - 2000), OffsetSpec.forTimestamp(0))) {
+        var there = admin.listOffsets(Map.of(source, where)).all().get().get(source);
+        var here = admin.listOffsets(Map.of(read, where)).all().get().get(read);
+        check(there.offset() == here.offset() && there.timestamp() == here.timestamp(), there + " and not " + here);
+      }
+    }
+    say("look-ups");
+  }
+
+  static void refused(Admin admin) throws Exception {
+    var read = new TopicPartition("java" + shadow, 0);
+    try (var producer = new KafkaProducer<>(settings(), new StringSerializer(), new StringSerializer())) {
+      told("write to the source", producer.send(new ProducerRecord<>(read.topic(), 0, null, "value")));
+    }
+    told("", admin.deleteRecords(Map.of(read, RecordsToDelete.beforeOffset(1))).all());
+    told("grows with the source", admin.createPartitions(Map.of(read.topic(), NewPartitions.increaseTo(9))).all());
+    told("delete java-shadow first", admin.deleteTopics(List.of("java")).all());
+    var resource = new ConfigResource(ConfigResource.Type.TOPIC, read.topic());
+    for (var name : List.of("retention.ms", "gnomon.shadow.source")) {
+      var change = new AlterConfigOp(new ConfigEntry(name, "60000"), AlterConfigOp.OpType.SET);
+      expect(InvalidConfigurationException.class, admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all());
+    }
+    expect(InvalidConfigurationException.class, cast(admin, read.topic(), "shadow-of-a-shadow"));
+    admin.deleteTopics(List.of(read.topic())).all().get();
+    admin.deleteTopics(List.of("java")).all().get();
+    say("refused");
+  }
+
+  static void told(String words, Future<?> future) throws Exception {
+    try {
+      future.get();
+    } catch (ExecutionException error) {
+      check(error.getCause() instanceof PolicyViolationException, "a policy violation and not " + error.getCause());
+      check(error.getCause().getMessage().contains(words), words + " in " + error.getCause().getMessage());
+      return;
+    }
+    check(false, "a policy violation");
   }
 
   static void topics(Admin admin) throws Exception {
@@ -93,7 +168,7 @@ public class Conformance {
     }
     var found = new ArrayList<String>();
     try (var consumer = new KafkaConsumer<>(settings(), new StringDeserializer(), new StringDeserializer())) {
-      var partition = new TopicPartition("codecs", 0);
+      var partition = new TopicPartition("codecs" + shadow, 0);
       consumer.assign(List.of(partition));
       consumer.seekToBeginning(List.of(partition));
       for (long end = System.currentTimeMillis() + SETTLED_MS; found.size() < values.size(); ) {
@@ -161,7 +236,7 @@ public class Conformance {
       settings.put("heartbeat.interval.ms", "300");
       settings.put("partition.assignment.strategy", assignor.getName());
       try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
-        consumer.subscribe(List.of("java"));
+        consumer.subscribe(List.of("java" + shadow));
         while (!closing.get()) {
           for (var record : consumer.poll(Duration.ofMillis(100))) values.add(record.value());
           var now = new HashSet<Integer>();
@@ -285,7 +360,7 @@ public class Conformance {
     settings.put("enable.auto.commit", "false");
     settings.put("auto.offset.reset", "earliest");
     try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
-      consumer.subscribe(List.of(topic));
+      consumer.subscribe(List.of(topic + shadow));
       int next = from;
       for (long end = System.currentTimeMillis() + SETTLED_MS; next < to; ) {
         check(System.currentTimeMillis() < end, "the group goes on");

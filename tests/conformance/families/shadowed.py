@@ -1,0 +1,72 @@
+"""A client library that writes to sources and reads their shadows, while the test speaks of one topic.
+
+The topic that a test creates is the shadow; its source has the same name and SOURCE behind it. So everything that a
+test reads, commits, looks up and describes is the shadow's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from families.family import Admin, Family, Headers, Producer
+
+SOURCE = ".source"
+
+
+class ShadowedFamily:
+    """What is not about writing is the library's own."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def producer(self, **settings: Any) -> Producer:
+        return SourceProducer(self._family.producer(**settings))
+
+    def admin(self) -> Admin:
+        admin: Admin = ShadowAdmin(self._family.admin())  # type: ignore[assignment]  # the rest is delegated
+        return admin
+
+
+class SourceProducer:
+    """Writes to the source of the topic that it is told."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        self._producer.send(
+            topic + SOURCE, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+
+    def flush(self) -> list[int]:
+        return self._producer.flush()
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class ShadowAdmin:
+    """Creates a source together with its shadow."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] = {}) -> None:
+        self._admin.create_topic(name + SOURCE, partitions, configs)
+        self._admin.create_topic(name, partitions, {"gnomon.shadow.source": name + SOURCE})
