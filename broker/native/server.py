@@ -154,7 +154,7 @@ class NativeServer:
         leadership = self._broker.leadership
         leaders = []
         for index in range(topic.partitions):
-            leader = leadership.brokers.get(leadership.leader(topic.id, index))
+            leader = leadership.brokers.get(self._broker.leader(topic, index))
             leaders.append(None if leader is None else [leader.host, leader.native_port])
         call.reply([topic.id.hex, leaders])
 

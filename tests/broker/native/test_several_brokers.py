@@ -14,7 +14,12 @@ from gnomon.testing.log_clients import SimulatedProducer
 from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 LEASE_SECONDS = 3.0
 FLUSHED_SECONDS = 1.5
@@ -34,8 +39,9 @@ async def produce(client: KafkaCluster, partition: int, first: int, count: int) 
 class Reader:
     """A client on a machine of its own with one consumer, and what that has got and acknowledged."""
 
-    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive") -> None:
+    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive", topic: str = "orders") -> None:
         self.got: list[str] = []
+        self.topic = topic
         self.cluster = cluster
         self.kind = kind
         self.consumer: Consumer | None = None
@@ -49,7 +55,7 @@ class Reader:
 
     async def _read(self, native: NativeClient) -> None:
         self.consumer = await native.subscribe(
-            "orders",
+            self.topic,
             "billing",
             type=self.kind,  # type: ignore[arg-type]
             initial_position="earliest",
@@ -69,9 +75,10 @@ def values(partition: int, count: int) -> list[str]:
     return [f"{partition}/{number}" for number in range(count)]
 
 
-async def create(client: KafkaCluster, partitions: int) -> None:
+async def create(client: KafkaCluster, partitions: int, name: str = "orders", source: str = "") -> None:
     connection = await client.connect()
-    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
+    configs = [CreatableTopicConfig(name="gnomon.shadow.source", value=source)] if source else []
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 
@@ -79,6 +86,21 @@ async def create(client: KafkaCluster, partitions: int) -> None:
 async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
+
+
+def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 1)
+        for name in ("one", "two"):
+            await cluster.run_client(f"cast-{name}", partial(create, partitions=1, name=name, source="orders"))
+        readers = [Reader(cluster, f"reader-{topic}", topic=topic) for topic in ("orders", "one", "two")]
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=50))
+        for reader in readers:
+            await reader.until(50)
+            assert reader.got == values(0, 50)
+
+    simulate(1, scenario)
 
 
 def test_a_consumer_follows_leaders_that_die_and_misses_nothing() -> None:
