@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test check simulate planted chaos bench conformance clean
+.PHONY: help run test check simulate planted chaos bench bench-fanout conformance clean
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: $(STAMP) ## the main job on real input: 336,776 flights through a broker that is killed half-way, then through a shadow
 	@$(BIN)/python -m bench.flights
@@ -39,6 +39,9 @@ chaos: $(STAMP) ## a real cluster and real clients, its processes killed and sto
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench
+
+bench-fanout: $(STAMP) ## many readers of a source and its shadows, about an hour: ONLY="storage subscriptions consumers delay produce" ROUNDS=3 INTO=docs
+	@$(BIN)/python -m bench.fanout $(addprefix --only ,$(ONLY)) --rounds $(or $(ROUNDS),3) --into $(or $(INTO),bench/results) $(ARGS)
 
 conformance: $(STAMP) ## other people's clients against a broker, a cluster, and shadows in one: Java, kcat, franz-go, kafkajs, where present
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients

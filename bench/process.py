@@ -39,6 +39,10 @@ class Process:
             )
 
     @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
     def alive(self) -> bool:
         return self._child.poll() is None
 

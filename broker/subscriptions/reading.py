@@ -91,8 +91,6 @@ class LogPositions:
         if not self._partition.segments:  # a shadow whose source was never written
             return BEGINNING
         offset = max(offset, self.bounds.start_offset)
-        if not self._partition.segments:
-            return Dlsn(offset, EntryId(0), 0)
         segment = self._segment_of(offset)
 
         def find() -> Dlsn:

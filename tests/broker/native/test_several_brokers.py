@@ -75,9 +75,10 @@ def values(partition: int, count: int) -> list[str]:
     return [f"{partition}/{number}" for number in range(count)]
 
 
-async def create(client: KafkaCluster, partitions: int) -> None:
+async def create(client: KafkaCluster, partitions: int, name: str = "orders", source: str = "") -> None:
     connection = await client.connect()
-    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
+    configs = [CreatableTopicConfig(name="gnomon.shadow.source", value=source)] if source else []
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 
@@ -93,6 +94,21 @@ async def cast(client: KafkaCluster, shadow: str) -> None:
 async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
+
+
+def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 1)
+        for name in ("one", "two"):
+            await cluster.run_client(f"cast-{name}", partial(create, partitions=1, name=name, source="orders"))
+        readers = [Reader(cluster, f"reader-{topic}", topic=topic) for topic in ("orders", "one", "two")]
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=50))
+        for reader in readers:
+            await reader.until(50)
+            assert reader.got == values(0, 50)
+
+    simulate(1, scenario)
 
 
 def test_a_consumer_follows_leaders_that_die_and_misses_nothing() -> None:

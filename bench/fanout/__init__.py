@@ -1,0 +1,1 @@
+"""`make bench-fanout`: many readers of one topic, on its source and on shadows."""

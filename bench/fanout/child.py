@@ -1,0 +1,91 @@
+"""Load programs beside the bench: started with their task as JSON, they answer in lines of JSON, and end by themselves.
+
+A program ends when its standard input does, so that none outlives the bench, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.generator import GeneratorFailed
+from bench.workspace import SOURCES
+
+LOG_TAIL_LINES = 3
+
+
+class Child:
+    """One program of this package."""
+
+    def __init__(self, program: str, task: Mapping[str, object], log: Path) -> None:
+        self._name = program
+        self._log = log
+        command = [sys.executable, "-m", f"bench.fanout.{program}", json.dumps(task)]
+        pipe = subprocess.PIPE
+        with log.open("ab") as sink:
+            self._child = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=sink, bufsize=0, start_new_session=True, cwd=SOURCES.parent
+            )
+        self._read = b""
+
+    def answer(self, timeout_seconds: float) -> dict[str, Any]:
+        """The next line it says.
+
+        Raises:
+            GeneratorFailed: it ended before that, or was silent for too long.
+        """
+        stdout, deadline = self._child.stdout, time.monotonic() + timeout_seconds
+        assert stdout is not None, "a child has a standard output"
+        while b"\n" not in self._read:
+            if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise GeneratorFailed(f"{self._name} said nothing within {timeout_seconds:.0f} s")
+            more = stdout.read(1 << 20)
+            if not more:
+                lines = self._log.read_text(errors="replace").strip().splitlines()[-LOG_TAIL_LINES:]
+                raise GeneratorFailed(f"{self._name} ended: {' / '.join(lines)}")
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def tell(self, what: object) -> None:
+        """Says a line that is not answered at once."""
+        assert self._child.stdin is not None, "a child has a standard input"
+        try:
+            self._child.stdin.write(json.dumps(what).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # `answer` says why
+
+    def ask(self, question: object, timeout_seconds: float) -> dict[str, Any]:
+        """Says a line, and gives the answer; raises as `answer`."""
+        self.tell(question)
+        return self.answer(timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.kill()
+        self._child.communicate()
+
+
+def say(answer: Mapping[str, object]) -> None:
+    """In a program: answers."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def heard(line: bytes | str) -> Any:
+    """In a program: what was asked; ends it where nobody asks any more."""
+    if not line:
+        sys.exit(0)
+    return json.loads(line)

@@ -1,0 +1,34 @@
+"""How much of everything a run does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The usual amounts; a quick run tries out the machinery with less."""
+
+    seconds: float = 10.0
+    """How long each load runs."""
+    subscriptions: tuple[int, ...] = (1_000, 10_000, 40_000, 100_000)
+    spreads: tuple[int, ...] = (0, 1, 4)
+    """Shadows beside the source that subscriptions are spread over."""
+    consumers: int = 2_000
+    consumer_shadows: int = 3
+    rates: tuple[int, ...] = (1_000, 50_000)
+    """Messages a second whose way to a shadow is measured."""
+    fans: tuple[int, ...] = (0, 1, 4, 16)
+    """Shadows beside which the source is written."""
+    stored_messages: int = 2_000
+
+
+QUICK = Scale(
+    seconds=3.0,
+    subscriptions=(1_000, 4_000),
+    spreads=(0, 1),
+    consumers=100,
+    rates=(1_000, 10_000),
+    fans=(0, 2),
+    stored_messages=200,
+)
