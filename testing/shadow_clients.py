@@ -16,7 +16,7 @@ import trio
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import RETRY_SECONDS, Refused, SimulatedConsumer
-from gnomon.testing.storm_clients import CREATE_TOPICS_VERSION, ask_until, expect
+from gnomon.testing.storm_clients import CREATE_TOPICS_VERSION, ask_until, delete_topic, expect, keep_short_log
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
@@ -49,8 +49,10 @@ async def cast_shadow(cluster: KafkaCluster, source: str, shadow: str) -> None:
     await ask_until(cluster, cast)
 
 
-async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow") -> None:
-    """Casts a shadow, reads its first partition while the storm lasts, and compares it with the source."""
+async def read_shadow(
+    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow", partition: int = 0
+) -> None:
+    """Casts a shadow, reads a partition while the storm lasts, and compares it with the source."""
     clock = cluster.world.clock
     history = LogHistory()
     over = clock.monotonic() + seconds
@@ -59,13 +61,13 @@ async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "o
         # Whoever begins anew, as an application that is restarted does, is shown the same.
         name = f"{shadow} from {clock.monotonic():.3f}"
         with trio.move_on_after(cluster.world.random("shadow").uniform(0.5, seconds)):
-            reader = SimulatedConsumer(cluster, shadow, 0, history, name=name)
+            reader = SimulatedConsumer(cluster, shadow, partition, history, name=name)
             reader.of_shadow = True
             await reader.run()
-    final = partial(SimulatedConsumer, cluster, partition=0, history=LogHistory())
+    final = partial(SimulatedConsumer, cluster, partition=partition, history=LogHistory())
     await clock.sleep(CATCH_UP_SECONDS)
     while True:
-        end = await _end(cluster, source, final(topic=source, name="end"))
+        end = await _end(cluster, source, partition, final(topic=source, name="end"))
         shown = await final(topic=shadow, name="shown").read_all()
         kept = await final(topic=source, name="kept").read_all()
         _compare(history, dict(kept), shown)
@@ -74,11 +76,36 @@ async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "o
         await clock.sleep(RETRY_SECONDS)
 
 
-async def _end(cluster: KafkaCluster, source: str, reader: SimulatedConsumer) -> int:
+async def recast_shadow(
+    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "recast"
+) -> None:
+    """Casts a shadow, reads it for a while and deletes it, again and again: the source has to stay what it is."""
+    clock, stream = cluster.world.clock, cluster.world.random("recast")
+    end, life = clock.monotonic() + seconds, 0
+    while clock.monotonic() < end:
+        life += 1
+        name = f"{shadow}-{life}"  # what is left behind of a life before must not meet this one
+        await cast_shadow(cluster, source, name)
+        reader = SimulatedConsumer(cluster, name, 0, LogHistory(), name=name)
+        reader.of_shadow = True
+        with trio.move_on_after(stream.expovariate(0.5)):
+            await reader.run()
+        await delete_topic(cluster, name)
+        await clock.sleep(stream.expovariate(1.0))
+
+
+async def keep_short_log_with_shadow(cluster: KafkaCluster, seconds: float) -> None:
+    """A topic that gives up segments all the time, and a shadow of it."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short_log, cluster, seconds)
+        nursery.start_soon(partial(read_shadow, cluster, seconds, source="short", shadow="short-shadow"))
+
+
+async def _end(cluster: KafkaCluster, source: str, partition: int, reader: SimulatedConsumer) -> int:
     async def ask(connection: KafkaConnection) -> int:
         return await reader.offset(connection, -1)
 
-    return (await ask_until(cluster, ask, lambda: cluster.leader(source, 0)))[0]
+    return (await ask_until(cluster, ask, lambda: cluster.leader(source, partition)))[0]
 
 
 def _compare(history: LogHistory, kept: dict[int, bytes], shown: list[tuple[int, bytes]]) -> None:

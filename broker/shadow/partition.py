@@ -43,6 +43,8 @@ RETRY_SECONDS = 0.5
 CONFIRMED_SECONDS = 1.5
 """Within this time a bookie has heard that an entry is confirmed which the source's broker tells of."""
 SETTLE_SECONDS = 0.25
+EXPLICIT_LAC_SECONDS = 1.0
+"""So long it takes at most until bookies hear how far a quiet ledger is confirmed."""
 TOLD_SECONDS = 1.0
 """While the source's broker tells its entries, and so long after, no bookie is asked for them."""
 TOGETHER_ENTRIES = 64

@@ -17,12 +17,15 @@ from gnomon.runtime.settings import Settings
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.log_scenario import LogScenario
-from gnomon.testing.shadow_clients import read_shadow
+from gnomon.testing.position_checker import position_checker
+from gnomon.testing.shadow_checker import shadow_checker
+from gnomon.testing.shadow_clients import keep_short_log_with_shadow, read_shadow, recast_shadow
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
-from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
+from gnomon.testing.storm_clients import commit_offsets, keep_short_log, one_of, recreate_topics
+from gnomon.testing.subscription_clients import KINDS, SHARED, read_subscription
 
 MAP_BYTES = 64 << 20
 KAFKA = {
@@ -84,6 +87,49 @@ SCENARIO = run
 CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
+
+READERS = [partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS]
+READING = {
+    "subscriptions": one_of(*READERS),
+    "shared": one_of(*(partial(read_subscription, kind=kind, readers=2, shadow=True, name="more") for kind in SHARED)),
+}
+SHADOWED = {
+    **READING,
+    "shadow": one_of(read_shadow, recast_shadow, keep_short_log_with_shadow),
+    "second": one_of(partial(read_shadow, shadow="second", partition=1), recast_shadow),
+}
+"""Shadows that come and go, of logs that are cut; and subscriptions of all types, of sources and of shadows."""
+SHADOWED_CLUSTER = replace(
+    CLUSTER, clients=replace(CLIENTS, sends=40, beside=SHADOWED, storm_seconds=15.0, liveness_seconds=90.0)
+)
+
+
+async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLUSTER) -> int:
+    """The same with checkers inside the brokers."""
+    with shadow_checker(simulation), position_checker(simulation):
+        return await run(simulation, scenario)
+
+
+SHADOWED_SCENARIO = run_shadowed
+SUBSCRIBED = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER, clients=replace(SHADOWED_CLUSTER.clients, producers=1, sends=20, beside=READING)
+    ),
+)
+KEY_SHARED = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER,
+        clients=replace(
+            SHADOWED_CLUSTER.clients,
+            producers=1,
+            sends=20,
+            beside={name: partial(READERS[-1], name=name) for name in ("one", "two")},
+        ),
+    ),
+)
+"""Subscriptions alone, of all types in the first one and of one type in this."""
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
