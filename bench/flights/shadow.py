@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from bench.flights.client import ClientSettings
+from bench.flights.client import ClientSettings, Stalled
 from bench.flights.cluster import Cluster
 from bench.flights.flight import Flight
 from bench.flights.group import consume, end_offsets
@@ -27,6 +27,7 @@ from bench.flights.tally import Census, Tally, differences
 PARTITIONS = 4
 MEMBERS = 2
 ANSWER_SECONDS = 30
+POLL_SECONDS = 0.05
 
 
 def run(
@@ -89,15 +90,18 @@ def run(
 
 
 def describe(settings: ClientSettings, topic: str) -> Topic:
-    """Asks for the topic until each of its partitions has a leader."""
+    """Asks for the topic until each of its partitions has a leader. Raises Stalled."""
     admin = AdminClient(settings.having())
-    while True:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
         found = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)[topic].result()
         leaders = [partition.leader for partition in found.partitions]
         if all(leaders):
             most, least = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
             digits = uuid.UUID(int=(most % 2**64) << 64 | least % 2**64).hex
             return Topic(digits, tuple(leader.id for leader in leaders))
+        time.sleep(POLL_SECONDS)
+    raise Stalled(f"partitions of {topic} have no leader after {ANSWER_SECONDS} s")
 
 
 def refusal(settings: ClientSettings) -> str:
