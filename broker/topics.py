@@ -168,6 +168,8 @@ class TopicImage:
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self._shadows: dict[uuid.UUID, dict[str, Topic]] = {}
+        """By the ids of their sources, and by name."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -195,18 +197,24 @@ class TopicImage:
 
     def shadows_of(self, topic: Topic) -> list[Topic]:
         """The shadows of a topic as they say themselves, whatever its own record lists."""
-        return [other for other in self if other.source is not None and other.source.id == topic.id]
+        return list(self._shadows.get(topic.id, {}).values())
+
+    def shadowed(self) -> list[uuid.UUID]:
+        """The ids of the topics that have shadows, whether they live or not."""
+        return list(self._shadows)
 
     def put(self, topic: Topic) -> None:
         """A topic was created or changed."""
         self._drop(topic.name)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        if topic.source is not None:
+            self._shadows.setdefault(topic.source.id, {})[topic.name] = topic
 
     def replace(self, found: RangeResult) -> list[Topic]:
         """Takes a fresh list of all topics; returns those whose lives have ended meanwhile."""
         before, self._by_id = self._by_id, {}
-        self._by_name = {}
+        self._by_name, self._shadows = {}, {}
         for item in found.items:
             self.put(Topic.decode(item))
         return [topic for topic in before.values() if topic.id not in self._by_id]
@@ -224,4 +232,9 @@ class TopicImage:
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)
+            if topic.source is not None:
+                shadows = self._shadows[topic.source.id]
+                del shadows[name]
+                if not shadows:
+                    del self._shadows[topic.source.id]
         return topic

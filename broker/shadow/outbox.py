@@ -78,6 +78,11 @@ class Outbox:
         """Whether there is anything to tell."""
         return bool(self._unsent)
 
+    @property
+    def empty(self) -> bool:
+        """Whether all was heard."""
+        return not self._unsent and not self._sent
+
     def start(self, cursor: Cursor | None, runs: Iterable[Run]) -> None:
         """Takes what is stored as the cursor, and all that is confirmed behind it in the place of what was known.
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -230,6 +229,8 @@ class ShadowReplication:
         self._tails: dict[_Key, SourceTail] = {}
         self._links: dict[LiveBroker | None, Link] = {}
         """By broker, None for this one."""
+        self._waiting: dict[int, dict[Replicator, SourceTail]] = {}
+        """By link: those that have told something, or have something to tell, and what they tell of."""
         self._cursors = ReplicatorCursors(broker, settings.flush_seconds)
         self._due: list[SourceTail] = []
         self._told_at = float("-inf")
@@ -297,12 +298,8 @@ class ShadowReplication:
 
     def _follow_image(self) -> None:
         broker = self._broker
-        shadows: dict[uuid.UUID, list[Topic]] = defaultdict(list)
-        for topic in broker.image:
-            if topic.source is not None:
-                shadows[topic.source.id].append(topic)
         wanted: dict[_Key, tuple[Topic, Partition]] = {}
-        for source_id in shadows:
+        for source_id in broker.image.shadowed():
             source = broker.image.get_by_id(source_id)
             for index in range(0 if source is None else source.partitions):
                 partition = broker.partition_in_use(source_id, index)
@@ -313,7 +310,8 @@ class ShadowReplication:
                 self._drop(key, tail)
         for key, (source, partition) in wanted.items():
             tail = self._tails.get(key) or self._tail(key, source, partition)
-            self._follow_shadows(tail, [shadow for shadow in shadows[key[0]] if key[1] < shadow.partitions])
+            shadows = broker.image.shadows_of(source)
+            self._follow_shadows(tail, [shadow for shadow in shadows if key[1] < shadow.partitions])
         self._close_links()
         self.tell(list(self._tails.values()))
 
@@ -358,6 +356,7 @@ class ShadowReplication:
         for peer, link in list(self._links.items()):
             if id(link) not in used:
                 del self._links[peer]
+                self._waiting.pop(id(link), None)
                 link.close()
 
     # --- beginning ------------------------------------------------------------------------------------------------
@@ -411,7 +410,10 @@ class ShadowReplication:
             groups: dict[tuple[int, bool, tuple[Run, ...]], Told] = {}
             for replicator in tail.replicators.values():
                 link = replicator.link
-                if link is None or not replicator.can_tell(now):
+                if link is None:
+                    continue
+                self._waiting.setdefault(id(link), {})[replicator] = tail
+                if not replicator.can_tell(now):
                     continue
                 frame = frames.get(id(link))
                 if frame is None:
@@ -431,17 +433,18 @@ class ShadowReplication:
         """See `Ears`."""
         now = self.now()
         said = {(answer.shadow, answer.partition): answer for answer in answers}
-        waiting = []
-        for tail in self._tails.values():
-            for replicator in tail.replicators.values():
-                if replicator.link is link:
-                    answer = said.get((replicator.shadow.id.bytes, tail.index))
-                    self._heard(replicator, frame, answer, now)
-                    if replicator.can_tell(now):
-                        waiting.append(tail)
-                        break
-        if waiting and not isinstance(link, LocalLink):
-            self.tell(waiting)
+        waiting = self._waiting.get(id(link), {})
+        told: dict[SourceTail, None] = {}
+        for replicator, tail in list(waiting.items()):
+            if replicator.link is link:
+                answer = said.get((replicator.shadow.id.bytes, replicator.index))
+                self._heard(replicator, frame, answer, now)
+                if replicator.can_tell(now):
+                    told[tail] = None
+            if replicator.link is not link or replicator.outbox.empty:
+                del waiting[replicator]
+        if told and not isinstance(link, LocalLink):
+            self.tell(told)
 
     def _heard(self, replicator: Replicator, frame: int, answer: Answer | None, now: float) -> None:
         idle = answer is not None and answer.why is Why.IDLE
