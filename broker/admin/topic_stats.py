@@ -6,8 +6,7 @@ is named, may know it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,33 +20,11 @@ from gnomon.broker.leadership import NOBODY
 from gnomon.broker.topics import Topic
 
 
-class Replication(NamedTuple):
-    """How one partition of a topic is told to one of its shadows."""
-
-    connected: bool
-    """Whether the shadow's leader listens."""
-    backlog_entries: int
-    """How many entries it was not told of yet."""
-    entries_per_second: float
-    last_segment: int
-    """The base offset of the segment of the last entry that it was told of."""
-    last_entry: int
-
-
-def unknown_replication(shadow: Topic, index: int) -> Replication | None:
-    """Nothing tells shadows of entries: each finds them by itself."""
-    return None
-
-
 class TopicStats:
     """What one broker's admin API tells of topics."""
 
-    def __init__(
-        self, broker: Broker, replication: Callable[[Topic, int], Replication | None] = unknown_replication
-    ) -> None:
-        """Args: replication: tells of a shadow and one of its partitions; None where this broker does not know."""
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._replication = replication
 
     def routes(self) -> list[Route]:
         """What is served where."""
@@ -81,13 +58,18 @@ class TopicStats:
         }
 
     def _told(self, shadow: Topic, index: int) -> dict[str, Any]:
-        told = self._replication(shadow, index)
+        told = self._broker.replication.stats(shadow, index)
+        last = None if told is None or told.last_entry is None else [told.last_segment, told.last_entry]
         return {
             **self._place(shadow, index),
             "connected": None if told is None else told.connected,
             "backlogEntries": None if told is None else told.backlog_entries,
+            "backlogBytes": None if told is None else told.backlog_bytes,
+            "backlogSeconds": None if told is None else told.backlog_seconds,
             "entriesPerSecond": None if told is None else told.entries_per_second,
-            "lastId": None if told is None else {"segment": told.last_segment, "entry": told.last_entry},
+            "recordsPerSecond": None if told is None else told.records_per_second,
+            "bytesPerSecond": None if told is None else told.bytes_per_second,
+            "lastId": None if last is None else dict(zip(("segment", "entry"), last, strict=True)),
         }
 
     def _place(self, topic: Topic, index: int) -> dict[str, Any]:

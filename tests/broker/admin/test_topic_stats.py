@@ -3,11 +3,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx2
-from starlette.applications import Starlette
-
-from gnomon.broker.admin.topic_stats import Replication, TopicStats
-from gnomon.broker.topics import Topic
 from gnomon.wire.kafka.records import Record, build_batch
 
 Run = Callable[[Callable[[Any], Awaitable[None]]], None]
@@ -49,7 +44,9 @@ def test_of_a_shadow_its_place_and_leaders_are_told_and_no_number_is_made_up(adm
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["copy", "eu/sales/copy"])
         told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]
-        nothing = {"connected": None, "backlogEntries": None, "entriesPerSecond": None, "lastId": None}
+        numbers = ("backlogEntries", "backlogBytes", "backlogSeconds")
+        rates = ("entriesPerSecond", "recordsPerSecond", "bytesPerSecond")
+        nothing = dict.fromkeys(("connected", *numbers, *rates, "lastId"))
         partitions = [{"partition": index, "leader": admin.asked.node_id, **nothing} for index in (0, 1)]
         assert told == {
             "persistent://public/default/copy": {"place": 1, "partitions": partitions},
@@ -59,23 +56,20 @@ def test_of_a_shadow_its_place_and_leaders_are_told_and_no_number_is_made_up(adm
     administer(scenario)
 
 
-def test_what_is_known_of_the_replication_to_a_shadow_is_told(administer: Run) -> None:
-    def known(shadow: Topic, index: int) -> Replication | None:
-        return Replication(True, 3, 12.5, 1000, 7) if (shadow.name, index) == ("copy", 1) else None
-
+def test_how_far_a_shadow_was_told_is_told(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["copy"])
-        app = Starlette(routes=TopicStats(admin.asked, known).routes())
-        admin._client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin")
+        client = await admin.node.connect()
+        batch = build_batch(
+            [Record(offset_delta=0, value=b"a"), Record(offset_delta=1, value=b"b")], base_timestamp=1000
+        )
+        for _ in range(3):
+            await client.produce("orders", batch, partition=1)
+        await admin.node.simulation.sleep(1)
         told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]["persistent://public/default/copy"]
-        assert told["partitions"][0]["connected"] is None
-        assert told["partitions"][1] == {
-            "partition": 1,
-            "leader": admin.asked.node_id,
-            "connected": True,
-            "backlogEntries": 3,
-            "entriesPerSecond": 12.5,
-            "lastId": {"segment": 1000, "entry": 7},
-        }
+        assert told["partitions"][0]["connected"] is None, "nothing was written to it"
+        known = told["partitions"][1]
+        assert (known["connected"], known["backlogEntries"], known["backlogBytes"]) == (True, 0, 0)
+        assert known["lastId"] == {"segment": 0, "entry": 2}
 
     administer(scenario)
