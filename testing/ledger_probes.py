@@ -78,7 +78,7 @@ def ledger_probes(coverage: Coverage) -> Iterator[None]:
         coverage.count(f"ledger/{event}")
 
     with ExitStack() as stack:
-        patch = _Patches(stack)
+        patch = Patches(stack)
         _probe_claims(patch, count)
         _probe_writers(patch, count)
         _probe_bookies(patch, count)
@@ -89,7 +89,9 @@ def ledger_probes(coverage: Coverage) -> Iterator[None]:
 Count = Callable[[str], None]
 
 
-class _Patches:
+class Patches:
+    """Wraps functions of the product until the stack is closed."""
+
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
 
@@ -99,7 +101,7 @@ class _Patches:
         self._stack.callback(setattr, owner, name, before)
 
 
-def _probe_claims(patch: _Patches, count: Count) -> None:
+def _probe_claims(patch: Patches, count: Count) -> None:
     def recover(before: Callable[..., Awaitable[claims.Recovered]]) -> Any:
         async def probed(bookies: Any, ledger_id: Any, name: str, record: Any, session: Any) -> claims.Recovered:
             try:
@@ -155,7 +157,7 @@ def _probe_claims(patch: _Patches, count: Count) -> None:
     patch(records, "claim", claim)
 
 
-def _probe_writers(patch: _Patches, count: Count) -> None:
+def _probe_writers(patch: Patches, count: Count) -> None:
     def replace(before: Callable[..., Awaitable[None]]) -> Any:
         async def probed(appender: Appender, substitutes: Any) -> None:
             try:
@@ -210,7 +212,7 @@ def _probe_writers(patch: _Patches, count: Count) -> None:
     patch(Appender, "_fail", fail)
 
 
-def _probe_bookies(patch: _Patches, count: Count) -> None:
+def _probe_bookies(patch: Patches, count: Count) -> None:
     def refusal(before: Callable[..., Any]) -> Any:
         def probed(store: EntryStore, *args: Any) -> Any:
             error = before(store, *args)
@@ -259,7 +261,7 @@ def _probe_bookies(patch: _Patches, count: Count) -> None:
     patch(GarbageCollector, "collect", collect)
 
 
-def _probe_readers(patch: _Patches, count: Count) -> None:
+def _probe_readers(patch: Patches, count: Count) -> None:
     def entry(before: Callable[..., Any]) -> Any:
         def probed(view: StoreView, *args: Any) -> Any:
             try:

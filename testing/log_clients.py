@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import trio
@@ -86,6 +86,7 @@ class SimulatedProducer:
         histories: the history of each partition that it sends to.
         in_flight_max: requests; BATCHES_REMEMBERED at most.
         batch_records_max: records of one batch.
+        key_of: gives the key of a record by its value; None for records without.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class SimulatedProducer:
         name: str,
         in_flight_max: int = 5,
         batch_records_max: int = 20,
+        key_of: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.name = name
         self._cluster = cluster
@@ -104,6 +106,7 @@ class SimulatedProducer:
         self._histories = histories
         self._in_flight_max = in_flight_max
         self._batch_records_max = batch_records_max
+        self._key_of = key_of or (lambda value: None)
         self._waiting: dict[int, deque[Send]] = {partition: deque() for partition in histories}
         self._unsettled: deque[list[_Batch]] = deque()
         self._producer: tuple[int, int] | None = None
@@ -197,7 +200,7 @@ class SimulatedProducer:
         sends = [waiting.popleft() for _ in range(count)]
         assert self._producer is not None
         data = build_batch(
-            [Record(offset_delta=index, value=send.value) for index, send in enumerate(sends)],
+            [Record(index, key=self._key_of(send.value), value=send.value) for index, send in enumerate(sends)],
             base_timestamp=self._cluster.world.clock.wall_ms(),
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],

@@ -16,7 +16,7 @@ import trio
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import RETRY_SECONDS, Refused, SimulatedConsumer
-from gnomon.testing.storm_clients import CREATE_TOPICS_VERSION, ask_until, expect
+from gnomon.testing.storm_clients import CREATE_TOPICS_VERSION, ask_until, delete_topic, expect, keep_short_log
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
@@ -72,6 +72,31 @@ async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "o
         if (shown[-1][0] + 1 if shown else 0) >= end or (kept and end <= kept[0][0]) or not kept:
             return
         await clock.sleep(RETRY_SECONDS)
+
+
+async def recast_shadow(
+    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "recast"
+) -> None:
+    """Casts a shadow, reads it for a while and deletes it, again and again: the source has to stay what it is."""
+    clock, stream = cluster.world.clock, cluster.world.random("recast")
+    end, life = clock.monotonic() + seconds, 0
+    while clock.monotonic() < end:
+        life += 1
+        name = f"{shadow}-{life}"  # what is left behind of a life before must not meet this one
+        await cast_shadow(cluster, source, name)
+        reader = SimulatedConsumer(cluster, name, 0, LogHistory(), name=name)
+        reader.of_shadow = True
+        with trio.move_on_after(stream.expovariate(0.5)):
+            await reader.run()
+        await delete_topic(cluster, name)
+        await clock.sleep(stream.expovariate(1.0))
+
+
+async def keep_short_log_with_shadow(cluster: KafkaCluster, seconds: float) -> None:
+    """A topic that gives up segments all the time, and a shadow of it."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_short_log, cluster, seconds)
+        nursery.start_soon(partial(read_shadow, cluster, seconds, source="short", shadow="short-shadow"))
 
 
 async def _end(cluster: KafkaCluster, source: str, reader: SimulatedConsumer) -> int:

@@ -17,12 +17,15 @@ from gnomon.runtime.settings import Settings
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.log_scenario import LogScenario
-from gnomon.testing.shadow_clients import read_shadow
+from gnomon.testing.position_checker import position_checker
+from gnomon.testing.shadow_checker import shadow_checker
+from gnomon.testing.shadow_clients import keep_short_log_with_shadow, read_shadow, recast_shadow
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
 from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
+from gnomon.testing.subscription_clients import KINDS, read_subscription
 
 MAP_BYTES = 64 << 20
 KAFKA = {
@@ -84,6 +87,25 @@ SCENARIO = run
 CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
+
+
+SHADOWED = {
+    **SHADOWS,
+    "recast": recast_shadow,
+    "short": keep_short_log_with_shadow,
+    **{f"read-{kind}": partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS},
+}
+"""Shadows that come and go, of logs that are cut; and subscriptions of all types, of sources and of shadows."""
+SHADOWED_CLUSTER = replace(CLUSTER, clients=replace(CLIENTS, sends=60, beside=SHADOWED, liveness_seconds=90.0))
+
+
+async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLUSTER) -> int:
+    """The same with checkers inside the brokers."""
+    with shadow_checker(simulation), position_checker(simulation):
+        return await run(simulation, scenario)
+
+
+SHADOWED_SCENARIO = run_shadowed
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:

@@ -1,0 +1,77 @@
+"""Looks inside brokers while a storm rages: a position of a subscription that was stored is never lost.
+
+    with position_checker(simulation):
+        ...
+
+Where a store said that a subscription stands, each later owner finds it there or further on, until somebody resets or
+deletes it. The product has no trace of it; a finding ends the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
+from gnomon.broker.subscriptions.store import Position
+from gnomon.testing.ledger_probes import Patches
+from gnomon.testing.simulation import Simulation
+
+COUNTERS = ("positions/stored", "positions/loaded")
+"""What a sweep has to reach."""
+
+
+@contextmanager
+def position_checker(simulation: Simulation) -> Iterator[None]:
+    """Looks inside during the block."""
+    stored: dict[tuple[str, str], Dlsn] = {}
+
+    def stands(store: Any, name: str, dlsn: Dlsn) -> None:
+        key = store._records.prefix, name
+        stored[key] = max(dlsn, stored.get(key, dlsn))
+
+    def advance_many(before: Callable[..., Awaitable[tuple[str, ...]]]) -> Any:
+        async def followed(store: Any, positions: Mapping[str, Position]) -> tuple[str, ...]:
+            refused = await before(store, positions)
+            for name in positions:
+                if name not in refused:
+                    stands(store, name, positions[name].dlsn)
+            simulation.coverage.count("positions/stored", len(positions) - len(refused))
+            return refused
+
+        return followed
+
+    def load(before: Callable[..., Awaitable[dict[str, Position]]]) -> Any:
+        async def followed(store: Any) -> dict[str, Position]:
+            expected = dict(stored)
+            found = await before(store)
+            for name, position in found.items():
+                said = expected.get((store._records.prefix, name))
+                if said is not None:
+                    simulation.coverage.count("positions/loaded")
+                    if position.dlsn < said:
+                        text = f"subscription {name!r} was stored at {said}, and its next owner finds {position.dlsn}"
+                        simulation.fail("position checker", AssertionError(text))
+            return found
+
+        return followed
+
+    def moved(before: Callable[..., Awaitable[None]]) -> Any:
+        async def followed(store: Any, name: str, *args: Any) -> None:
+            stored.pop((store._records.prefix, name), None)
+            await before(store, name, *args)
+            stored.pop((store._records.prefix, name), None)
+
+        return followed
+
+    with ExitStack() as stack:
+        patch = Patches(stack)
+        for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
+            patch(store, "advance_many", advance_many)
+            patch(store, "load", load)
+            patch(store, "reset_commit_position", moved)
+            patch(store, "delete_subscriber", moved)
+        yield
