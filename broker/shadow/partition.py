@@ -186,7 +186,7 @@ class ShadowPartition(Readable):
             self.end()
             return
         known = {segment.ledger.id: segment for segment in self.segments}
-        self.segments = []
+        segments = []
         for item in self._image.segments:
             segment = known.get(item.ledger)
             if segment is None:
@@ -196,7 +196,8 @@ class ShadowPartition(Readable):
                 segment.ledger.take_record(item.stored)
             if item.record.sealed and segment.next_offset is None:
                 segment.sealed_as_recorded()
-            self.segments.append(segment)
+            segments.append(segment)
+        self.segments[:] = segments  # the same list: whoever reads for subscriptions follows it
         for told in self._image.waiting():
             try:
                 self._take(told)

@@ -12,7 +12,7 @@ from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import EntryView, LocalViews, read_from_memory
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset
 from gnomon.broker.partition.segment import Segment
-from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 
 _BASE_OFFSET = attrgetter("base_offset")
 
@@ -87,6 +87,8 @@ class LogPositions:
         Raises:
             LedgerError: it cannot be found out.
         """
+        if not self._partition.segments:  # a shadow whose source was never written
+            return BEGINNING
         offset = max(offset, self.bounds.start_offset)
         segment = self._segment_of(offset)
 
@@ -110,6 +112,8 @@ class LogPositions:
             LedgerError: it cannot be found out.
         """
         bounds = self.bounds
+        if not self._partition.segments:
+            return bounds.start_offset
         segment = self._segment_of(dlsn.segment)
         if segment.base_offset != dlsn.segment:  # it is gone, or not there yet
             found = dlsn.segment

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.broker.kafka.positions import EARLIEST, LATEST, MAX_TIMESTAMP
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.broker.native.client import connect
+from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
     ListOffsetsPartition,
@@ -228,5 +229,19 @@ def test_a_reader_ahead_of_a_shadow_that_was_opened_anew_waits_and_is_not_sent_a
         assert (answer.error_code, answer.high_watermark) == (0, 4)
         await broker.simulation.clock.sleep(1)
         assert (await client.fetch("copy", 9)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    simulate_broker(scenario)
+
+
+def test_a_native_subscription_of_a_shadow_follows_its_source_from_segment_to_segment() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("orders", configs={"segment.bytes": "14"})
+        await cast(client)
+        async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as subscriber:
+            consumer = await subscriber.subscribe("copy", "billing")
+            for value in ("a", "b", "c"):
+                await client.produce("orders", batch(value))
+                assert (await consumer.receive()).value == value.encode()
 
     simulate_broker(scenario)
