@@ -34,6 +34,7 @@ from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.shadow.cast import refused
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.replicator import ShadowReplication
 from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
@@ -44,7 +45,7 @@ from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import BrokerSettings
+from gnomon.runtime.settings import BrokerSettings, ShadowReplicationSettings
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
@@ -115,6 +116,9 @@ class Broker:
         self.retention = Retention(self)
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
+        self.replication_settings = ShadowReplicationSettings()
+        self.replication: ShadowReplication
+        """What tells shadows elsewhere of what is written here."""
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
         self._sources: dict[uuid.UUID, SourceLedgers] = {}
@@ -140,6 +144,7 @@ class Broker:
         self._nursery = nursery
         self.cluster_id = await cluster_id(self.metadata, self.world.random("cluster-id"))
         await self.stored_configs.follower.load()
+        self.replication = ShadowReplication(self, nursery, self.replication_settings)
         await self.topics.load()
         self.coordinator = GroupCoordinator(
             self.world,
@@ -155,6 +160,7 @@ class Broker:
         nursery.start_soon(self.topic_admin.finish_deletions)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.retention.run)
+        nursery.start_soon(self.replication.run)
 
     def _offsets_partitions(self) -> int:
         """Groups lie where they were put when the topic was made, whatever the setting says now."""
@@ -182,6 +188,7 @@ class Broker:
         topic = self.image.get(OFFSETS_TOPIC)
         self.coordinator.release(lambda index: topic is not None and self.leads(topic, index))
         self._new_routes()
+        self.replication.stir()
         assert self._nursery is not None, "the broker was not started"
         if self.lease_until is None or self.lease_until() != float("-inf"):  # else once it is registered
             self._nursery.start_soon(self.topic_admin.finish_deletions)
@@ -340,6 +347,7 @@ class Broker:
             )
             partition.epochs_told = self.lease_until is None
             self._partitions[topic.id, index] = partition
+            self.replication.stir()
         return partition
 
     def shadow_partition(self, topic: Topic, index: int) -> ShadowPartition:
@@ -404,6 +412,15 @@ class Broker:
         partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
         return None if partition is None else partition.log
 
+    def partition_in_use(self, topic_id: uuid.UUID, index: int) -> Partition | None:
+        """A partition with a log of its own, if it was used here."""
+        return self._partitions.get((topic_id, index))
+
+    def shadow_in_use(self, topic_id: uuid.UUID, index: int) -> ShadowPartition | None:
+        """A partition of a shadow, if it is open here."""
+        partition = self._shadows.get((topic_id, index))
+        return partition if partition is not None and partition.log is not None else None
+
     def partitions_open(self) -> list[Partition]:
         """The partitions in use that have a log of their own."""
         return list(self._partitions.values())
@@ -452,6 +469,7 @@ class Broker:
         for topic in self.image.replace(found):
             self._end_topic(topic)
         self._configure_all()
+        self.replication.stir()
 
     def _change_topics(self, batch: WatchBatch) -> None:
         for event in batch.events:
@@ -460,6 +478,7 @@ class Broker:
                 self._end_topic(ended)
             if changed is not None:
                 self._configure(changed)
+        self.replication.stir()
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)

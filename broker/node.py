@@ -26,7 +26,7 @@ from gnomon.metadata.client import Compare, Field, Metadata
 from gnomon.metadata.presence import KeyTaken, Presence
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import BrokerSettings, SubscriptionsSettings
+from gnomon.runtime.settings import BrokerSettings, ShadowReplicationSettings, SubscriptionsSettings
 from gnomon.runtime.world import World
 
 REDIRECT_SECONDS: Final = 1.5
@@ -50,6 +50,7 @@ class BrokerNodeSettings:
     quorum: Quorum = REPLICATED
     """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
+    shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
@@ -96,6 +97,7 @@ async def run_broker(
     metrics = Metrics()
     broker = Broker(world, metadata, bookies, BrokerConfigs(settings.kafka), settings.limits, metrics, log, _nothing)
     broker.quorum = settings.quorum
+    broker.replication_settings = settings.shadow_replication
     await wait_for_id(metadata, world.clock, broker.node_id)
     async with trio.open_nursery() as nursery:
         try:

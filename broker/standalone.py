@@ -92,6 +92,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
             log,
             lambda: nursery.start_soon(_collect, garbage),
         )
+        broker.replication_settings = settings.shadow_replication
         await broker.start(nursery)
         server = KafkaServer(broker, nursery)
         store.on_group = broker.turn_ended

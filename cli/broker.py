@@ -75,6 +75,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
         lease_seconds=cluster.lease_seconds,
         quorum=quorum,
         subscriptions=settings.subscriptions,
+        shadow_replication=settings.shadow_replication,
         limits=BrokerLimits.of(at),
         kafka=settings.kafka,
     )

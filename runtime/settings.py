@@ -189,6 +189,26 @@ class SubscriptionsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowReplicationSettings:
+    """How the broker of a source tells those of its shadows what was written."""
+
+    inline_bytes_max: int = _setting(
+        16_384,
+        "Largest entry that is sent along for the shadow's readers; a larger one the shadow reads from its bookies.",
+    )
+    shadow_replicator_auto_reset_backlog_entries: int = _setting(
+        0,
+        "Where more entries than this wait to be told to a shadow it is told the latest alone, and reads what was"
+        " skipped from its bookies; 0 is no limit.",
+    )
+    flush_seconds: float = _setting(
+        5.0,
+        "How often it is stored how far each shadow was told; a new owner tells it again what came since.",
+        minimum=0.001,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """What is logged to standard error, and how."""
 
@@ -212,6 +232,7 @@ class Settings:
     broker_service: BrokerServiceSettings = field(default_factory=BrokerServiceSettings)
     auditor: AuditorSettings = field(default_factory=AuditorSettings)
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
+    shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names."""
@@ -264,6 +285,7 @@ SECTIONS = {
     "broker_service": BrokerServiceSettings,
     "auditor": AuditorSettings,
     "subscriptions": SubscriptionsSettings,
+    "shadow.replication": ShadowReplicationSettings,
     "log": LogSettings,
 }
 
@@ -312,7 +334,7 @@ def load_settings(
     def section(prefix: str) -> dict[str, Any]:
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
-    parts: dict[str, Any] = {name: kind(**section(f"{name}.")) for name, kind in SECTIONS.items()}
+    parts: dict[str, Any] = {name.replace(".", "_"): kind(**section(f"{name}.")) for name, kind in SECTIONS.items()}
     settings = Settings(data_dir=values["data_dir"], kafka=MappingProxyType(section("kafka.")), **parts)
     return Loaded(settings, origins)
 

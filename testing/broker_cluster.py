@@ -21,6 +21,7 @@ from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.remote import RemoteMetadata
+from gnomon.runtime.settings import ShadowReplicationSettings
 from gnomon.testing.counting_metadata import Cost, CountingMetadata
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, START_AGAIN_SECONDS, LedgerCluster
 from gnomon.testing.machine import Machine, Node, result_of
@@ -46,6 +47,7 @@ class BrokerCluster:
         lease_seconds: float = 3.0,
         kafka: Mapping[str, str] | None = None,
         audit: AuditSettings | None = None,
+        replication: ShadowReplicationSettings | None = None,
     ) -> None:
         self.simulation = simulation
         self.ledgers = LedgerCluster(simulation, bookies, lease_seconds=lease_seconds, audit=audit)
@@ -59,6 +61,7 @@ class BrokerCluster:
         """The same, from the start of each broker until it serves."""
         self._lease_seconds = lease_seconds
         self._kafka = dict(kafka or {})
+        self._replication = replication or ShadowReplicationSettings()
 
     async def start(self) -> None:
         """Starts all machines and waits until every broker sees every other."""
@@ -116,6 +119,7 @@ class BrokerCluster:
                 native_port=NATIVE_PORT,
                 advertised_host=f"broker-{number}",
                 lease_seconds=self._lease_seconds,
+                shadow_replication=self._replication,
                 kafka={"broker.id": str(broker_id), **self._kafka},
             )
             async with trio.open_nursery() as nursery:

@@ -26,6 +26,7 @@ from gnomon.broker.native.errors import (
     Unavailable,
 )
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.shadow.listening import Listening
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.hosted_partition import STORE_ERRORS, HostedPartition
@@ -106,6 +107,7 @@ class NativeServer:
             "ack": self._ack,
             "ack_up_to": self._ack_up_to,
             "nack": self._nack,
+            **Listening(self._broker).methods(),
         }
 
     def _task(self, work: Callable[[Call], Awaitable[object]]) -> Method:
@@ -154,7 +156,7 @@ class NativeServer:
         leadership = self._broker.leadership
         leaders = []
         for index in range(topic.partitions):
-            leader = leadership.brokers.get(leadership.leader(topic.id, index))
+            leader = leadership.brokers.get(self._broker.leader(topic, index))
             leaders.append(None if leader is None else [leader.host, leader.native_port])
         call.reply([topic.id.hex, leaders])
 

@@ -31,12 +31,14 @@ from gnomon.bookie.errors import (
     LedgerSealed,
     NoSuchLedger,
 )
+from gnomon.bookie.ids import EntryId
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
+from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
@@ -64,6 +66,16 @@ class Appender(Protocol):
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """The batch is durable or refused; called once, perhaps before `append` returns."""
+
+
+class Tail(Protocol):
+    """Who is to be told what this broker confirms."""
+
+    def opened(self, log: PartitionLog, segments: Sequence[Segment]) -> Callable[[EntryId, bytes], None]:
+        """The log was opened, or is open; returns what is told the entries of its last segment, as they are stored."""
+
+    def rolled(self, segment: Segment) -> Callable[[EntryId, bytes], None]:
+        """A segment has begun; returns what is told its entries, as they are stored."""
 
 
 _Pending = tuple[Offset, Offset, int, Appender | None, Any]
@@ -130,6 +142,7 @@ class Partition(Readable):
         self._maintenance = trio.Lock()
         self._roll_put_off = False
         self._opened = trio.Event()
+        self._tail: Tail | None = None
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -174,6 +187,7 @@ class Partition(Readable):
                 self.log.producers.awaited = self._awaited
                 self.failure = self._told = None
                 self._state = State.OPEN
+                self._tell_tail()
                 event = "partition_claimed" if self.log.epoch else "partition_created"
                 self._logger.debug(event, leader_epoch=self.log.epoch, next_offset=self.log.next_offset)
                 if self.log.snapshot_due():
@@ -217,6 +231,16 @@ class Partition(Readable):
     def goes_on(self, log: PartitionLog) -> bool:
         """Whether what is appended now comes right behind `log` as it was opened: nobody else wrote in between."""
         return self.log is log and self._state in (State.OPEN, State.ROLLING)
+
+    def attach(self, tail: Tail | None) -> None:
+        """From now on `tail` is told what is confirmed here, and nobody else."""
+        self._tail = tail
+        self._tell_tail()
+
+    def _tell_tail(self) -> None:
+        if self.log is not None:
+            tail = self._tail
+            self.segments[-1].tell(None if tail is None else tail.opened(self.log, self.segments))
 
     def configure(self, settings: LogSettings) -> None:
         """The topic's configs have changed."""
@@ -394,6 +418,8 @@ class Partition(Readable):
                 await self.segments[-1].ledger.drained()
             if log is not None and self._state is State.ROLLING and (asked or await self._metadata_answers()):
                 self.segments.append(await self._chain.roll(log, self.segments[-1], self._clock.wall_ms()))
+                if self._tail is not None:
+                    self.segments[-1].tell(self._tail.rolled(self.segments[-1]))
                 log.begin_segment()
                 log.producers.expire(self._clock.wall_ms() - log.settings.producer_expiry_ms)
                 if log.snapshot_due() and self._state is State.ROLLING:

@@ -50,12 +50,27 @@ class Segment:
         self._positions: dict[int, EntryId] = {}
         self._cache = cache
         self._cached = cache.view(ledger)
+        self._told: Callable[[EntryId, bytes], None] | None = None
         self._look_where(ledger.record)
 
     def _look_where(self, record: LedgerRecord) -> None:
         self._placed_by = record
         self._local = is_local(self.ledger)
-        self.ledger.keep = None if self._local else self._cache.keeper(self.ledger)
+        keep, told = None if self._local else self._cache.keeper(self.ledger), self._told
+        if keep is None or told is None:
+            self.ledger.keep = keep or told
+            return
+
+        def keep_and_tell(entry: EntryId, value: bytes) -> None:
+            keep(entry, value)
+            told(entry, value)
+
+        self.ledger.keep = keep_and_tell
+
+    def tell(self, told: Callable[[EntryId, bytes], None] | None) -> None:
+        """From now on `told` is given each entry that is appended here, as it is stored, once it is confirmed."""
+        self._told = told
+        self._look_where(self.ledger.record)
 
     def sealed(self, next_offset: Offset, max_timestamp: int, youngest_ms: int, size_bytes: int) -> None:
         """The segment takes no more entries; `youngest_ms` and `size_bytes` are what retention goes by."""

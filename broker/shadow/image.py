@@ -6,7 +6,8 @@
 3. Records come in the order of their revisions; what is older than what is known changes nothing.
 4. All segments but the last are sealed; where one is given up, all before it are.
 5. What a source's broker tells beside is taken only where the records bear it out: of a segment that is not known yet
-   it waits, at most WAITING_MAX of it; what contradicts them is refused.
+   it waits, at most WAITING_MAX of it and without the entries beyond WAITING_BYTES_MAX; what contradicts them is
+   refused.
 6. Before it has settled, which takes all that bookies had stored when it was opened to be shown or excluded, an offset
    beyond the high watermark may be one that a reader was shown elsewhere: such a reader is to wait, and not to be told
    that there is no such offset.
@@ -28,6 +29,7 @@ from gnomon.metadata.client import Event, KeyValue
 
 WAITING_MAX = 256
 """Told entries of segments that are not known yet; the oldest goes: storage has what it told."""
+WAITING_BYTES_MAX = 1 << 20
 ANY_OFFSET = Offset((1 << 63) - 1)
 _BASE_OFFSET = attrgetter("base_offset")
 
@@ -43,6 +45,15 @@ class ToldEntry(NamedTuple):
     last_add_confirmed: EntryId
     stored: bytes | None = None
     """The entry as bookies keep it, where it came along."""
+    earlier: tuple[bytes | None, ...] = ()
+    """The same of those right before it, the last one last."""
+    next_offset: Offset | None = None
+    """Behind its last record, where that was told."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the entries that came along."""
+        return sum(len(one) for one in (*self.earlier, self.stored) if one is not None)
 
 
 class RefusedEntry(Exception):
@@ -70,6 +81,7 @@ class SourceImage:
         self.settled = False
         """See invariant 6."""
         self._waiting: deque[ToldEntry] = deque(maxlen=WAITING_MAX)
+        self._waiting_bytes = 0
 
     @property
     def next_offset(self) -> Offset:
@@ -137,7 +149,7 @@ class SourceImage:
             raise RefusedEntry(f"{_name(told)} is not confirmed: the last one confirmed is {told.last_add_confirmed}")
         last = self.last
         if last is None or told.segment > last.base_offset:
-            self._waiting.append(told)
+            self._wait(told)
             return None
         at = bisect_left(self.segments, told.segment, key=_BASE_OFFSET)
         segment = self.segments[at]
@@ -158,14 +170,23 @@ class SourceImage:
         if told.session > record.session:
             if record.sealed:
                 raise RefusedEntry(f"{_name(told)}: the segment was sealed in session {record.session}")
-            self._waiting.append(told)
+            self._wait(told)
             return None
         return segment
+
+    def _wait(self, told: ToldEntry) -> None:
+        size_bytes = told.size_bytes
+        if self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
+            told = told._replace(stored=None, earlier=())
+        else:
+            self._waiting_bytes += size_bytes
+        self._waiting.append(told)
 
     def waiting(self) -> Sequence[ToldEntry]:
         """What waits for records, to be judged anew: it waits no longer."""
         waiting = tuple(self._waiting)
         self._waiting.clear()
+        self._waiting_bytes = 0
         return waiting
 
 

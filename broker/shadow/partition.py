@@ -19,6 +19,7 @@ from gnomon.bookie.ledger import (
     Bookies,
     EntryCache,
     EntryId,
+    Ledger,
     LedgerId,
     Session,
     adopt_ledger,
@@ -89,6 +90,8 @@ class ShadowPartition(Readable):
         self._listening: trio.CancelScope | None = None
         self._seen: tuple[LedgerId | None, EntryId] = (None, NO_ENTRY)
         """The ledger whose header was read last, and the entry."""
+        self._told_of: tuple[LedgerId, EntryId] | None = None
+        """An entry that is said to be confirmed and did not come along, and its ledger."""
         self._problem = ""
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -202,15 +205,18 @@ class ShadowPartition(Readable):
             try:
                 self._take(told)
             except RefusedEntry as error:
-                self._logger.warning("entry_refused", reason=str(error), next="the records are read from storage")
+                self._refused(error)
         self._stir()
         if self.log is not None:
             self._changed()
 
-    def _stir(self) -> None:
-        """Has the tail looked at anew."""
+    def _wake_tail(self) -> None:
         moved, self._moved = self._moved, trio.Event()
         moved.set()
+
+    def _stir(self) -> None:
+        """Has the tail looked at anew, by new records."""
+        self._wake_tail()
         if self._listening is not None:
             self._listening.cancel()
 
@@ -253,6 +259,8 @@ class ShadowPartition(Readable):
                     await self._moved.wait()
                 elif self._seen != (segment.ledger.id, segment.ledger.last_add_confirmed):
                     await self._advance(segment)
+                elif self._told_of is not None:
+                    await self._hear_of(segment, *self._told_of)
                 elif quiet_seconds > 0:
                     with trio.move_on_after(quiet_seconds):
                         await self._moved.wait()
@@ -262,6 +270,22 @@ class ShadowPartition(Readable):
             except (LedgerError, MetadataError, WorldError) as error:
                 self._tell("shadow_tail_not_read", error)
                 await self._clock.sleep(RETRY_SECONDS)
+
+    async def _hear_of(self, segment: Segment, number: LedgerId, entry: EntryId) -> None:
+        """Asks the bookies whether an entry is confirmed: whoever told of it may have made it up."""
+        ledger = segment.ledger
+        if number == ledger.id and entry > ledger.last_add_confirmed:
+            with trio.move_on_after(EXPLICIT_LAC_SECONDS + RETRY_SECONDS) as waited:
+                with trio.CancelScope() as self._listening:
+                    await ledger.listen(EntryId(ledger.last_add_confirmed + 1))
+            if not waited.cancelled_caught:
+                return
+            self._refused(RefusedEntry(f"no bookie knows entry {entry} of segment {segment.base_offset} as confirmed"))
+        if self._told_of == (number, entry):
+            self._told_of = None
+
+    def _refused(self, error: RefusedEntry) -> None:
+        self._logger.warning("entry_refused", reason=str(error), next="the records are read from storage")
 
     async def _advance(self, segment: Segment) -> None:
         """Shows what is confirmed of the last segment."""
@@ -304,19 +328,43 @@ class ShadowPartition(Readable):
             return
         segment = self.segments[self.segment_of(told.segment)]
         ledger = segment.ledger
-        header = None
-        if told.stored is not None:
-            try:
-                header = unpack_header(check_copy(ledger, told.entry, told.stored))
-            except LedgerError as error:
-                raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        header = None if told.stored is None else self._checked(ledger, told, told.stored)
+        local = is_local(ledger)
+        if not local:
+            self._keep_earlier(ledger, told)
         self._told_at = self._clock.monotonic()
-        ledger.take_confirmed(told.last_add_confirmed)
         if header is not None and told.stored is not None:
-            if not is_local(ledger):
+            if not local:
                 self._entries.keeper(ledger)(told.entry, told.stored)
+            ledger.take_confirmed(told.entry)
             if told.entry == ledger.last_add_confirmed:
                 self._seen = (ledger.id, told.entry)
                 self._show(segment, header)
-                return
-        self._stir()
+        if ledger.last_add_confirmed < told.last_add_confirmed:
+            self._told_of = (ledger.id, told.last_add_confirmed)
+            self._wake_tail()
+
+    @staticmethod
+    def _checked(ledger: Ledger, told: ToldEntry, stored: bytes) -> EntryHeader:
+        """The header of an entry that came along; raises RefusedEntry where it is not what it is told to be."""
+        try:
+            header = unpack_header(check_copy(ledger, told.entry, stored))
+        except LedgerError as error:
+            raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        if told.next_offset not in (None, header.next_offset):
+            raise RefusedEntry(
+                f"entry {told.entry} of segment {told.segment} ends at offset {header.next_offset}, not at"
+                f" {told.next_offset} as was told"
+            )
+        return header
+
+    def _keep_earlier(self, ledger: Ledger, told: ToldEntry) -> None:
+        keep = self._entries.keeper(ledger)
+        for number, stored in enumerate(told.earlier, told.entry - len(told.earlier)):
+            entry = EntryId(number)
+            if stored is not None and entry >= ledger.start_entry:
+                try:
+                    check_copy(ledger, entry, stored)
+                except LedgerError as error:
+                    raise RefusedEntry(f"entry {entry} of segment {told.segment}: {error}") from error
+                keep(entry, stored)

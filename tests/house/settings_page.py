@@ -70,7 +70,7 @@ def _own_settings() -> str:
     lines = [_HEAD]
     section = None
     for name, setting in declared_settings().items():
-        title = name.partition(".")[0] if "." in name else "top level"
+        title = name.rpartition(".")[0] if "." in name else "top level"
         if title != section:
             section = title
             about = f"{SECTIONS[title].__doc__}\n\n" if title in SECTIONS else ""

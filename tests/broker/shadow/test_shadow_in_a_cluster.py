@@ -170,6 +170,7 @@ def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_so
         await cluster.start()
         history = LogHistory()
         await cluster.run_client("admin", partial(cast, segment_bytes=2000))
+        await simulation.clock.sleep(0.1)  # until all brokers know
         reader, victim = cluster.leader("copy", 0), cluster.leader("orders", 0)
         producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
         cluster.start_client("consumer", lambda client: consume(client, history))
@@ -276,6 +277,7 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
         assert log is not None
         for bookie in cluster.ledgers.bookies.values():
             simulation.network.block(f"broker-{reader}", bookie.name)
+        simulation.network.block(f"broker-{owner}", f"broker-{reader}")
         (source,) = cluster.serving[owner].broker.partitions_open()
         ledger = source.segments[-1].ledger
         keep = ledger.keep
