@@ -22,7 +22,7 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, whole clusters under faults: SEEDS=1000 [FIRST_SEED=n], or one told: SEED=n [OF=broker|ledgers|cluster] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows under faults: SEEDS=1000 [FIRST_SEED=n], or one told: SEED=n [OF=broker|ledgers|cluster|shadows] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
@@ -32,7 +32,7 @@ endif
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
-		tests/simulation/test_planted_clusters.py --planted
+		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py --planted
 
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos

@@ -86,7 +86,7 @@ class SimulatedProducer:
         histories: the history of each partition that it sends to.
         in_flight_max: requests; BATCHES_REMEMBERED at most.
         batch_records_max: records of one batch.
-        key_of: gives the key of a record by its value; None for records without.
+        key_of: gives the key of a record by its value.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SimulatedProducer:
         name: str,
         in_flight_max: int = 5,
         batch_records_max: int = 20,
-        key_of: Callable[[bytes], bytes] | None = None,
+        key_of: Callable[[bytes], bytes | None] = lambda value: None,
     ) -> None:
         self.name = name
         self._cluster = cluster
@@ -106,7 +106,7 @@ class SimulatedProducer:
         self._histories = histories
         self._in_flight_max = in_flight_max
         self._batch_records_max = batch_records_max
-        self._key_of = key_of or (lambda value: None)
+        self._key_of = key_of
         self._waiting: dict[int, deque[Send]] = {partition: deque() for partition in histories}
         self._unsettled: deque[list[_Batch]] = deque()
         self._producer: tuple[int, int] | None = None

@@ -4,15 +4,18 @@
         ...
 
 Where a store said that a subscription stands, each later owner finds it there or further on, until somebody resets or
-deletes it. The product has no trace of it; a finding ends the simulation.
+deletes it; and so it is with how far a shadow was told. The product has no trace of it; a finding ends the simulation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from gnomon.broker.shadow.cursors import ReplicatorCursors
+from gnomon.broker.shadow.outbox import Cursor
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
@@ -20,7 +23,7 @@ from gnomon.broker.subscriptions.store import Position
 from gnomon.testing.ledger_probes import Patches
 from gnomon.testing.simulation import Simulation
 
-COUNTERS = ("positions/stored", "positions/loaded")
+COUNTERS = ("positions/stored", "positions/loaded", "positions/replicator loaded")
 """What a sweep has to reach."""
 
 
@@ -67,8 +70,36 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
 
         return followed
 
+    told: dict[tuple[uuid.UUID, int], Cursor] = {}
+
+    def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
+        async def followed(cursors: ReplicatorCursors, group: Sequence[Any]) -> None:
+            await before(cursors, group)
+            for each in group:
+                key = each.shadow.id, each.index
+                cursor = cursors._stored.get(key)
+                if cursor is not None:
+                    told[key] = max(cursor, told.get(key, cursor))
+
+        return followed
+
+    def load_cursor(before: Callable[..., Awaitable[Cursor | None]]) -> Any:
+        async def followed(cursors: ReplicatorCursors, each: Any) -> Cursor | None:
+            said = told.get((each.shadow.id, each.index))
+            found = await before(cursors, each)
+            if said is not None:
+                simulation.coverage.count("positions/replicator loaded")
+                if found is None or found < said:
+                    text = f"how far shadow {each.shadow.name} was told was stored as {said}, and found as {found}"
+                    simulation.fail("position checker", AssertionError(text))
+            return found
+
+        return followed
+
     with ExitStack() as stack:
         patch = Patches(stack)
+        patch(ReplicatorCursors, "_flush_one", flush_one)
+        patch(ReplicatorCursors, "load", load_cursor)
         for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
             patch(store, "advance_many", advance_many)
             patch(store, "load", load)

@@ -49,8 +49,10 @@ async def cast_shadow(cluster: KafkaCluster, source: str, shadow: str) -> None:
     await ask_until(cluster, cast)
 
 
-async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow") -> None:
-    """Casts a shadow, reads its first partition while the storm lasts, and compares it with the source."""
+async def read_shadow(
+    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow", partition: int = 0
+) -> None:
+    """Casts a shadow, reads a partition while the storm lasts, and compares it with the source."""
     clock = cluster.world.clock
     history = LogHistory()
     over = clock.monotonic() + seconds
@@ -59,13 +61,13 @@ async def read_shadow(cluster: KafkaCluster, seconds: float, *, source: str = "o
         # Whoever begins anew, as an application that is restarted does, is shown the same.
         name = f"{shadow} from {clock.monotonic():.3f}"
         with trio.move_on_after(cluster.world.random("shadow").uniform(0.5, seconds)):
-            reader = SimulatedConsumer(cluster, shadow, 0, history, name=name)
+            reader = SimulatedConsumer(cluster, shadow, partition, history, name=name)
             reader.of_shadow = True
             await reader.run()
-    final = partial(SimulatedConsumer, cluster, partition=0, history=LogHistory())
+    final = partial(SimulatedConsumer, cluster, partition=partition, history=LogHistory())
     await clock.sleep(CATCH_UP_SECONDS)
     while True:
-        end = await _end(cluster, source, final(topic=source, name="end"))
+        end = await _end(cluster, source, partition, final(topic=source, name="end"))
         shown = await final(topic=shadow, name="shown").read_all()
         kept = await final(topic=source, name="kept").read_all()
         _compare(history, dict(kept), shown)
@@ -99,11 +101,11 @@ async def keep_short_log_with_shadow(cluster: KafkaCluster, seconds: float) -> N
         nursery.start_soon(partial(read_shadow, cluster, seconds, source="short", shadow="short-shadow"))
 
 
-async def _end(cluster: KafkaCluster, source: str, reader: SimulatedConsumer) -> int:
+async def _end(cluster: KafkaCluster, source: str, partition: int, reader: SimulatedConsumer) -> int:
     async def ask(connection: KafkaConnection) -> int:
         return await reader.offset(connection, -1)
 
-    return (await ask_until(cluster, ask, lambda: cluster.leader(source, 0)))[0]
+    return (await ask_until(cluster, ask, lambda: cluster.leader(source, partition)))[0]
 
 
 def _compare(history: LogHistory, kept: dict[int, bytes], shown: list[tuple[int, bytes]]) -> None:

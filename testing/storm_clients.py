@@ -61,6 +61,15 @@ SNAPSHOT_BYTES = 160
 """What it may count for a segment beyond its batches."""
 
 
+def one_of(*clients: StormClient) -> StormClient:
+    """A client that is one of these, as each seed draws it."""
+
+    async def drawn(cluster: KafkaCluster, seconds: float) -> None:
+        await cluster.world.random("one of").choice(clients)(cluster, seconds)
+
+    return drawn
+
+
 async def ask_until(
     cluster: KafkaCluster,
     ask: Callable[[KafkaConnection], Awaitable[T]],

@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 import trio
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import SubscriptionTaken, Unavailable
+from gnomon.broker.native.errors import NoSuchTopic, SubscriptionTaken, Unavailable
 from gnomon.broker.native.message import Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.runtime.world import Unreachable
@@ -31,6 +32,7 @@ from gnomon.testing.wire_client import KafkaCluster
 
 Kind = Literal["exclusive", "failover", "shared", "key_shared"]
 KINDS: tuple[Kind, ...] = ("exclusive", "failover", "shared", "key_shared")
+SHARED: tuple[Kind, ...] = ("shared", "key_shared")
 RECORDS_A_SECOND = 8.0
 CLIENT_SECONDS_MEAN = 6.0
 NACK_RATE = 0.05
@@ -83,22 +85,23 @@ async def read_subscription(
     configs: Mapping[str, str] | None = None,
     readers: int = 1,
     shadow: bool = False,
+    name: str = "read",
 ) -> None:
     """Writes to a topic of its own and reads it by a durable subscription, with clients that come and go.
 
     Args:
         readers: clients at a time, where the kind allows several; with several, records have keys.
         shadow: whether a shadow of the topic has such a subscription, too.
+        name: what the topic's name begins with.
     """
-    topic = f"read-{kind}"
+    topic = f"{name}-{kind}"
     await create_topic(cluster, topic, dict(configs or {}))
     topics = [topic]
     if shadow:
         topics.append(f"{topic}-shadow")
         await cast_shadow(cluster, topic, topics[-1])
     log, ids = LogHistory(), dict[int, Dlsn]()
-    key_of = _key_of if readers > 1 else None
-    producer = SimulatedProducer(cluster, topic, {0: log}, name=f"writer-{kind}", key_of=key_of)
+    producer = SimulatedProducer(cluster, topic, {0: log}, name=f"writer-{kind}", key_of=partial(_key_of, readers > 1))
     written = trio.Event()
 
     async def write() -> None:
@@ -129,8 +132,8 @@ async def read_subscription(
         nursery.cancel_scope.cancel()
 
 
-def _key_of(value: bytes) -> bytes:
-    return b"key %d" % (int(value.rpartition(b"/")[2]) % KEYS)
+def _key_of(keyed: bool, value: bytes) -> bytes | None:
+    return None if not keyed else b"key %d" % (int(value.rpartition(b"/")[2]) % KEYS)
 
 
 class _Reader:
@@ -177,8 +180,9 @@ class _Reader:
             consumer = await client.subscribe(
                 self._topic, "reader", type=self._kind, initial_position="earliest", ack_seconds=ACK_SECONDS
             )
-        except (SubscriptionTaken, Unavailable, Unreachable):
-            await self._world.clock.sleep(1.0)  # the broker has not missed the client of before yet, or is away
+        except (NoSuchTopic, SubscriptionTaken, Unavailable, Unreachable):
+            # The broker has not missed the client of before yet, has not heard of a new topic, or is away.
+            await self._world.clock.sleep(1.0)
             return
         first = True
         async for message in consumer:

@@ -41,6 +41,8 @@ FIRST_ANSWERS_SECONDS = 2.0
 """How long opening waits for bookies that do not answer; then it shows what it knows."""
 RETRY_SECONDS = 0.5
 SETTLE_SECONDS = 0.25
+EXPLICIT_LAC_SECONDS = 1.0
+"""So long it takes at most until bookies hear how far a quiet ledger is confirmed."""
 TOLD_SECONDS = 1.0
 """While the source's broker tells its entries, and so long after, no bookie is asked for them."""
 TOGETHER_ENTRIES = 64

@@ -24,8 +24,8 @@ from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
-from gnomon.testing.storm_clients import commit_offsets, keep_short_log, recreate_topics
-from gnomon.testing.subscription_clients import KINDS, read_subscription
+from gnomon.testing.storm_clients import commit_offsets, keep_short_log, one_of, recreate_topics
+from gnomon.testing.subscription_clients import KINDS, SHARED, read_subscription
 
 MAP_BYTES = 64 << 20
 KAFKA = {
@@ -88,15 +88,20 @@ CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
 
-
+READERS = [partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS]
+READING = {
+    "subscriptions": one_of(*READERS),
+    "shared": one_of(*(partial(read_subscription, kind=kind, readers=2, shadow=True, name="more") for kind in SHARED)),
+}
 SHADOWED = {
-    **SHADOWS,
-    "recast": recast_shadow,
-    "short": keep_short_log_with_shadow,
-    **{f"read-{kind}": partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS},
+    **READING,
+    "shadow": one_of(read_shadow, recast_shadow, keep_short_log_with_shadow),
+    "second": one_of(partial(read_shadow, shadow="second", partition=1), recast_shadow),
 }
 """Shadows that come and go, of logs that are cut; and subscriptions of all types, of sources and of shadows."""
-SHADOWED_CLUSTER = replace(CLUSTER, clients=replace(CLIENTS, sends=60, beside=SHADOWED, liveness_seconds=90.0))
+SHADOWED_CLUSTER = replace(
+    CLUSTER, clients=replace(CLIENTS, sends=40, beside=SHADOWED, storm_seconds=15.0, liveness_seconds=90.0)
+)
 
 
 async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLUSTER) -> int:
@@ -106,6 +111,25 @@ async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLU
 
 
 SHADOWED_SCENARIO = run_shadowed
+SUBSCRIBED = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER, clients=replace(SHADOWED_CLUSTER.clients, producers=1, sends=20, beside=READING)
+    ),
+)
+KEY_SHARED = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER,
+        clients=replace(
+            SHADOWED_CLUSTER.clients,
+            producers=1,
+            sends=20,
+            beside={name: partial(READERS[-1], name=name) for name in ("one", "two")},
+        ),
+    ),
+)
+"""Subscriptions alone, of all types in the first one and of one type in this."""
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:

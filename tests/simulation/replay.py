@@ -1,4 +1,4 @@
-"""One seed of a sweep again, as a transcript: `make simulate SEED=17 [OF=broker|ledgers|cluster] [ALL=1]`.
+"""One seed of a sweep again, as a transcript: `make simulate SEED=17 [OF=broker|ledgers|cluster|shadows|…] [ALL=1]`.
 
 Who starts and ends, what faults come, what nodes and clients log, each with its virtual second; with ALL every message
 and commit.
@@ -11,12 +11,29 @@ import re
 import sys
 import traceback
 
-from broker_scenario import CLUSTER_SCENARIO, SCENARIO
+from broker_scenario import (
+    CLUSTER_SCENARIO,
+    KEY_SHARED,
+    SCENARIO,
+    SHADOW_CLUSTER_SCENARIO,
+    SHADOW_SCENARIO,
+    SHADOWED_SCENARIO,
+    SUBSCRIBED,
+)
 
 from gnomon.testing.ledger_scenario import LedgerScenario
 from gnomon.testing.simulation import simulate
 
-SCENARIOS = {"broker": SCENARIO, "ledgers": LedgerScenario(), "cluster": CLUSTER_SCENARIO}
+SCENARIOS = {
+    "broker": SCENARIO,
+    "ledgers": LedgerScenario(),
+    "cluster": CLUSTER_SCENARIO,
+    "shadows": SHADOWED_SCENARIO,
+    "shadows-of-one-broker": SHADOW_SCENARIO,
+    "shadows-alone": SHADOW_CLUSTER_SCENARIO,
+    "subscriptions": SUBSCRIBED,
+    "key-shared": KEY_SHARED,
+}
 DETAIL = re.compile(r" bytes [0-9a-f]{8}$|  closed$|  commit /|  synced /|  wrote /")
 
 

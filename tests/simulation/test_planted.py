@@ -12,13 +12,14 @@ from planted import BUGS, PlantedBug
 from planted.clusters import CLUSTER_BUGS
 from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_within
 from planted.ledgers import LEDGER_BUGS, LedgerBug
+from planted.shadows import SHADOW_BUGS
 
 
 def scenario_of(bug: PlantedBug) -> Scenario:
     return SCENARIO if bug.faults is None else scenario_with(bug.faults)
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS], ids=lambda bug: bug.name)
 def test_what_a_planted_bug_replaces_is_there(bug: PlantedBug | LedgerBug) -> None:
     with bug.planted():
         pass
