@@ -130,6 +130,33 @@ KEY_SHARED = partial(
     ),
 )
 """Subscriptions alone, of all types in the first one and of one type in this."""
+OWNERS = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER,
+        clients=replace(
+            SHADOWED_CLUSTER.clients,
+            producers=1,
+            sends=20,
+            beside=READING,
+            mix=FaultMix(
+                {Fault.PARTITION: 0.4},
+                NetworkConditions(latency_seconds_mean=0.001),
+                DiskConditions(sync_seconds_mean=0.002),
+            ),
+        ),
+    ),
+)
+"""Subscriptions whose owners are cut off from the metadata, from clients, and from each other."""
+ROLLING = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER,
+        kafka={**KAFKA, "log.segment.bytes": "300"},
+        clients=replace(SHADOWED_CLUSTER.clients, beside=SHADOWS, partitions=1, deletions=False),
+    ),
+)
+"""Segments of a few batches each."""
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
