@@ -35,6 +35,19 @@ COUNTERS = ("positions/stored", "positions/loaded", "positions/replicator loaded
 @contextmanager
 def position_checker(simulation: Simulation) -> Iterator[None]:
     """Looks inside during the block."""
+    with ExitStack() as stack:
+        patch = Patches(stack)
+        _follow_stores(patch, simulation)
+        _follow_replicators(patch, simulation)
+        _follow_records(patch, simulation)
+        yield
+
+
+def _fail(simulation: Simulation, text: str) -> None:
+    simulation.fail("position checker", AssertionError(text))
+
+
+def _follow_stores(patch: Patches, simulation: Simulation) -> None:
     stored: dict[tuple[str, str], Dlsn] = {}
 
     def stands(store: Any, name: str, dlsn: Dlsn) -> None:
@@ -62,7 +75,7 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
                     simulation.coverage.count("positions/loaded")
                     if position.dlsn < said:
                         text = f"subscription {name!r} was stored at {said}, and its next owner finds {position.dlsn}"
-                        simulation.fail("position checker", AssertionError(text))
+                        _fail(simulation, text)
             return found
 
         return followed
@@ -75,6 +88,14 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
 
         return followed
 
+    for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
+        patch(store, "advance_many", advance_many)
+        patch(store, "load", load)
+        patch(store, "reset_commit_position", moved)
+        patch(store, "delete_subscriber", moved)
+
+
+def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
     told: dict[tuple[uuid.UUID, int], Cursor] = {}
 
     def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
@@ -96,11 +117,16 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
                 simulation.coverage.count("positions/replicator loaded")
                 if found is None or found < said:
                     text = f"how far shadow {each.shadow.name} was told was stored as {said}, and found as {found}"
-                    simulation.fail("position checker", AssertionError(text))
+                    _fail(simulation, text)
             return found
 
         return followed
 
+    patch(ReplicatorCursors, "_flush_one", flush_one)
+    patch(ReplicatorCursors, "load", load_cursor)
+
+
+def _follow_records(patch: Patches, simulation: Simulation) -> None:
     records: dict[str, SubscriberRecord] = {}
 
     def txn(before: Callable[..., Awaitable[Any]]) -> Any:
@@ -115,19 +141,9 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
                     records[each.key] = written
                     if written.position.dlsn < known.position.dlsn and written.resets == known.resets:
                         text = f"{each.key} went back from {known.position.dlsn} to {written.position.dlsn}"
-                        simulation.fail("position checker", AssertionError(text))
+                        _fail(simulation, text)
             return result
 
         return followed
 
-    with ExitStack() as stack:
-        patch = Patches(stack)
-        patch(EmbeddedMetadata, "txn", txn)
-        patch(ReplicatorCursors, "_flush_one", flush_one)
-        patch(ReplicatorCursors, "load", load_cursor)
-        for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
-            patch(store, "advance_many", advance_many)
-            patch(store, "load", load)
-            patch(store, "reset_commit_position", moved)
-            patch(store, "delete_subscriber", moved)
-        yield
+    patch(EmbeddedMetadata, "txn", txn)
