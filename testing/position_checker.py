@@ -4,7 +4,9 @@
         ...
 
 Where a store said that a subscription stands, each later owner finds it there or further on, until somebody resets or
-deletes it; and so it is with how far a shadow was told. The product has no trace of it; a finding ends the simulation.
+deletes it; no record is overwritten by an older one; and how far a shadow was told is kept in the same way.
+
+The product has no trace of it; a finding ends the simulation.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from gnomon.broker.shadow.cursors import ReplicatorCursors
 from gnomon.broker.shadow.outbox import Cursor
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
-from gnomon.broker.subscriptions.store import Position
+from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position
+from gnomon.metadata.client import Delete, Put
+from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.testing.ledger_probes import Patches
 from gnomon.testing.simulation import Simulation
 
@@ -30,6 +35,19 @@ COUNTERS = ("positions/stored", "positions/loaded", "positions/replicator loaded
 @contextmanager
 def position_checker(simulation: Simulation) -> Iterator[None]:
     """Looks inside during the block."""
+    with ExitStack() as stack:
+        patch = Patches(stack)
+        _follow_stores(patch, simulation)
+        _follow_replicators(patch, simulation)
+        _follow_records(patch, simulation)
+        yield
+
+
+def _fail(simulation: Simulation, text: str) -> None:
+    simulation.fail("position checker", AssertionError(text))
+
+
+def _follow_stores(patch: Patches, simulation: Simulation) -> None:
     stored: dict[tuple[str, str], Dlsn] = {}
 
     def stands(store: Any, name: str, dlsn: Dlsn) -> None:
@@ -57,7 +75,7 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
                     simulation.coverage.count("positions/loaded")
                     if position.dlsn < said:
                         text = f"subscription {name!r} was stored at {said}, and its next owner finds {position.dlsn}"
-                        simulation.fail("position checker", AssertionError(text))
+                        _fail(simulation, text)
             return found
 
         return followed
@@ -70,6 +88,14 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
 
         return followed
 
+    for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
+        patch(store, "advance_many", advance_many)
+        patch(store, "load", load)
+        patch(store, "reset_commit_position", moved)
+        patch(store, "delete_subscriber", moved)
+
+
+def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
     told: dict[tuple[uuid.UUID, int], Cursor] = {}
 
     def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
@@ -91,18 +117,33 @@ def position_checker(simulation: Simulation) -> Iterator[None]:
                 simulation.coverage.count("positions/replicator loaded")
                 if found is None or found < said:
                     text = f"how far shadow {each.shadow.name} was told was stored as {said}, and found as {found}"
-                    simulation.fail("position checker", AssertionError(text))
+                    _fail(simulation, text)
             return found
 
         return followed
 
-    with ExitStack() as stack:
-        patch = Patches(stack)
-        patch(ReplicatorCursors, "_flush_one", flush_one)
-        patch(ReplicatorCursors, "load", load_cursor)
-        for store in (MetadataSubscriptionsStore, SegmentSubscriptionsStore):
-            patch(store, "advance_many", advance_many)
-            patch(store, "load", load)
-            patch(store, "reset_commit_position", moved)
-            patch(store, "delete_subscriber", moved)
-        yield
+    patch(ReplicatorCursors, "_flush_one", flush_one)
+    patch(ReplicatorCursors, "load", load_cursor)
+
+
+def _follow_records(patch: Patches, simulation: Simulation) -> None:
+    records: dict[str, SubscriberRecord] = {}
+
+    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
+        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
+            result = await before(metadata, compare, then, otherwise)
+            for each in then if result.succeeded else ():
+                if isinstance(each, Delete):
+                    records.pop(each.key, None)
+                elif isinstance(each, Put) and each.key.startswith(SUBSCRIPTIONS):
+                    written = SubscriberRecord.decode(each.value)
+                    known = records.get(each.key, written)
+                    records[each.key] = written
+                    if written.position.dlsn < known.position.dlsn and written.resets == known.resets:
+                        text = f"{each.key} went back from {known.position.dlsn} to {written.position.dlsn}"
+                        _fail(simulation, text)
+            return result
+
+        return followed
+
+    patch(EmbeddedMetadata, "txn", txn)

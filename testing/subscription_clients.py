@@ -39,6 +39,9 @@ NACK_RATE = 0.05
 LEFT_RATE = 0.03
 """How many records are neither acknowledged nor refused: they come again after the ack time-out."""
 ACK_SECONDS = 2.0
+SLOW_RATE = 0.2
+SLOW_SECONDS_MEAN = 0.3
+"""How long one of several readers takes for some records; so others come to be given what waits behind them."""
 KEYS = 3
 
 
@@ -120,7 +123,8 @@ async def read_subscription(
 
         async with trio.open_nursery() as together:
             for number in range(1 if kind == "exclusive" else readers):
-                reader = _Reader(cluster, name, kind, history, number, written)
+                slow_rate = SLOW_RATE if readers > 1 else 0.0
+                reader = _Reader(cluster, name, kind, history, number, written, slow_rate)
                 together.start_soon(reader.read_until, whole, together.cancel_scope)
 
     async with trio.open_nursery() as nursery:
@@ -147,6 +151,7 @@ class _Reader:
         history: SubscriptionHistory,
         number: int,
         written: trio.Event,
+        slow_rate: float,
     ) -> None:
         self._world = cluster.world
         self._addresses = ",".join(f"{host}:{NATIVE_PORT}" for host in cluster.hosts)
@@ -157,6 +162,7 @@ class _Reader:
         self._stays = number == 0
         """Whether the last one stays: what was given to another that has gone has to come to it."""
         self._written = written
+        self._slow_rate = slow_rate
         self._stream = cluster.world.random(f"reads/{self._name.removeprefix('read-')}")
         self._lives = 0
 
@@ -191,6 +197,8 @@ class _Reader:
             self._answer(consumer, message)
             if whole():
                 return
+            if self._slow_rate and self._stream.random() < self._slow_rate:
+                await self._world.clock.sleep(self._stream.expovariate(1 / SLOW_SECONDS_MEAN))
 
     def _answer(self, consumer: Consumer, message: Message) -> None:
         drawn = self._stream.random()

@@ -16,6 +16,7 @@ from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
+from gnomon.testing.ledger_cluster import METADATA
 from gnomon.testing.log_scenario import LogScenario
 from gnomon.testing.position_checker import position_checker
 from gnomon.testing.shadow_checker import shadow_checker
@@ -130,6 +131,56 @@ KEY_SHARED = partial(
     ),
 )
 """Subscriptions alone, of all types in the first one and of one type in this."""
+OWNERS = partial(
+    run_shadowed,
+    scenario=replace(
+        SHADOWED_CLUSTER,
+        clients=replace(
+            SHADOWED_CLUSTER.clients,
+            producers=1,
+            sends=20,
+            beside=READING,
+            mix=FaultMix(
+                {Fault.PARTITION: 0.4},
+                NetworkConditions(latency_seconds_mean=0.001),
+                DiskConditions(sync_seconds_mean=0.002),
+            ),
+        ),
+    ),
+)
+"""Subscriptions whose owners are cut off from the metadata, from clients, and from each other."""
+QUICK_ROLLS = replace(
+    CLUSTER,
+    kafka={**KAFKA, "log.segment.bytes": "300"},
+    clients=replace(
+        CLIENTS,
+        beside=SHADOWS,
+        partitions=1,
+        deletions=False,
+        storm_seconds=15.0,
+        mix=FaultMix(
+            {Fault.KILL: 3.0}, NetworkConditions(latency_seconds_mean=0.002), DiskConditions(sync_seconds_mean=0.001)
+        ),
+    ),
+)
+
+
+async def roll_unheard(simulation: Simulation) -> int:
+    """Segments of a few batches each, and brokers that hear of them late."""
+    stream = simulation.random("news")
+
+    async def hold_up() -> None:
+        while simulation.clock.monotonic() < QUICK_ROLLS.clients.storm_seconds:
+            for number in range(1, QUICK_ROLLS.brokers + 1):
+                if stream.random() < 0.5:
+                    simulation.network.clog(METADATA, f"broker-{number}", stream.expovariate(2.0))
+            await simulation.sleep(0.5)
+
+    simulation.start_soon(hold_up)
+    return await run_shadowed(simulation, QUICK_ROLLS)
+
+
+ROLLING = roll_unheard
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:

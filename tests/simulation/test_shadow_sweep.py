@@ -24,11 +24,11 @@ def test_no_seed_of_one_broker_shows_what_the_source_has_not_or_leaves_anything_
 
 
 def test_no_seed_of_a_cluster_shows_what_the_source_has_not_or_leaves_anything_out() -> None:
-    swept(SHADOW_CLUSTER_SCENARIO, 6)
+    swept(SHADOW_CLUSTER_SCENARIO, 3)
 
 
 def test_no_seed_shows_a_shadow_that_is_not_a_beginning_of_its_source_or_has_a_subscription_miss_a_record() -> None:
-    result = swept(SHADOWED_SCENARIO, 24)
+    result = swept(SHADOWED_SCENARIO, 16)
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
     inside = [*shadow_checker.COUNTERS, *position_checker.COUNTERS]
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *inside, *EVENTS])

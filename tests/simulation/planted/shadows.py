@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from broker_scenario import KEY_SHARED, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
+from broker_scenario import KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import claim_ledger
@@ -25,6 +25,7 @@ from gnomon.broker.subscriptions.reading import LogPositions
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.record_changes import Conflict
 from gnomon.broker.subscriptions.store import deletion_of_subscriptions
+from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import DeletePrefix, MetadataError, Revision
 from gnomon.metadata.follower import Follower
@@ -34,7 +35,7 @@ from planted.clusters import ClusterBug
 from planted.planted_bug import Plant
 
 SHADOW_BUGS: list[ClusterBug] = []
-MISSED_REVISIONS = 3
+MISSED_REVISIONS = 20
 
 
 def planted(
@@ -93,7 +94,7 @@ def high_watermark_ahead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SourceImage, "confirmed", ahead)
 
 
-@planted("an id is taken of a segment that is not known yet", breaks="broker.shadow.image 5")
+@planted("an id is taken of a segment that is not known yet", breaks="broker.shadow.image 5", scenario=ROLLING)
 def unknown_segment_taken(patch: pytest.MonkeyPatch) -> None:
     take = ShadowPartition._take
 
@@ -116,7 +117,7 @@ def deleted_with_shadow(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicAdmin, "_kept_of", kept_of)
 
 
-@planted("changes of a source are missed while a shadow opens", breaks="broker.shadow.source 2")
+@planted("changes of a source are missed while a shadow opens", breaks="broker.shadow.source 2", scenario=ROLLING)
 def changes_missed(patch: pytest.MonkeyPatch) -> None:
     load = Follower.load
 
@@ -170,7 +171,7 @@ def stored_later(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "an old owner's position overwrites a newer one",
     breaks="broker.subscriptions.record_changes 1",
-    scenario=SUBSCRIBED,
+    scenario=OWNERS,
 )
 def overwritten(patch: pytest.MonkeyPatch) -> None:
     def whatever_stands_there(positions: Any) -> Any:
@@ -191,13 +192,19 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
     scenario=SUBSCRIBED,
 )
 def not_given_again(patch: pytest.MonkeyPatch) -> None:
-    detach = Dispatcher.detach
+    detach, give_again = Dispatcher.detach, Subscription.give_again
+    going: list[Any] = []
 
     def forgetting(dispatcher: Any, consumer: Any) -> None:
-        if len(consumer.subscription.consumers) > 1:
-            consumer.unacked = None
+        going.append(consumer)
         detach(dispatcher, consumer)
+        going.clear()
 
+    def unless_it_goes(subscription: Any, runs: Any) -> None:
+        if not going:
+            give_again(subscription, runs)
+
+    patch.setattr(Subscription, "give_again", unless_it_goes)
     patch.setattr(Dispatcher, "detach", forgetting)
 
 
