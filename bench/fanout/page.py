@@ -19,6 +19,8 @@ from bench.fanout.scale import Scale
 from bench.report import number
 
 FILE = "fanout.md"
+NOTES = "fanout-notes.md"
+"""Written by hand, beside the figures: why goals are missed."""
 INTRODUCTION = """# Fan-out, measured
 
     make bench-fanout                                  # everything, about an hour
@@ -75,7 +77,8 @@ here; *a position* is what one takes on the bookies where
 def write_page(record: Record, folder: Path) -> None:
     """Writes the page of all parts that were measured."""
     scale = Scale()
-    sections = [INTRODUCTION, *_goals(record, scale)]
+    notes = folder / NOTES
+    sections = [INTRODUCTION, *_goals(record, scale), notes.read_text() if notes.exists() else ""]
     for part, introduction, table in (
         ("subscriptions", SUBSCRIPTIONS, _subscriptions),
         ("consumers", CONSUMERS, _consumers),
