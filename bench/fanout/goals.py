@@ -60,12 +60,12 @@ def verdicts(record: Record, scale: Scale) -> Iterator[Verdict]:
         for figure, bound in (("delay_p50_ms", 2.0), ("delay_p99_ms", 10.0)) if rate == 1_000 else ():
             case, what = delay_case(rate), f"delay source → shadow, p{figure[7:9]}"
             yield Verdict("delay", case, what, bound, "ms", record.median("delay", case, figure))
-    alone = record.median("produce", fan_case(0), "paced_cpu_us")
-    for shadows in scale.fans:
-        beside = record.median("produce", fan_case(shadows), "paced_cpu_us")
-        if shadows:
+    for figure, load in (("paced_cpu_us", "steady"), ("full_cpu_us", "full rate")):
+        alone = record.median("produce", fan_case(0), figure)
+        for shadows in filter(None, scale.fans):
+            beside = record.median("produce", fan_case(shadows), figure)
             each = None if alone is None or beside is None else (beside / alone - 1) * 100 / shadows
-            yield Verdict("produce", fan_case(shadows), "CPU per message, more per shadow", 3.0, "%", each)
+            yield Verdict("produce", fan_case(shadows), f"CPU per message, {load}, more per shadow", 3.0, "%", each)
 
 
 def _of_subscriptions(record: Record, count: int, case: str) -> Iterator[Verdict]:
