@@ -35,9 +35,8 @@ def show(origin: bool, config_file: Path | None, output: str) -> None:
 
 
 def _value(settings: Settings, name: str) -> Any:
-    found: Any = settings
-    for part in name.split("."):
-        found = getattr(found, part)
+    section, _, setting = name.rpartition(".")
+    found: Any = getattr(getattr(settings, section.replace(".", "_")) if section else settings, setting)
     if isinstance(found, Enum):
         return found.value
     return str(found) if isinstance(found, Path) else found

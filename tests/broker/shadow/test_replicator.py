@@ -291,11 +291,11 @@ def test_the_cursor_goes_with_its_shadow() -> None:
         await shadowed.trickle("some", 2)
         broker = shadowed.cluster.serving[shadowed.owner].broker
         await shadowed.clock.sleep(2)
-        found = await broker.metadata.range("subscriptions/")
-        assert [item.key.split("/")[-2:] for item in found.items] == [["replicator", "0"]]
+        found = await broker.metadata.range("replicators/")
+        assert [item.key.rpartition("/")[2] for item in found.items] == ["0"]
         await broker.topic_admin.delete(broker.find_topic("copy"))
         await shadowed.clock.sleep(5)
-        assert (await broker.metadata.range("subscriptions/")).items == ()
+        assert (await broker.metadata.range("replicators/")).items == ()
         await shadowed.trickle("more", 1)
         assert broker.replication.links() == []
 

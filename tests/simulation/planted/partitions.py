@@ -222,8 +222,9 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
 def delete_one_segment_more(patch: pytest.MonkeyPatch) -> None:
     drop = Partition._drop
 
-    async def one_more(partition: Any, log: Any, count: int) -> None:
-        await drop(partition, log, min(count + 1, len(partition.segments) - 1) if count else 0)
+    async def one_more(partition: Any, log: Any, count: int, read_by_all: Any = None) -> bool:
+        more = min(count + 1, len(partition.segments) - 1) if count else 0
+        return await drop(partition, log, more, read_by_all)
 
     patch.setattr(Partition, "_drop", one_more)
 
