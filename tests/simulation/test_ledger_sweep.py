@@ -21,7 +21,7 @@ RARE_SEEDS_MIN = 500
 
 
 def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> None:
-    result = swept(LedgerScenario(), 90)
+    result = swept(LedgerScenario(), 60)
     rare = () if result.seeds >= RARE_SEEDS_MIN else RARE
     result.coverage.assert_all_counted(counter for counter in COUNTERS if counter not in rare)
 
