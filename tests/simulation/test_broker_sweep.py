@@ -24,7 +24,7 @@ BRANCHES = (
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
-    result = swept(SCENARIO, 150)
+    result = swept(SCENARIO, 90)
     result.coverage.assert_all_counted(fault.counter for fault in Fault)
     result.coverage.assert_all_counted(BRANCHES, at_least=max(1, result.seeds // 4))
 

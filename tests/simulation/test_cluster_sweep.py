@@ -44,7 +44,7 @@ FAILED_ONCE = (24, 50, 64, 113, 114, 179)
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
-    result = swept(CLUSTER_SCENARIO, 30)
+    result = swept(CLUSTER_SCENARIO, 40)
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *EVENTS])
 

@@ -31,7 +31,7 @@ CLUSTER = cluster_with(SUBSCRIBERS)
 
 
 def test_no_subscription_of_one_broker_misses_a_record() -> None:
-    swept(ONE_BROKER, 20)
+    swept(ONE_BROKER, 12)
 
 
 def test_no_subscription_of_a_cluster_misses_a_record() -> None:
@@ -52,7 +52,7 @@ def in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_segments")
 def test_nor_does_one_whose_positions_are_in_segments() -> None:
-    swept(ONE_BROKER, 8)
+    swept(ONE_BROKER, 6)
 
 
 @pytest.mark.usefixtures("in_segments")
