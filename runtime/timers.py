@@ -59,17 +59,23 @@ class Timers:
             self._wake.set()
         return timer
 
+    @property
+    def next_deadline(self) -> float:
+        """No timer runs before; infinite while there is none."""
+        return self._heap[0][0] if self._heap else float("inf")
+
     async def run(self) -> None:
         """Serves the timers until it is cancelled; an exception of a callback passes through."""
         while True:
             self._sleeping_until = float("-inf")  # nothing that a callback adds has to wake this task
-            self._run_due()
+            self.run_due()
             self._wake = trio.Event()
-            self._sleeping_until = self._heap[0][0] if self._heap else float("inf")
+            self._sleeping_until = self.next_deadline
             with trio.move_on_after(max(0.0, self._sleeping_until - self._clock.monotonic())):
                 await self._wake.wait()
 
-    def _run_due(self) -> None:
+    def run_due(self) -> None:
+        """Runs what is due now, in order; `run` does so by itself."""
         heap = self._heap
         now = self._clock.monotonic()
         while heap and heap[0][0] <= now:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from gnomon.testing.process import NodeKilled
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
+from gnomon.testing.simulation import Simulation, SimulationFailed, autojumping_clock, simulate
 from gnomon.testing.sweep import assert_traces_repeat
 
 
@@ -18,6 +19,40 @@ def test_trio_still_has_the_private_names_that_make_it_deterministic() -> None:
     core = trio._core._run
     assert isinstance(core._ALLOW_DETERMINISTIC_SCHEDULING, bool)
     assert isinstance(core._r, random.Random)
+
+
+def test_trio_still_asks_its_clock_to_jump_when_no_task_can_run() -> None:
+    """If this fails after an upgrade of Trio: find what calls a clock that jumps by itself in `trio/_core/_run.py` now,
+    and mend `testing.simulation.Simulation._jump`."""
+    jumps = []
+
+    async def wait() -> None:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
+        deadline = clock.current_time() + 5
+
+        def jump() -> None:
+            jumps.append((len(runner.runq), runner.deadlines.next_deadline()))
+            clock.jump(5)
+
+        clock._autojump = jump  # type: ignore[method-assign]
+        await trio.sleep_until(deadline)
+
+    trio.run(wait, clock=autojumping_clock())
+    assert jumps == [(0, 5.0)]
+
+
+def test_a_timer_that_fails_ends_the_simulation() -> None:
+    def fail() -> None:
+        raise ValueError("the timer's own bug")
+
+    async def scenario(simulation: Simulation) -> None:
+        simulation.timers.call_at(2.0, fail)
+        await simulation.sleep(3)
+
+    with pytest.raises(SimulationFailed, match="the timer's own bug"):
+        simulate(1, scenario)
 
 
 def test_the_same_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
