@@ -22,8 +22,8 @@ from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
-from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position
-from gnomon.metadata.client import Delete, Put
+from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position, replicators_prefix
+from gnomon.metadata.client import Delete, DeletePrefix, Put
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.testing.ledger_probes import Patches
 from gnomon.testing.simulation import Simulation
@@ -97,6 +97,7 @@ def _follow_stores(patch: Patches, simulation: Simulation) -> None:
 
 def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
     told: dict[tuple[uuid.UUID, int], Cursor] = {}
+    deleted: set[str] = set()
 
     def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
         async def followed(cursors: ReplicatorCursors, group: Sequence[Any]) -> None:
@@ -113,7 +114,7 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
         async def followed(cursors: ReplicatorCursors, each: Any) -> Cursor | None:
             said = told.get((each.shadow.id, each.index))
             found = await before(cursors, each)
-            if said is not None:
+            if said is not None and replicators_prefix(each.shadow.id) not in deleted:
                 simulation.coverage.count("positions/replicator loaded")
                 if found is None or found < said:
                     text = f"how far shadow {each.shadow.name} was told was stored as {said}, and found as {found}"
@@ -122,8 +123,18 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
 
         return followed
 
+    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
+        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
+            result = await before(metadata, compare, then, otherwise)
+            if result.succeeded:
+                deleted.update(each.prefix for each in then if isinstance(each, DeletePrefix))
+            return result
+
+        return followed
+
     patch(ReplicatorCursors, "_flush_one", flush_one)
     patch(ReplicatorCursors, "load", load_cursor)
+    patch(EmbeddedMetadata, "txn", txn)
 
 
 def _follow_records(patch: Patches, simulation: Simulation) -> None:
