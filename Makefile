@@ -22,12 +22,12 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, clusters, shadows under faults: SEEDS=1000 [FIRST_SEED=n], or one told: SEED=n [OF=broker|ledgers|cluster|shadows] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows], or one told: SEED=n [OF=…] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
 	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
-		$(BIN)/python -m pytest -q -s -x tests/simulation -k test_no_seed
+		$(BIN)/python -m pytest -q -s -x tests/simulation$(if $(OF),/test_$(OF:%s=%)_sweep.py) -k "sweep and test_no"
 endif
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500

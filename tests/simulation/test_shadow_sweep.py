@@ -20,11 +20,11 @@ AHEAD = 17
 
 
 def test_no_seed_of_one_broker_shows_what_the_source_has_not_or_leaves_anything_out() -> None:
-    swept(SHADOW_SCENARIO, 6)
+    swept(SHADOW_SCENARIO, 6, part=0.1)
 
 
 def test_no_seed_of_a_cluster_shows_what_the_source_has_not_or_leaves_anything_out() -> None:
-    swept(SHADOW_CLUSTER_SCENARIO, 3)
+    swept(SHADOW_CLUSTER_SCENARIO, 3, part=0.1)
 
 
 def test_no_seed_shows_a_shadow_that_is_not_a_beginning_of_its_source_or_has_a_subscription_miss_a_record() -> None:
