@@ -117,13 +117,14 @@ class PartitionLog:
         Args:
             header: of that entry.
             entry: its id.
-            payload_bytes: of all entries of the ledger.
+            payload_bytes: of all entries of the ledger; fewer, down to none, where its last confirmed entry was out of
+                reach when it was claimed (`bookie/recovery.py`). The segment then counts as empty, never as less.
             first_append_ms: when the segment began, None where it has no batch.
             now_ms: stands for the last append of a record without timestamp, whose time no entry says.
         """
         self.next_offset = self.high_watermark = header.next_offset
         self.segment_max_timestamp = header.max_timestamp
-        self.segment_bytes = payload_bytes - HEADER_BYTES * (entry + 1) - self._snapshots_bytes
+        self.segment_bytes = max(0, payload_bytes - HEADER_BYTES * (entry + 1) - self._snapshots_bytes)
         self.segment_first_append_ms = first_append_ms
         self._untimed_append_ms = now_ms
         self._replay_from = header.replay_from

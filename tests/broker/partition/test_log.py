@@ -54,13 +54,15 @@ class _Ledger:
             if unpack_header(memoryview(payload)).kind == EntryKind.PRODUCERS:
                 yield payload[HEADER_BYTES:]
 
-    def reopened(self, now_ms: int = NOW) -> PartitionLog:
-        """What opening makes of the entries, as `chain` does it."""
+    def reopened(self, now_ms: int = NOW, payload_bytes: int | None = None) -> PartitionLog:
+        """What opening makes of the entries, as `chain` does it; `payload_bytes` stands in for what they add up to."""
         log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
             log.replay(unpack_header(memoryview(payload)), memoryview(payload)[HEADER_BYTES:], now_ms)
-        log.restore(header, len(self.entries) - 1, sum(map(len, self.entries)), NOW, now_ms)
+        if payload_bytes is None:
+            payload_bytes = sum(map(len, self.entries))
+        log.restore(header, len(self.entries) - 1, payload_bytes, NOW, now_ms)
         return log
 
 
@@ -319,6 +321,13 @@ def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pyt
         ledger.append(_batch(producer=9, sequence=number))
     assert len(list(ledger.snapshots())) > 1
     assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(_batch())
+
+
+def test_a_segment_whose_length_is_not_known_counts_as_empty() -> None:
+    ledger = _Ledger(_log())
+    for _ in range(3):
+        ledger.append(_batch())
+    assert ledger.reopened(payload_bytes=0).segment_bytes == 0
 
 
 def _states(log: PartitionLog) -> list[Any]:
