@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from gnomon.bookie.client import Bookie, Bookies
+from gnomon.bookie.client import Bookie, Bookies, ensemble_of
 from gnomon.bookie.digest import Mac
 from gnomon.bookie.entry import Buffer, encode_entry
 from gnomon.bookie.entry_store import StoreError
@@ -202,7 +202,7 @@ class Appender:
         lost = self._writer.lost_bookies
         kept = [place_ for index, place_ in enumerate(self.places) if index not in lost]
         beside = [(place_.name, available.get(place_.name, "")) for place_ in kept]
-        without = [self.places[index].name for index in lost]
+        without = [self.places[index].name for index in lost if self._is_known(self.places[index])]
         chosen = place(self._owner.name, available, len(lost), beside=beside, without=without)
         return dict(zip(lost, chosen, strict=False))
 
@@ -245,16 +245,15 @@ class Appender:
             self._mending = False
 
     async def _replace(self, substitutes: Mapping[int, BookieId]) -> None:
+        found = ensemble_of(self._bookies, substitutes.values())
         first_entry = self._writer.begin_change()
         names = [substitutes.get(index, place_.name) for index, place_ in enumerate(self.places)]
         await self._owner.change_ensemble(first_entry, tuple(names))
         if self._ended:
             return
         for index, name in substitutes.items():
-            bookie = self._bookies.get(name)
-            assert bookie is not None, f"bookie {name!r} takes entries and is not known"
-            self.places[index] = _Place(name, bookie, self, index)
-            self._bookies.start_soon(self.begin_session, bookie)
+            self.places[index] = _Place(name, found[name], self, index)
+            self._bookies.start_soon(self.begin_session, found[name])
         before = self._writer.confirmed
         confirmed, pending = self._writer.end_change(substitutes)
         self._send_again(substitutes, pending, confirmed)
@@ -267,11 +266,15 @@ class Appender:
         regained = []
         for index in self._writer.lost_bookies:
             name = self.places[index].name
-            if name in available:
+            if name in available and self._is_known(self.places[index]):
                 pending = self._writer.regained(index)
                 self._send_again((index,), pending, self._writer.confirmed)
                 regained.append(name)
         return regained
+
+    def _is_known(self, place_: _Place) -> bool:
+        """Whether its name still stands for that bookie: one with another disk takes its place as any other would."""
+        return self._bookies.get(place_.name) is place_.bookie
 
     def _send_again(self, indexes: Sequence[int] | Mapping[int, BookieId], pending: range, confirmed: EntryId) -> None:
         """Sends the entries that are not confirmed to some places of the ensemble."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -131,8 +131,8 @@ def known_bookie(bookies: Bookies, name: BookieId) -> Bookie:
     return bookie
 
 
-def ensemble_of(bookies: Bookies, names: tuple[BookieId, ...]) -> Mapping[BookieId, Bookie]:
-    """The bookies of a fragment, in order.
+def ensemble_of(bookies: Bookies, names: Iterable[BookieId]) -> Mapping[BookieId, Bookie]:
+    """The bookies of a fragment, in order; asked for before its record is written, see `Ledger.write_on`.
 
     Raises:
         NotEnoughBookies: this process has never heard of one of them.

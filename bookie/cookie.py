@@ -4,17 +4,20 @@ Each disk gets a random cookie when it is first used, and the metadata keeps a c
 without a cookie under a name that has one was replaced or wiped: its bookie may have lost synced entries, so it must
 never say that an entry does not exist. A disk of another name, or metadata that forgot a disk full of ledgers, is an
 error: serving on would delete or mix up what belongs to others.
+
+A name may be given to a new disk once it was decommissioned. The revision at which a disk was first used under its name
+tells the two apart (`Membership.disk`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gnomon.bookie.entry_store import ENTRIES, STATES
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.removal import stored_ledgers
-from gnomon.metadata.client import Compare, Get, KeyValue, Metadata, Put
+from gnomon.metadata.client import Compare, Get, KeyValue, Metadata, Put, Revision
 from gnomon.runtime.world import Environment, RandomStream
 
 COOKIES: Final = "cookies/"
@@ -22,13 +25,20 @@ _COOKIE_KEY: Final = b"cookie"
 _COOKIE_BITS: Final = 128
 
 
+class Membership(NamedTuple):
+    """What the metadata knows of the disk of a bookie."""
+
+    disk: Revision
+    """When the disk that the name stands for was first used: no other disk of this name, before or after, has it."""
+    lost: str | None
+    """Why the disk that was looked at may have lost synced entries (the store's `may_have_lost`), None when it is the
+    right one."""
+
+
 async def check_cookie(
     metadata: Metadata, environment: Environment, bookie: BookieId, stream: RandomStream
-) -> str | None:
+) -> Membership:
     """Checks, and at first use writes, the cookie of the disk in `environment` for the bookie of this name.
-
-    Returns:
-        Why the disk may have lost synced entries (the store's `may_have_lost`), None when it is the right one.
 
     Raises:
         ForeignDisk: it is another bookie's disk, or the metadata does not know it although it holds ledgers.
@@ -50,13 +60,14 @@ async def check_cookie(
         await environment.commit(lambda transaction: transaction.put(_COOKIE_KEY, cookie, db=states))
         key = COOKIES + bookie
         result = await metadata.txn((Compare.absent(key),), (Put(key, cookie),), (Get(key),))
-        there = result.results[0]
-        # It may be this disk's own: what an attempt before asked for without an answer was done just now.
-        if not result.succeeded and not (isinstance(there, KeyValue) and there.value == cookie):
+        there = result.results[0]  # as written; or another's, or what an earlier attempt of ours was not answered
+        assert isinstance(there, KeyValue), f"a transaction did not say what is at {key!r}"
+        if there.value != cookie:
             raise ForeignDisk(f"another disk took the name {bookie!r} just now: give each bookie a name of its own")
-        return None
+        return Membership(there.create_revision, None)
     if on_disk is None:
-        return f"bookie {bookie!r} was used before with another disk than this new one; put that back, or repair it"
+        why = f"bookie {bookie!r} was used before with another disk than this new one; put that back, or repair it"
+        return Membership(known.create_revision, why)
     if on_disk != known.value:
         raise ForeignDisk(f"this is not the disk of bookie {bookie!r}: its cookie is another one; check the directory")
-    return None
+    return Membership(known.create_revision, None)

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ import trio
 
 from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appended, Appender
-from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
+from gnomon.bookie.client import Bookie, Bookies, ensemble_of, known_bookie
 from gnomon.bookie.copies import SPECULATIVE_SECONDS, read_entry, read_run
 from gnomon.bookie.digest import Mac, Secret, password_digest
 from gnomon.bookie.entry import Buffer
@@ -67,13 +67,13 @@ class Ledger(HeldRecord):
         self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
         self._appender: Appender | None = None
 
-    def write_on(self, length_bytes: int) -> None:
+    def write_on(self, length_bytes: int, places: Mapping[BookieId, Bookie]) -> None:
         """Turns the handle into the writer of its record's session, going on after the last add confirmed.
 
-        Raises:
-            NotEnoughBookies: a bookie of the record's last fragment is not known.
+        Args:
+            places: the bookies of the record's last fragment, as they were known before it was written: one that has
+                another disk since then has not promised what its name is trusted for.
         """
-        places = ensemble_of(self._bookies, self.record.fragments[-1].bookies)
         appender = Appender(self, self._bookies, places, self.last_add_confirmed)
         appender.length_bytes = length_bytes
         self._appender = appender
@@ -377,12 +377,14 @@ class Ledger(HeldRecord):
 
         Raises:
             LedgerFenced: as `update`, also where `name` exists; nothing changed, this handle stays closed.
+            NotEnoughBookies: this process has never heard of one of the bookies; nothing changed either.
             LedgerError: what was pending failed.
         """
         appender = await self._finish()
         async with self._changing:
             appender.finish()
             quorum, ensemble = self._place(name, quorum or self.record.quorum)
+            places = ensemble_of(self._bookies, ensemble)
             record = LedgerRecord(
                 quorum,
                 (records.Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble),),
@@ -397,7 +399,7 @@ class Ledger(HeldRecord):
             )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
-        ledger.write_on(0)
+        ledger.write_on(0, places)
         return ledger
 
     def _place(self, name: str, wanted: Quorum) -> tuple[Quorum, tuple[BookieId, ...]]:

@@ -10,14 +10,14 @@ the record if its version is still the one read (`claim`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Flag, auto
 from typing import Any
 
 from gnomon.bookie import record as records
 from gnomon.bookie.claim import Recovered, recover
-from gnomon.bookie.client import Bookies, ensemble_of, known_bookie
+from gnomon.bookie.client import Bookie, Bookies, ensemble_of, known_bookie
 from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.entry_cache import CachedView, EntryCache, EntryView, NotInMemory, Reading, read_from_memory
@@ -33,7 +33,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.held_record import replace_record
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import (
@@ -161,6 +161,7 @@ async def create_ledger(
             f"ledger {name!r} needs {quorum.ensemble_size} bookies, {len(bookies.known())} are known and"
             f" {len(bookies.available())} take entries: start more of them"
         )
+    places = ensemble_of(bookies, ensemble)
     record = LedgerRecord(
         quorum,
         (Fragment(FIRST_ENTRY, FIRST_SESSION, ensemble),),
@@ -175,7 +176,7 @@ async def create_ledger(
     created = result.results[0]
     assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
     ledger = Ledger(metadata, bookies, created, NO_ENTRY, secret)
-    ledger.write_on(0)
+    ledger.write_on(0, places)
     return ledger
 
 
@@ -213,9 +214,9 @@ async def claim_ledger(
         NotEnoughBookies: too few bookies answered.
     """
     _checked(stored, password)
-    written, found = await _claim(metadata, bookies, stored, properties, compare, also)
+    written, found, places = await _claim(metadata, bookies, stored, properties, compare, also)
     ledger = Ledger(metadata, bookies, written, found.last_entry, secret_of(password))
-    ledger.write_on(found.length_bytes)
+    ledger.write_on(found.length_bytes, places)
     return ledger
 
 
@@ -228,7 +229,7 @@ async def end_fragment(metadata: Metadata, bookies: Bookies, stored: KeyValue) -
     Raises:
         LedgerSealed, LedgerFenced, NotEnoughBookies: as `claim_ledger`.
     """
-    written, _ = await _claim(metadata, bookies, stored, None, (), ())
+    written, *_ = await _claim(metadata, bookies, stored, None, (), ())
     return written
 
 
@@ -239,14 +240,14 @@ async def _claim(
     properties: dict[str, Any] | None,
     compare: Sequence[Compare],
     also: Sequence[Operation],
-) -> tuple[KeyValue, Recovered]:
+) -> tuple[KeyValue, Recovered, Mapping[BookieId, Bookie]]:
     name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
     if record.sealed:
         raise LedgerSealed(f"ledger {name!r} is sealed: open it with O_RDONLY")
     session = Session(stored.version + 1)
     ledger_id = LedgerId(stored.create_revision)
     found = await recover(bookies, ledger_id, name, record, session)
-    ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
+    places = ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
     claimed = records.claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
     ).with_properties(properties)
@@ -254,7 +255,7 @@ async def _claim(
     written = await replace_record(metadata, stored, claimed, compare, (*reports, *also))
     if written is None:
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
-    return written[0], found
+    return written[0], found, places
 
 
 def _checked(stored: KeyValue, password: bytes) -> LedgerRecord:

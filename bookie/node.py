@@ -100,14 +100,13 @@ async def run_bookie(
             durability=settings.durability,
         )
         try:
-            lost = await check_cookie(metadata, environment, settings.name, world.random("bookie-cookie"))
-            if lost is not None:
-                raise ForeignDisk(
-                    f"{lost}; if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
-                )
+            member = await check_cookie(metadata, environment, settings.name, world.random("bookie-cookie"))
+            if member.lost is not None:
+                advice = f"if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
+                raise ForeignDisk(f"{member.lost}; {advice}")
             cluster = await cluster_id(metadata, world.random("cluster-id"))
             owned = await owned_ledgers(metadata)
-            await _serve(world, metadata, settings, log, environment, owned, cluster, ready, stop)
+            await _serve(world, metadata, settings, log, environment, member.disk, owned, cluster, ready, stop)
         finally:
             environment.close()
 
@@ -118,6 +117,7 @@ async def _serve(
     settings: BookieSettings,
     log: Logger,
     environment: Environment,
+    disk: Revision,
     owned: tuple[Collection[LedgerId], Revision],
     cluster: str,
     ready: Callable[[ServingBookie], None],
@@ -131,9 +131,9 @@ async def _serve(
             garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
             nursery.start_soon(garbage.run)
             methods = BookieService(store, nursery).methods()
-            server = RpcServer(world, service_of(settings.name), methods, ERRORS, log, cluster=cluster)
+            server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
-            registration = Registration(settings.advertised_host, listener.port, settings.domain)
+            registration = Registration(settings.advertised_host, listener.port, disk, settings.domain)
             key = f"{BOOKIES}{settings.name}"
             presence = Presence(metadata, world.clock, key, registration.encode(), settings.lease_seconds)
             registered = trio.CancelScope()

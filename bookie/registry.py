@@ -18,7 +18,7 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
 from gnomon.bookie.service import ERRORS, service_of
-from gnomon.metadata.client import KeyValue, Metadata, RangeResult, WatchBatch
+from gnomon.metadata.client import KeyValue, Metadata, RangeResult, Revision, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
@@ -40,6 +40,8 @@ class Registration:
 
     host: str
     port: int
+    disk: Revision
+    """Which of the disks that its name has stood for (`cookie.Membership`)."""
     domain: str = ""
     """Rack or zone, for placement."""
     read_only: bool = False
@@ -47,14 +49,14 @@ class Registration:
 
     def encode(self) -> bytes:
         """The value of its key."""
-        encoded: bytes = msgpack.packb([self.host, self.port, self.domain, self.read_only])
+        encoded: bytes = msgpack.packb([self.host, self.port, self.domain, self.read_only, self.disk])
         return encoded
 
     @classmethod
     def decode(cls, value: bytes) -> Registration:
         """Undoes `encode`."""
-        host, port, domain, read_only = msgpack.unpackb(value)
-        return cls(host, port, domain, read_only)
+        host, port, domain, read_only, disk = msgpack.unpackb(value)
+        return cls(host, port, disk, domain, read_only)
 
 
 class RegisteredBookies:
@@ -124,7 +126,7 @@ class RegisteredBookies:
         self._cluster = await cluster_id(self._metadata, self._world.random("cluster-id"))
         cookies = await self._metadata.range(COOKIES)
         for item in cookies.items:
-            self._meet(BookieId(item.key.removeprefix(COOKIES)))
+            self._meet(BookieId(item.key.removeprefix(COOKIES)), item.create_revision)
         await self._follower.load()
 
     async def run(self) -> None:
@@ -157,7 +159,7 @@ class RegisteredBookies:
 
     def _came(self, name: BookieId, registration: Registration) -> None:
         before = self._alive.get(name)
-        bookie = self._meet(name)
+        bookie = self._meet(name, registration.disk)
         self._alive[name] = registration
         self._domains[name] = registration.domain
         if (
@@ -172,13 +174,16 @@ class RegisteredBookies:
         """Its lease is over; it may answer all the same, so its connection stays."""
         self._alive.pop(name, None)
 
-    def _meet(self, name: BookieId) -> RemoteBookie:
-        if name not in self._bookies:
-            self._bookies[name] = RemoteBookie(
-                self.clock, self._timers, explicit_lac_seconds=self._explicit_lac_seconds
-            )
-            self._domains[name] = ""
-        return self._bookies[name]
+    def _meet(self, name: BookieId, disk: Revision) -> RemoteBookie:
+        """The bookie of a name; one with another disk than before is another one, and who has that keeps it."""
+        bookie = self._bookies.get(name)
+        if bookie is None or bookie.disk != disk:
+            if bookie is not None:
+                bookie.retire()
+            seconds = self._explicit_lac_seconds
+            bookie = self._bookies[name] = RemoteBookie(disk, self.clock, self._timers, explicit_lac_seconds=seconds)
+            self._domains.setdefault(name, "")
+        return bookie
 
     def _connect(self, name: BookieId, bookie: RemoteBookie, at: Registration) -> None:
         if name in self._scopes:
@@ -187,7 +192,7 @@ class RegisteredBookies:
             self._world,
             at.host,
             at.port,
-            service_of(name),
+            service_of(name, at.disk),
             ERRORS,
             call_seconds=CALL_SECONDS,
             cluster=self._cluster,

@@ -18,6 +18,7 @@ from gnomon.bookie.entry_store import Added, Confirmed, FenceResult
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId, Session
 from gnomon.bookie.store_view import StoreView
+from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.rpc_errors import NotSent
 from gnomon.runtime.timers import Timers
@@ -33,11 +34,14 @@ TOLD_MAX: Final = 10_000
 
 
 class RemoteBookie:
-    """One bookie by name; the registry gives it the client of wherever it lives now."""
+    """One disk of one name; the registry gives it the client of wherever it is served now."""
 
-    def __init__(self, clock: Clock, timers: Timers, *, explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS) -> None:
+    def __init__(
+        self, disk: Revision, clock: Clock, timers: Timers, *, explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS
+    ) -> None:
+        self.disk = disk
         self.client: RpcClient | None = None
-        """None until it was seen alive."""
+        """None until it was seen alive, and once the name stands for another disk."""
         self._clock = clock
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
@@ -49,6 +53,13 @@ class RemoteBookie:
         """Has arrived at the bookie, or did before it started anew."""
         self._sure_due = False
         self._failures = 0
+
+    def retire(self) -> None:
+        """Its name stands for another disk, which has promised nothing: nobody is asked in its place."""
+        self.client = None
+        self._confirmed.clear()
+        self._unsure.clear()
+        self._told.clear()
 
     def _connected(self) -> RpcClient:
         if self.client is None:
@@ -193,4 +204,6 @@ class RemoteBookie:
 
 
 def _never_seen() -> NotSent:
-    return NotSent("this bookie was not seen alive since this process started: nothing was sent")
+    return NotSent(
+        "this bookie was not seen alive since this process started, or its disk was replaced: nothing was sent"
+    )

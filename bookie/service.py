@@ -23,6 +23,7 @@ from gnomon.bookie.errors import (
     NoSuchEntry,
 )
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc_errors import ErrorTable
 from gnomon.runtime.rpc_server import Call, Method, in_task
 from gnomon.runtime.world import Buffer, DiskFailed, DiskFull
@@ -47,9 +48,9 @@ RANGE_ENTRIES_MAX: Final = 4096
 _NUMBER_MAX: Final = 2**63 - 1
 
 
-def service_of(name: BookieId) -> str:
-    """What the service of a bookie is called: a client that means another bookie is refused."""
-    return f"bookie {name}"
+def service_of(name: BookieId, disk: Revision) -> str:
+    """What the service of a bookie is called: a client that means another bookie, or an earlier disk, is refused."""
+    return f"bookie {name}, disk {disk}"
 
 
 class BookieService:

@@ -83,7 +83,7 @@ async def _opened(
         world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
     )
     nursery.start_soon(metadata.run)
-    if await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie")) is not None:
+    if (await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie"))).lost is not None:
         directory = settings.data_dir
         raise EntriesLost(
             f"the records of data directory {directory} are missing: {directory / BOOKIE_FOLDER} was gone or empty, but"

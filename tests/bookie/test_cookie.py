@@ -22,7 +22,7 @@ def test_a_disk_keeps_its_cookie(environment: Any, make_metadata: Any) -> None:
     async def main() -> None:
         metadata = make_metadata()
         for _ in range(2):
-            assert await check_cookie(metadata, environment, NAME, random.Random(1)) is None
+            assert (await check_cookie(metadata, environment, NAME, random.Random(1))).lost is None
         assert metadata.writes == 1
 
     trio.run(main)
@@ -40,7 +40,7 @@ def test_a_new_disk_under_an_old_name_may_have_lost_entries(
         await ledger.add([b"payload"])
         wiped = make_environment(tmp_path / "wiped")
         for _ in range(2):
-            why = await check_cookie(metadata, wiped, NAME, random.Random(2))
+            why = (await check_cookie(metadata, wiped, NAME, random.Random(2))).lost
             assert why is not None
         store = EntryStore(wiped, clock, may_have_lost=why)
         with pytest.raises(NotEnoughBookies, match="another disk"):
@@ -74,7 +74,9 @@ def test_metadata_that_forgot_a_disk_full_of_ledgers_is_refused(
         metadata = make_metadata()
         await check_cookie(metadata, environment, NAME, random.Random(1))
         del metadata.keys[COOKIES + NAME]
-        assert await check_cookie(metadata, environment, NAME, random.Random(2)) is None, "it was empty: no harm done"
+        assert (await check_cookie(metadata, environment, NAME, random.Random(2))).lost is None, (
+            "it was empty: no harm done"
+        )
         ledger = await create_ledger(
             metadata, BookiesAtHand({NAME: LocalBookie(EntryStore(environment, clock))}, clock), "ledger"
         )

@@ -9,12 +9,15 @@ from numbered_entries import contents, entries, fill
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.record import Quorum
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
-from gnomon.metadata.client import Delete, Put
+from gnomon.metadata.client import Delete, Put, Revision
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.runtime.rpc_errors import RpcRefused
 from gnomon.testing.ledger_cluster import BOOKIE_PORT, MAP_BYTES, METADATA_PORT, LedgerClient, LedgerCluster
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
+
+FIRST_DISK = Revision(2)
+"""Of a bookie that was the first to write to the metadata, after its cluster's id."""
 
 
 async def metadata_of_another_cluster(world: SimulatedWorld) -> None:
@@ -60,7 +63,7 @@ def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
         simulation.machine("metadata").start(metadata_of_another_cluster)
 
         async def ask(client: LedgerClient) -> None:
-            at = Registration("bookie-1", BOOKIE_PORT)
+            at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
             await client.metadata.txn([], [Put(f"{BOOKIES}bookie-1", at.encode())])
             while (bookie := client.bookies.get(BookieId("bookie-1"))) is None:
                 await client.bookies.changed()
@@ -78,12 +81,13 @@ def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
         await cluster.start()
 
         async def ask(client: LedgerClient) -> None:
-            at = Registration("bookie-1", BOOKIE_PORT)
+            at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
             await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
             while (bookie := client.bookies.get(BookieId("bookie-2"))) is None:
                 await client.bookies.changed()
             with pytest.raises(
-                RpcRefused, match="asks for service 'bookie bookie-2'; this is service 'bookie bookie-1'"
+                RpcRefused,
+                match="asks for service 'bookie bookie-2, disk 2'; this is service 'bookie bookie-1, disk 2'",
             ):
                 await bookie.last_add_confirmed(LedgerId(1))
 
@@ -100,7 +104,7 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
         async def follow(client: LedgerClient) -> None:
             metadata = client.metadata
             at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
-            said = Registration("nowhere", 1, "rack").encode()
+            said = Registration("nowhere", 1, Revision(1), "rack").encode()
             await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
             async with trio.open_nursery() as nursery:
                 bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
