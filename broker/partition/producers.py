@@ -47,6 +47,11 @@ class ProducerState:
         self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_REMEMBERED)
 
 
+def _comes_before(first: int, other: int) -> bool:
+    """Whether one sequence is before another, which may have begun anew at 0."""
+    return 0 < (other - first) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
+
+
 PRODUCERS_AWAITED_MAX = 10_000
 """Of each partition; beyond these the oldest are forgotten, and their batches may be overtaken again."""
 
@@ -58,9 +63,9 @@ class AwaitedBatches:
         self._batches: dict[int, tuple[int, int, int]] = {}
 
     def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
-        """A batch was not appended."""
+        """A batch was not appended; of several the one that was sent first is awaited, whichever is told first."""
         before = self._batches.get(producer_id)
-        if before is None or before[0] < epoch:
+        if before is None or before[0] < epoch or (before[0] == epoch and _comes_before(first, before[1])):
             self._batches[producer_id] = (epoch, first, now_ms)
             if len(self._batches) > PRODUCERS_AWAITED_MAX:
                 del self._batches[next(iter(self._batches))]

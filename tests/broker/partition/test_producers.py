@@ -183,6 +183,16 @@ def test_what_was_sent_behind_a_refused_batch_does_not_overtake_it() -> None:
     assert after.check(7, 0, 5, 9) is None
 
 
+def test_the_refused_batch_that_was_sent_first_is_awaited_whichever_is_refused_first() -> None:
+    """One that found no room was refused while those before it waited, which were refused after it."""
+    producers = Producers()
+    for first in (0, LAST - 3, LAST - 8):
+        producers.awaited.refused(7, 0, first, now_ms=1)
+    assert producers.check(7, 0, 0, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(7, 0, LAST - 3, LAST) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(7, 0, LAST - 8, LAST - 4) is None
+
+
 def test_an_awaited_batch_is_forgotten_like_a_producer() -> None:
     producers = Producers()
     producers.awaited.refused(7, 0, 3, now_ms=1)
