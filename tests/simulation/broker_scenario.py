@@ -89,10 +89,12 @@ CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
 
-READERS = [partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS]
+READERS = {kind: partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS}
+KEPT_LESS = [partial(reader, **{how: True}) for reader in READERS.values() for how in ("held", "truncated")]
+"""Subscriptions of logs that are cut: behind all readers, or in front of them."""
 READING = {
-    "subscriptions": one_of(*READERS),
-    "shared": one_of(*(partial(read_subscription, kind=kind, readers=2, shadow=True, name="more") for kind in SHARED)),
+    "subscriptions": one_of(*READERS.values(), *KEPT_LESS),
+    "shared": one_of(*(partial(READERS[kind], name="more") for kind in SHARED)),
 }
 SHADOWED = {
     **READING,
@@ -126,7 +128,7 @@ KEY_SHARED = partial(
             SHADOWED_CLUSTER.clients,
             producers=1,
             sends=20,
-            beside={name: partial(READERS[-1], name=name) for name in ("one", "two")},
+            beside={name: partial(READERS["key_shared"], name=name) for name in ("one", "two")},
         ),
     ),
 )

@@ -14,7 +14,7 @@ from gnomon.testing.ledger_storm import LedgerStorm
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
 
-EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_claimed")
+EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_claimed", "log/subscriptions_jumped")
 AHEAD = 17
 """The node is started anew, and a reader comes back before it knows how far its last ledger is confirmed."""
 
