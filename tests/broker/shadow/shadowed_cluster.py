@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.stats import ReplicationStats
 from gnomon.runtime.settings import ShadowReplicationSettings
@@ -39,6 +40,14 @@ class Shadowed:
         await self.cluster.run_client("admin", cast)
         await self.clock.sleep(0.1)
         assert self.owner != self.reader
+
+    async def start_read(self, **configs: str) -> SourceImage:
+        """`start`, with one record and the shadow open; gives what the shadow shows."""
+        await self.start(**configs)
+        await self.produce("first", 1)
+        log = await self.shadow.opened()
+        assert log is not None
+        return log
 
     @property
     def owner(self) -> int:

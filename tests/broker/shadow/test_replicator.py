@@ -12,10 +12,7 @@ from gnomon.wire.kafka.records import Record, build_batch
 
 def test_a_shadow_shows_a_record_within_milliseconds_and_reads_no_bookie_for_it() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        log = await shadowed.shadow.opened()
-        assert log is not None
+        log = await shadowed.start_read()
         await shadowed.clock.sleep(2)
         reads = shadowed.reads()
         for number in range(20):
@@ -38,10 +35,7 @@ def test_a_shadow_shows_a_record_within_milliseconds_and_reads_no_bookie_for_it(
 
 def test_an_entry_that_is_too_large_is_told_by_its_id_and_read_from_a_bookie() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        log = await shadowed.shadow.opened()
-        assert log is not None
+        log = await shadowed.start_read()
         await shadowed.clock.sleep(2)
         await shadowed.trickle("small", 0.5)
         await shadowed.clock.sleep(0.1)

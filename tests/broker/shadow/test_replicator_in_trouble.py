@@ -11,9 +11,7 @@ def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone
     slowest: dict[str, float] = {}
 
     async def scenario(shadowed: Shadowed, trouble: str) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read()
         owner, reader, network = shadowed.owner, shadowed.reader, shadowed.simulation.network
         if trouble == "paused":
             network.clog(f"broker-{owner}", f"broker-{reader}", 4)
@@ -40,9 +38,7 @@ def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone
 
 def test_a_shadow_is_told_again_after_each_reset_of_its_connection() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read()
 
         async def reset_often() -> None:
             while True:
@@ -64,9 +60,7 @@ def test_a_shadow_is_told_again_after_each_reset_of_its_connection() -> None:
 
 def test_a_new_owner_tells_on_from_the_stored_cursor_in_mid_ledger_also_where_the_shadow_moves() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start(**{"segment.bytes": "20000"})
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read(**{"segment.bytes": "20000"})
         await shadowed.trickle("before", 3)
         await shadowed.clock.sleep(2)
         told = shadowed.stats()
@@ -91,9 +85,7 @@ def test_a_new_owner_tells_on_from_the_stored_cursor_in_mid_ledger_also_where_th
 
 def test_a_shadow_that_goes_to_another_broker_is_told_there() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read()
         victim, owner = shadowed.reader, shadowed.owner
         shadowed.cluster.brokers[victim].kill()
         await shadowed.cluster.settled(*(number for number in shadowed.cluster.brokers if number != victim))
@@ -107,9 +99,7 @@ def test_a_shadow_that_goes_to_another_broker_is_told_there() -> None:
 
 def test_too_large_a_backlog_is_left_out_where_that_is_set_and_the_shadow_loses_nothing_by_it() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read()
         shadowed.simulation.network.block(f"broker-{shadowed.owner}", f"broker-{shadowed.reader}")
         await shadowed.trickle("during", 9)
         stats = shadowed.stats()
@@ -124,9 +114,7 @@ def test_too_large_a_backlog_is_left_out_where_that_is_set_and_the_shadow_loses_
 
 def test_what_a_shadow_had_not_heard_of_an_owner_that_dies_the_next_one_tells() -> None:
     async def scenario(shadowed: Shadowed) -> None:
-        await shadowed.start()
-        await shadowed.produce("first", 1)
-        await shadowed.shadow.opened()
+        await shadowed.start_read()
         await shadowed.trickle("heard", 0.5)
         await shadowed.clock.sleep(3)
         heard = shadowed.stats().told_entries
