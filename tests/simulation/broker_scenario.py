@@ -90,10 +90,10 @@ SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
 
 READERS = {kind: partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS}
-KEPT_LESS = [partial(reader, **{how: True}) for reader in READERS.values() for how in ("held", "truncated")]
+CUT = [partial(reader, **{how: True}) for reader in READERS.values() for how in ("held", "truncated")]
 """Subscriptions of logs that are cut: behind all readers, or in front of them."""
 READING = {
-    "subscriptions": one_of(*READERS.values(), *KEPT_LESS),
+    "subscriptions": one_of(*READERS.values(), *CUT),
     "shared": one_of(*(partial(READERS[kind], name="more") for kind in SHARED)),
 }
 SHADOWED = {
@@ -125,6 +125,7 @@ def subscribed(beside: Mapping[str, StormClient], mix: FaultMix | None = None) -
 SUBSCRIBED = subscribed(READING)
 KEY_SHARED = subscribed({name: partial(READERS["key_shared"], name=name) for name in ("one", "two")})
 """Subscriptions of all types in the first one, and of one type in this."""
+KEPT_LESS = subscribed({name: one_of(*(partial(reader, name=name) for reader in CUT)) for name in ("one", "two")})
 OWNERS = subscribed(
     READING,
     FaultMix(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from broker_scenario import KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
+from broker_scenario import KEPT_LESS, KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import claim_ledger
@@ -139,7 +139,7 @@ def cursor_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicatorCursors, "_flush_one", lying)
 
 
-@planted("a trim ignores what subscriptions of shadows have not read", breaks="broker.retention", scenario=SUBSCRIBED)
+@planted("a trim ignores what subscriptions of shadows have not read", breaks="broker.retention", scenario=KEPT_LESS)
 def shadows_do_not_hold(patch: pytest.MonkeyPatch) -> None:
     async def none_of_them(metadata: Any, source: Any, names: Any) -> list[Any]:
         return []
@@ -150,7 +150,7 @@ def shadows_do_not_hold(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a cursor of a shadow skips records that a truncate left there",
     breaks="broker.subscriptions.hosted_partition 4",
-    scenario=SUBSCRIBED,
+    scenario=KEPT_LESS,
 )
 def skips_on_truncate(patch: pytest.MonkeyPatch) -> None:
     pump, trimmed = HostedPartition.pump, Dispatcher.trimmed
