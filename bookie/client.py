@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import trio
 
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.entry_store import Added, Confirmed, EntryStore, FenceResult
+from gnomon.bookie.entry_store import Added, EntryStore, FenceResult
 from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.ledger_state import Confirmed
 from gnomon.bookie.store_view import StoreView
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock

@@ -30,6 +30,7 @@ from gnomon.bookie import removal
 from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
+from gnomon.bookie.ledger_state import Confirmed, LedgerState
 from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.outcome import outcome_of
@@ -58,41 +59,6 @@ class FenceResult(NamedTuple):
     last_add_confirmed: EntryId
     bound: Session = ANY_SESSION
     """The last session whose bounds were applied here (`begin_session`)."""
-
-
-class Confirmed(NamedTuple):
-    """A last add confirmed, and the session of the writer that told it.
-
-    Who reads has to know that session's record or a later one: by an older one it might take an orphan for the entry.
-    """
-
-    entry: EntryId
-    session: Session
-
-
-class _LedgerState:
-    """What the store remembers of a ledger between calls."""
-
-    __slots__ = ("bound", "confirmed", "confirmed_in", "confirmed_more", "kept_from", "promised")
-
-    def __init__(
-        self, promised: Session, kept_from: EntryId, confirmed: Confirmed, bound: tuple[Session, EntryId]
-    ) -> None:
-        self.promised = promised
-        self.kept_from = kept_from
-        self.bound = bound
-        self.confirmed, self.confirmed_in = confirmed
-        self.confirmed_more: trio.Event | None = None
-
-    def excluded(
-        self, ledger: LedgerId, copies: Sequence[tuple[EntryId, bytes]], written_by: Sequence[Session]
-    ) -> Fenced | None:
-        """Why some of these copies are orphans by the last bounds heard of; None where none is."""
-        bound, first_entry = self.bound
-        for (entry, _), session in zip(copies, written_by, strict=True):
-            if session < bound and entry >= first_entry:
-                return Fenced(ledger, session, bound)
-        return None
 
 
 class _Group:
@@ -128,7 +94,7 @@ class EntryStore:
         self._may_have_lost = may_have_lost
         self._failure: DiskFailed | None = None
         self._has_failed = trio.Event()
-        self._ledgers: dict[LedgerId, _LedgerState] = {}
+        self._ledgers: dict[LedgerId, LedgerState] = {}
         # Appended to by the loop and emptied by whoever runs operations; a deque makes that safe without a lock.
         self._queue: deque[tuple[tuple[bytes, bytes], EntryId, Added]] = deque()
         # Promises that are not known to be durable: every operation writes them all, the loop alone changes the list.
@@ -171,12 +137,12 @@ class EntryStore:
                 self._environment.submit(_nothing, lambda _result, error: done(entry, error or refusal))
                 return
         if last_add_confirmed > state.confirmed:
-            self._confirm(state, session, last_add_confirmed)
+            state.confirm(session, last_add_confirmed)
         self._queue.append(((_pack_key(ledger, entry), value), entry, done))
         if not self._group_submitted:
             self._submit_group()
 
-    def _refusal(self, ledger: LedgerId, session: Session, state: _LedgerState) -> StoreError | None:
+    def _refusal(self, ledger: LedgerId, session: Session, state: LedgerState) -> StoreError | None:
         if session < state.promised:
             return Fenced(ledger, session, state.promised)
         if self._leaving:
@@ -191,7 +157,7 @@ class EntryStore:
             self._promise(ledger, session, state)
         return None
 
-    def _promise(self, ledger: LedgerId, session: Session, state: _LedgerState) -> None:
+    def _promise(self, ledger: LedgerId, session: Session, state: LedgerState) -> None:
         state.promised = session
         self._promises.append((ledger, session))
 
@@ -400,10 +366,10 @@ class EntryStore:
         last, sound = end_of(transaction, self._entries, ledger)
         return FenceResult(last, NO_ENTRY if sound is None else sound.last_add_confirmed)
 
-    def _state(self, ledger: LedgerId) -> _LedgerState:
+    def _state(self, ledger: LedgerId) -> LedgerState:
         return self._ledgers.get(ledger) or self._load(ledger)
 
-    def _load(self, ledger: LedgerId) -> _LedgerState:
+    def _load(self, ledger: LedgerId) -> LedgerState:
         with self._environment.read() as transaction:
             promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
             kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
@@ -414,7 +380,7 @@ class EntryStore:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
         if kept_from == ENTRY_MAX or self._is_gone(ledger):
             promised = SESSION_MAX  # in the first case its deletion was under way when the node stopped
-        state = _LedgerState(Session(promised), EntryId(kept_from), confirmed, bound)
+        state = LedgerState(Session(promised), EntryId(kept_from), confirmed, bound)
         self._ledgers[ledger] = state
         return state
 
@@ -435,29 +401,17 @@ class EntryStore:
 
     def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
         """The highest last add confirmed that any add or `confirm` has carried here."""
-        state = self._state(ledger)
-        return Confirmed(state.confirmed, state.confirmed_in)
+        return self._state(ledger).last_add_confirmed
 
     def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """An explicit last add confirmed, from a writer with nothing to add; kept in memory only."""
         state = self._state(ledger)
         if last_add_confirmed > state.confirmed:
-            self._confirm(state, session, last_add_confirmed)
-
-    def _confirm(self, state: _LedgerState, session: Session, last_add_confirmed: EntryId) -> None:
-        state.confirmed, state.confirmed_in = last_add_confirmed, session
-        if state.confirmed_more is not None:
-            state.confirmed_more.set()
-            state.confirmed_more = None
+            state.confirm(session, last_add_confirmed)
 
     async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
         """Waits until the last add confirmed here is at least `entry`, and returns it."""
-        state = self._state(ledger)
-        while state.confirmed < entry:
-            if state.confirmed_more is None:
-                state.confirmed_more = trio.Event()
-            await state.confirmed_more.wait()
-        return Confirmed(state.confirmed, state.confirmed_in)
+        return await self._state(ledger).wait_for_lac(entry)
 
     # --- removing ---
 

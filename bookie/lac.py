@@ -8,9 +8,9 @@ from contextlib import suppress
 import trio
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
-from gnomon.bookie.entry_store import Confirmed
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
+from gnomon.bookie.ledger_state import Confirmed
 from gnomon.bookie.record import Fragment
 from gnomon.metadata.client import KeyValue, MetadataError
 from gnomon.runtime.world import WorldError

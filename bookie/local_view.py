@@ -10,10 +10,10 @@ from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.store_view import StoreView
 
 if TYPE_CHECKING:
-    from gnomon.bookie.handle import Ledger
+    from gnomon.bookie.followed_ledger import FollowedLedger
 
 
-def is_local(ledger: Ledger) -> bool:
+def is_local(ledger: FollowedLedger) -> bool:
     """Whether every entry of a ledger is in the store of one bookie of this process."""
     names = ledger.record.bookies
     return len(names) == 1 and ledger.store_view(names[0]) is not None
@@ -34,7 +34,7 @@ class LocalViews:
         for store in self._stores.values():
             store.__exit__(kind, error, traceback)
 
-    def of(self, ledger: Ledger) -> LocalView | None:
+    def of(self, ledger: FollowedLedger) -> LocalView | None:
         """A view that is valid until this block ends; None where no copy of the ledger is in this process."""
         for name in ledger.record.fragments[-1].bookies:
             store = self._stores.get(name)
@@ -52,7 +52,7 @@ class LocalView:
 
     __slots__ = ("_floor", "_ledger", "_minimum", "_view")
 
-    def __init__(self, ledger: Ledger, view: StoreView) -> None:
+    def __init__(self, ledger: FollowedLedger, view: StoreView) -> None:
         self._ledger, self._view = ledger, view
         floor = ledger.record.fragments[-1]
         self._floor, self._minimum = floor.first_entry, floor.session

@@ -14,9 +14,10 @@ import trio
 
 from gnomon.bookie.client import Bounds, Copies, RangeRead
 from gnomon.bookie.entry import StoredEntry, decode_entry
-from gnomon.bookie.entry_store import Added, Confirmed, FenceResult
+from gnomon.bookie.entry_store import Added, FenceResult
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ledger_state import Confirmed
 from gnomon.bookie.store_view import StoreView
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc_client import RpcClient

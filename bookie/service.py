@@ -12,7 +12,7 @@ import trio
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bounds
 from gnomon.bookie.entry import HEADER_BYTES, session_of
-from gnomon.bookie.entry_store import Confirmed, EntryStore, StoreError
+from gnomon.bookie.entry_store import EntryStore, StoreError
 from gnomon.bookie.errors import (
     BookieLeaving,
     DigestMismatch,
@@ -23,6 +23,7 @@ from gnomon.bookie.errors import (
     NoSuchEntry,
 )
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.ledger_state import Confirmed
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc_errors import ErrorTable
 from gnomon.runtime.rpc_server import Call, Method, in_task

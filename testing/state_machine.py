@@ -16,9 +16,6 @@
         def judge(self):                            # every machine is up again, every fault undone
             assert ...
 
-    def test_queues():
-        check(Queues, max_examples=20).assert_all_counted(["fault/kill", "log/queue recovered"])
-
 1. What a rule starts goes on in later rules: a pause of nothing lets one rule overtake another.
 2. Time passes by the pauses that Hypothesis draws, so that it shrinks them, too.
 3. A machine that was stopped is started again after a drawn while, at the latest before the judgement.
@@ -27,18 +24,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from gnomon.testing.coverage import Coverage
 from gnomon.testing.faults import STARTING_SECONDS, FaultMix, Storm, stand_still
 from gnomon.testing.guided_simulation import GuidedSimulation
 from gnomon.testing.machine import Machine
@@ -52,11 +45,6 @@ DOWN_SECONDS = st.sampled_from([0.0, 0.05, 1.0, 8.0])
 _SECONDS = st.sampled_from([0.01, 0.3, 4.0, 15.0])
 SLOW_SYNC_SECONDS = 0.5
 _WHICH = st.integers(0, 11)
-STEPS = 30
-SEED = 1
-"""Of the examples that are always the same; not derived from the test, so that an edit of it does not change them."""
-LONGER = "EXAMPLES"
-"""The environment variable that says how many examples to run of each machine, other ones in each run."""
 
 
 class Trouble(Enum):
@@ -230,80 +218,3 @@ class SimulatedStateMachine(RuleBasedStateMachine):
                     failed = False
         finally:
             self.ended(self, failed)
-
-
-def check(machine: type[SimulatedStateMachine], *, max_examples: int, steps: int = STEPS) -> Coverage:
-    """Runs a state machine as a test: the same examples each time, or other ones, as many as `LONGER` says.
-
-    Returns:
-        What was reached.
-
-    Raises:
-        Exception: what an example failed with; its steps, as few as were found, are noted on it.
-    """
-    longer = int(os.environ.get(LONGER, "0"))
-    examples = _Examples(machine)
-    number = secrets.randbits(32) if longer else SEED
-    try:
-        _run(examples, number, longer or max_examples, steps, [Phase.generate, Phase.shrink])
-    except Exception as error:
-        error.add_note(f"in {machine.__name__}, {steps} steps, Hypothesis' seed {number}")
-        raise
-    return examples.reached
-
-
-def examples_to_find(
-    machine: type[SimulatedStateMachine], max_examples: int, steps: int = STEPS
-) -> tuple[int, Exception] | None:
-    """How many examples it took until one failed, and with what; None where none did. Nothing is shrunk."""
-    examples = _Examples(machine)
-    try:
-        _run(examples, SEED, max_examples, steps, [Phase.generate])
-    except Exception as error:
-        return examples.failed_at, error
-    return None
-
-
-def found_by(machine: type[SimulatedStateMachine], max_examples: int, steps: int = STEPS) -> str:
-    """The text of the error by which a planted bug is found.
-
-    Raises:
-        AssertionError: it is not found within so many examples.
-    """
-    found = examples_to_find(machine, max_examples, steps)
-    assert found is not None, f"{max_examples} examples of {machine.__name__} did not find it"
-    return f"{found[1]}\n(in {found[0]} examples)"
-
-
-def _run(examples: _Examples, number: int, max_examples: int, steps: int, phases: Collection[Phase]) -> None:
-    bounds = settings(
-        max_examples=max_examples,
-        stateful_step_count=steps,
-        phases=phases,  # not to explain, which takes longer than it helps
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(seed(number)(examples), settings=bounds)  # type: ignore[arg-type]
-
-
-class _Examples:
-    """Makes one machine for each example."""
-
-    def __init__(self, machine: type[SimulatedStateMachine]) -> None:
-        self.count = 0
-        self.failed_at = 0
-        self.reached = Coverage()
-        self._machine = machine
-
-    def __call__(self) -> SimulatedStateMachine:
-        self.count += 1
-        made = self._machine()
-        made.ended = self._ended
-        return made
-
-    def _ended(self, made: SimulatedStateMachine, failed: bool) -> None:
-        self.reached.add(made.simulation.coverage)
-        if failed and not self.failed_at:
-            self.failed_at = self.count

@@ -308,17 +308,29 @@ async def keep_short_log(
 
 
 async def delete_records(
-    cluster: KafkaCluster, seconds: float, topic: str, partition: int, history: LogHistory
+    cluster: KafkaCluster,
+    seconds: float,
+    topic: str,
+    partition: int,
+    history: LogHistory,
+    *,
+    every_seconds: float = 1.0,
+    truncate_rate: float = 0.0,
 ) -> None:
-    """Moves the start of a log forward now and then; it never goes back, nor further than it was asked to."""
+    """Moves the start of a log forward now and then; it never goes back, nor further than it was asked to.
+
+    Args:
+        every_seconds: the mean time between deletions.
+        truncate_rate: how often it moves to the log's end, as `truncate` has it, and not somewhere before.
+    """
     clock, stream = cluster.world.clock, cluster.world.random("deletions")
     reader = SimulatedConsumer(cluster, topic, partition, history, name="deletions")
     leader = partial(cluster.leader, topic, partition)
     acknowledged = 0
     end = clock.monotonic() + seconds
     while clock.monotonic() < end:
-        await clock.sleep(stream.expovariate(1.0))
-        wanted = stream.random()
+        await clock.sleep(stream.expovariate(1 / every_seconds))
+        wanted = 1.0 if truncate_rate and stream.random() < truncate_rate else stream.random()
 
         async def delete(connection: KafkaConnection, wanted: float = wanted) -> int:
             start, stop = await reader.offset(connection, EARLIEST), await reader.offset(connection, -1)

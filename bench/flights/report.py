@@ -35,13 +35,7 @@ class Report:
     @property
     def troubles(self) -> list[str]:
         """What is wrong besides the carriers that differ."""
-        found = []
-        if self.produced.failed:
-            found.append(f"{self.produced.failed:,} flights were not delivered: {self.produced.failure}")
-        for number, tally in enumerate(self.consumed.tallies, 1):
-            if not tally.records:
-                found.append(f"member {number} of the group read nothing")
-        return found
+        return undelivered(self.produced.failed, self.produced.failure, self.consumed)
 
     @property
     def exit_code(self) -> int:
@@ -49,10 +43,7 @@ class Report:
 
     def show(self, console: Console) -> None:
         console.print(self.rates())
-        if self.differences:
-            console.print(difference_table(self.differences))
-        for trouble in self.troubles:
-            console.print(Text(trouble, style="bold red"))
+        show_wrong(console, self.differences, self.troubles)
         console.print(self.verdict())
 
     def verdict(self) -> RenderableType:
@@ -66,10 +57,7 @@ class Report:
         megabytes = produced.value_bytes / 1e6
         read = sum(tally.records for tally in consumed.tallies)
         shares = " + ".join(f"{tally.records:,}" for tally in consumed.tallies)
-        table = Table(title="a broker killed half-way, and what its clients saw", title_justify="left")
-        table.add_column("step")
-        for heading in ("seconds", "msg/s", "MB/s"):
-            table.add_column(heading, justify="right")
+        table = step_table("a broker killed half-way, and what its clients saw")
         table.add_row("broker: start", f"{self.server_starts_seconds[0]:.2f}")
         table.add_row("produce, the outage included", *rates(self.flights, megabytes, produced.seconds))
         table.add_row(f"  outage, after {produced.killed_after:,} deliveries", f"{produced.outage_seconds:.2f}")
@@ -78,6 +66,32 @@ class Report:
         table.add_row("consume: " + shares, *rates(read, megabytes * read / self.flights, consumed.seconds))
         table.add_row("broker: processor time in all", f"{self.server_cpu_seconds:.2f}")
         return table
+
+
+def undelivered(failed: int, failure: str, consumed: Consumed) -> list[str]:
+    """What did not get to the broker, and which member of the group got nothing from it, in words."""
+    troubles = [f"{failed:,} flights were not delivered: {failure}"] if failed else []
+    for number, tally in enumerate(consumed.tallies, 1):
+        if not tally.records:
+            troubles.append(f"member {number} of the group read nothing")
+    return troubles
+
+
+def show_wrong(console: Console, differences: Sequence[Difference], troubles: Sequence[str]) -> None:
+    """Nothing where nothing is."""
+    if differences:
+        console.print(difference_table(differences))
+    for trouble in troubles:
+        console.print(Text(trouble, style="bold red"))
+
+
+def step_table(title: str) -> Table:
+    """A table for steps and their `rates`."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("step")
+    for heading in ("seconds", "msg/s", "MB/s"):
+        table.add_column(heading, justify="right")
+    return table
 
 
 def rates(records: int, megabytes: float, seconds: float) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.flights.group import Consumed
-from bench.flights.report import difference_table, rates
+from bench.flights.report import rates, show_wrong, step_table, undelivered
 from bench.flights.stored import Stored
 from bench.flights.tally import Difference
 
@@ -30,7 +30,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """All that the second act self.
+    """All that the second act found.
 
     Args:
         read_meanwhile: flights that were read from the shadow before the last one was acknowledged at the source.
@@ -57,12 +57,7 @@ class ShadowReport:
     @property
     def troubles(self) -> list[str]:
         """What is wrong besides the carriers that differ."""
-        troubles = []
-        if self.failed:
-            troubles.append(f"{self.failed:,} flights were not delivered: {self.failure}")
-        for number, tally in enumerate(self.consumed.tallies, 1):
-            if not tally.records:
-                troubles.append(f"member {number} of the group read nothing")
+        troubles = undelivered(self.failed, self.failure, self.consumed)
         if not self.read_meanwhile:
             troubles.append(f"{SHADOW} showed nothing while {SOURCE} was written")
         pairs = zip(self.source.leaders, self.shadow.leaders, strict=True)
@@ -84,10 +79,7 @@ class ShadowReport:
         console.print(self.copies())
         if self.refusal:
             console.print(Text(f"a producer to {SHADOW} is told: {self.refusal}"), soft_wrap=True)
-        if self.differences:
-            console.print(difference_table(self.differences))
-        for trouble in self.troubles:
-            console.print(Text(trouble, style="bold red"))
+        show_wrong(console, self.differences, self.troubles)
         console.print(self.verdict())
 
     def verdict(self) -> RenderableType:
@@ -101,10 +93,7 @@ class ShadowReport:
         megabytes = self.value_bytes / 1e6
         read = sum(tally.records for tally in consumed.tallies)
         shares = " + ".join(f"{tally.records:,}" for tally in consumed.tallies)
-        table = Table(title="a shadow, read while its source is written", title_justify="left")
-        table.add_column("step")
-        for heading in ("seconds", "msg/s", "MB/s"):
-            table.add_column(heading, justify="right")
+        table = step_table("a shadow, read while its source is written")
         table.add_row("metadata, a bookie, two brokers: start", f"{self.start_seconds:.2f}")
         table.add_row(f"produce to {SOURCE}", *rates(self.flights, megabytes, self.produce_seconds))
         table.add_row(

@@ -222,6 +222,13 @@ def environment(tmp_path: Path) -> Iterator[InlineEnvironment]:
 
 
 @pytest.fixture
+def manual(environment: InlineEnvironment) -> InlineEnvironment:
+    """An environment that commits when the test says so."""
+    environment.automatic = False
+    return environment
+
+
+@pytest.fixture
 def make_environment() -> type[InlineEnvironment]:
     """The class, for tests that open several or reopen one."""
     return InlineEnvironment

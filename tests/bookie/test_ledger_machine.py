@@ -21,7 +21,8 @@ from gnomon.testing.ledger_clients import REFUSALS, StormClient
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.ledger_verdict import LedgerVerdict
 from gnomon.testing.machine import Machine
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, found_by, weathers
+from gnomon.testing.machine_examples import check, found_by
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
 
 NAMES = ("ledger-0", "ledger-1")
 QUORUMS = (Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(2, 2, 1), Quorum(1, 1, 1))

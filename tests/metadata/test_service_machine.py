@@ -30,10 +30,11 @@ from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata, _Watcher
 from gnomon.metadata.request import Txn, refusal
 from gnomon.metadata.state import Draft
+from gnomon.testing.machine_examples import check, found_by
 from gnomon.testing.metadata_checker import LeaseLife, MetadataHistory, Watched, in_key_order
 from gnomon.testing.metadata_model import prefixes, txns
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, found_by, weathers
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
 
 PORT = 4001
 CLIENTS = ("client-1", "client-2", "client-3")

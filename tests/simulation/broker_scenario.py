@@ -25,7 +25,7 @@ from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation
-from gnomon.testing.storm_clients import commit_offsets, keep_short_log, one_of, recreate_topics
+from gnomon.testing.storm_clients import StormClient, commit_offsets, keep_short_log, one_of, recreate_topics
 from gnomon.testing.subscription_clients import KINDS, SHARED, read_subscription
 
 MAP_BYTES = 64 << 20
@@ -89,10 +89,12 @@ CLUSTER_SCENARIO = partial(run, scenario=CLUSTER)
 SHADOW_SCENARIO = partial(run, scenario=replace(CLIENTS, beside=SHADOWS))
 SHADOW_CLUSTER_SCENARIO = partial(run, scenario=replace(CLUSTER, clients=replace(CLIENTS, beside=SHADOWS)))
 
-READERS = [partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS]
+READERS = {kind: partial(read_subscription, kind=kind, readers=2, shadow=True) for kind in KINDS}
+CUT = [partial(reader, **{how: True}) for reader in READERS.values() for how in ("held", "truncated")]
+"""Subscriptions of logs that are cut: behind all readers, or in front of them."""
 READING = {
-    "subscriptions": one_of(*READERS),
-    "shared": one_of(*(partial(read_subscription, kind=kind, readers=2, shadow=True, name="more") for kind in SHARED)),
+    "subscriptions": one_of(*READERS.values(), *CUT),
+    "shared": one_of(*(partial(READERS[kind], name="more") for kind in SHARED)),
 }
 SHADOWED = {
     **READING,
@@ -112,40 +114,24 @@ async def run_shadowed(simulation: Simulation, scenario: Scenario = SHADOWED_CLU
 
 
 SHADOWED_SCENARIO = run_shadowed
-SUBSCRIBED = partial(
-    run_shadowed,
-    scenario=replace(
-        SHADOWED_CLUSTER, clients=replace(SHADOWED_CLUSTER.clients, producers=1, sends=20, beside=READING)
-    ),
-)
-KEY_SHARED = partial(
-    run_shadowed,
-    scenario=replace(
-        SHADOWED_CLUSTER,
-        clients=replace(
-            SHADOWED_CLUSTER.clients,
-            producers=1,
-            sends=20,
-            beside={name: partial(READERS[-1], name=name) for name in ("one", "two")},
-        ),
-    ),
-)
-"""Subscriptions alone, of all types in the first one and of one type in this."""
-OWNERS = partial(
-    run_shadowed,
-    scenario=replace(
-        SHADOWED_CLUSTER,
-        clients=replace(
-            SHADOWED_CLUSTER.clients,
-            producers=1,
-            sends=20,
-            beside=READING,
-            mix=FaultMix(
-                {Fault.PARTITION: 0.4},
-                NetworkConditions(latency_seconds_mean=0.001),
-                DiskConditions(sync_seconds_mean=0.002),
-            ),
-        ),
+
+
+def subscribed(beside: Mapping[str, StormClient], mix: FaultMix | None = None) -> Scenario:
+    """Subscriptions, and little else."""
+    clients = replace(SHADOWED_CLUSTER.clients, producers=1, sends=20, beside=beside, mix=mix)
+    return partial(run_shadowed, scenario=replace(SHADOWED_CLUSTER, clients=clients))
+
+
+SUBSCRIBED = subscribed(READING)
+KEY_SHARED = subscribed({name: partial(READERS["key_shared"], name=name) for name in ("one", "two")})
+"""Subscriptions of all types in the first one, and of one type in this."""
+KEPT_LESS = subscribed({name: one_of(*(partial(reader, name=name) for reader in CUT)) for name in ("one", "two")})
+OWNERS = subscribed(
+    READING,
+    FaultMix(
+        {Fault.PARTITION: 0.4},
+        NetworkConditions(latency_seconds_mean=0.001),
+        DiskConditions(sync_seconds_mean=0.002),
     ),
 )
 """Subscriptions whose owners are cut off from the metadata, from clients, and from each other."""

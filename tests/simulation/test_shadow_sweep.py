@@ -8,13 +8,13 @@ from __future__ import annotations
 from broker_scenario import SHADOW_CLUSTER_SCENARIO, SHADOW_SCENARIO, SHADOWED_SCENARIO
 from extent import swept
 
-from gnomon.testing import position_checker, shadow_checker
+from gnomon.testing import position_checker, source_truth
 from gnomon.testing.faults import Fault
 from gnomon.testing.ledger_storm import LedgerStorm
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
 
-EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_claimed")
+EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_claimed", "log/subscriptions_jumped")
 AHEAD = 17
 """The node is started anew, and a reader comes back before it knows how far its last ledger is confirmed."""
 
@@ -30,7 +30,7 @@ def test_no_seed_of_a_cluster_shows_what_the_source_has_not_or_leaves_anything_o
 def test_no_seed_shows_a_shadow_that_is_not_a_beginning_of_its_source_or_has_a_subscription_miss_a_record() -> None:
     result = swept(SHADOWED_SCENARIO, 16)
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
-    inside = [*shadow_checker.COUNTERS, *position_checker.COUNTERS]
+    inside = [*source_truth.COUNTERS, *position_checker.COUNTERS]
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *inside, *EVENTS])
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from gnomon.testing.machine_examples import check, examples_to_find
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, examples_to_find, weathers
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
 
 COUNT = Path("/count")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,8 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from gnomon.wire.kafka.schema import decode, encode, encode_prefixed
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
 
 class Answer:

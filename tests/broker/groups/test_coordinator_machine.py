@@ -15,16 +15,9 @@ from gnomon.runtime.world import Unreachable
 from gnomon.testing.broker_cluster import BrokerCluster
 from gnomon.testing.group_checker import GroupHistory, Outcome
 from gnomon.testing.machine import Machine
+from gnomon.testing.machine_examples import check, found_by
 from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import (
-    DOWN_SECONDS,
-    PAUSES,
-    SimulatedStateMachine,
-    Weather,
-    check,
-    found_by,
-    weathers,
-)
+from gnomon.testing.state_machine import DOWN_SECONDS, PAUSES, SimulatedStateMachine, Weather, weathers
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import (

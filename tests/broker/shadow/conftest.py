@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnomon.bookie.entry_store import EntryStore
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
 CHANGES = ("add", "put_copies", "begin_session", "fence", "shrink", "delete")
 

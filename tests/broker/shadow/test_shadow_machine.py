@@ -16,9 +16,10 @@ from gnomon.runtime.world import Unreachable
 from gnomon.testing.broker_cluster import BrokerCluster
 from gnomon.testing.log_checker import LogHistory, SendOutcome, check_log
 from gnomon.testing.log_clients import EARLIEST, LATEST, SimulatedConsumer, SimulatedProducer
+from gnomon.testing.machine_examples import check, found_by
 from gnomon.testing.shadow_checker import shadow_checker
 from gnomon.testing.shadow_clients import cast_shadow
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, found_by, weathers
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
 from gnomon.testing.storm_clients import DELETE_RECORDS_VERSION, create_topic, delete_topic
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.messages.topics import (

@@ -22,7 +22,8 @@ from gnomon.metadata.client import Compare, Field, MetadataError
 from gnomon.runtime.settings import SubscriptionsSettings
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.machine import Machine
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, check, found_by, weathers
+from gnomon.testing.machine_examples import check, found_by
+from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
 
 OWNERS = ("owner-1", "owner-2")
 NAMES = ("billing", "audit")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from broker_scenario import KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
+from broker_scenario import KEPT_LESS, KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import claim_ledger
@@ -17,8 +17,9 @@ from gnomon.broker.partition.entry import Offset
 from gnomon.broker.shadow.cursors import ReplicatorCursors
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
-from gnomon.broker.subscriptions import metadata_store
+from gnomon.broker.subscriptions import hold, metadata_store
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
+from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.key_slots import KeySlots
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.reading import LogPositions
@@ -136,6 +137,37 @@ def cursor_not_stored(patch: pytest.MonkeyPatch) -> None:
             cursors._stored[told.shadow.id, told.index] = told.outbox.cursor
 
     patch.setattr(ReplicatorCursors, "_flush_one", lying)
+
+
+@planted("a trim ignores what subscriptions of shadows have not read", breaks="broker.retention", scenario=KEPT_LESS)
+def shadows_do_not_hold(patch: pytest.MonkeyPatch) -> None:
+    async def none_of_them(metadata: Any, source: Any, names: Any) -> list[Any]:
+        return []
+
+    patch.setattr(hold, "living_shadows", none_of_them)
+
+
+@planted(
+    "a cursor of a shadow skips records that a truncate left there",
+    breaks="broker.subscriptions.hosted_partition 4",
+    scenario=KEPT_LESS,
+)
+def skips_on_truncate(patch: pytest.MonkeyPatch) -> None:
+    pump, trimmed = HostedPartition.pump, Dispatcher.trimmed
+    shadows: list[Any] = []
+
+    def of_whom(hosted: Any) -> None:
+        if isinstance(hosted.partition, ShadowPartition):
+            shadows.append(hosted.dispatcher)
+        pump(hosted)
+        shadows.clear()
+
+    def to_the_end(dispatcher: Any, start: Offset) -> Any:
+        left_behind = any(each.cursor.mark_delete < start for each in dispatcher.subscriptions.values())
+        return trimmed(dispatcher, dispatcher.end if left_behind and dispatcher in shadows else start)
+
+    patch.setattr(HostedPartition, "pump", of_whom)
+    patch.setattr(Dispatcher, "trimmed", to_the_end)
 
 
 # --- subscriptions ---

@@ -1,0 +1,127 @@
+"""An entry store whose disk is full, broken, new or damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from store_calls import LEDGER, add, fence, flip, read
+
+from gnomon.bookie.entry_store import EntryStore, FenceResult
+from gnomon.bookie.errors import DigestMismatch, EntryUnknown
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId
+from gnomon.runtime.world import DiskFailed, DiskFull
+
+
+def test_a_store_that_may_have_lost_entries_never_says_that_there_is_none(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock, may_have_lost="the disk is new")
+    with pytest.raises(EntryUnknown, match="the disk is new"):
+        read(store, 0)
+
+
+def test_a_flipped_bit_on_disk_is_an_error_and_never_data(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    add(store, 3, payload=b"payload")
+    manual.flush()
+    flip(manual, 3)
+    with pytest.raises(DigestMismatch, match="entry 3 of ledger 5"):
+        read(store, 3)
+
+
+@pytest.mark.parametrize(("damaged", "confirmed"), [([], 3), ([4], 2), ([3, 4], 1), (range(5), NO_ENTRY)])
+def test_what_is_confirmed_is_said_by_the_newest_entry_that_can_be_read(
+    manual: Any, clock: Any, damaged: list[int], confirmed: int
+) -> None:
+    before = EntryStore(manual, clock)
+    for entry in range(5):
+        add(before, entry)
+    add(before, 7, ledger=LedgerId(LEDGER - 1))
+    manual.flush()
+    for entry in damaged:
+        flip(manual, entry)
+    store = EntryStore(manual, clock)
+    assert store.last_add_confirmed(LEDGER).entry == confirmed
+    answers = fence(store, 2)
+    manual.flush()
+    assert answers == [(FenceResult(EntryId(4), EntryId(confirmed)), None)]
+
+
+def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    add(store, 0)
+    manual.flush()
+    manual.fault = DiskFull("no room on the device")
+    refused = add(store, 1)
+    manual.flush()
+    assert isinstance(refused[0][1], DiskFull)
+    assert store.read_only == "no room on the device"
+    assert read(store, 0) == b"x"
+    manual.fault = None
+    early = add(store, 1)
+    manual.flush()
+    assert isinstance(early[0][1], DiskFull), "it tries again once a second, not with each add"
+    clock.now += 1.0
+    tried = add(store, 1)
+    second = add(store, 2)
+    manual.flush()
+    assert tried == [(1, None)]
+    assert isinstance(second[0][1], DiskFull)
+    assert store.read_only is None
+
+
+def test_a_fence_that_could_be_written_ends_the_read_only_state_too(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    manual.fault = DiskFull("no room on the device")
+    add(store, 0)
+    manual.flush()
+    assert store.read_only is not None
+    manual.fault = None
+    fence(store, 2)
+    manual.flush()
+    assert store.read_only is None
+    # Else the beginning of the session would be the one try of this second, and the add behind it be refused each time.
+    answers = [add(store, entry, session=2) for entry in range(2)]
+    manual.flush()
+    assert answers == [[(0, None)], [(1, None)]]
+
+
+def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    manual.fault = DiskFailed("EIO")
+    first = add(store, 0)
+    manual.flush()
+    manual.fault = None
+    second = add(store, 1)
+    manual.flush()
+    assert isinstance(first[0][1], DiskFailed)
+    assert isinstance(second[0][1], DiskFailed)
+    with pytest.raises(DiskFailed, match="EIO"):
+        trio.run(store.run)
+
+
+def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_after_a_removal(
+    tmp_path: Path, clock: Any, make_environment: Any
+) -> None:
+    environment = make_environment(tmp_path / "small", map_bytes=4 << 20)
+    store = EntryStore(environment, clock)
+
+    async def main() -> None:
+        stored = 0
+        while store.read_only is None:
+            answers = add(store, stored, payload=bytes([stored % 256]) * 65_536)
+            await trio.testing.wait_all_tasks_blocked()
+            stored += answers[0][1] is None
+        assert stored > 40
+        assert read(store, stored - 1) == bytes([(stored - 1) % 256]) * 65_536
+        await store.shrink(LEDGER, EntryId(stored // 2))
+        assert await store.remove(LEDGER) == stored // 2
+        clock.now += 1
+        answers = add(store, stored, payload=b"again" * 10_000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == [(stored, None)]
+
+    trio.run(main)
+    environment.environment.close()

@@ -1,0 +1,176 @@
+"""The search for orphans, which a session begins with (numbers: invariants of `entry_store`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from store_calls import LEDGER, add, fence, put_copy, read
+
+from gnomon.bookie import removal
+from gnomon.bookie.entry_store import ENTRIES, STATES, EntryStore, FenceResult
+from gnomon.bookie.errors import Fenced, NoSuchEntry
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+
+BOUNDS = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+"""Of a claim that found the ledger to end at entry 9."""
+
+
+async def begin_searching(store: EntryStore, manual: Any, nursery: trio.Nursery) -> None:
+    """Session 2 has begun to search orphans for, and two chunks of it are over."""
+    for entry in range(3_500):
+        add(store, entry)
+    fence(store, 2)
+    manual.flush()
+    nursery.start_soon(store.begin_session, LEDGER, Session(2), BOUNDS)
+    for _ in range(2):
+        await trio.testing.wait_all_tasks_blocked()
+        manual.flush(1)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+def entries_left(environment: Any) -> int:
+    with environment.environment.begin(db=environment.databases[ENTRIES]) as transaction:
+        entries: int = transaction.stat()["entries"]
+        return entries
+
+
+def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_over(
+    manual: Any, clock: Any
+) -> None:  # invariant 8
+    store = EntryStore(manual, clock)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await begin_searching(store, manual, nursery)
+            assert entries_left(manual) == 1_500
+            own, other = add(store, 10, session=2), add(store, 0, ledger=LedgerId(6))
+            told = fence(store, 2)
+            manual.flush(3)  # the third chunk, which takes what waits, and the fence
+            assert (own, other) == ([(10, None)], [(0, None)])
+            assert told[0][0] == FenceResult(EntryId(3_499), EntryId(3_498), Session(0))
+            with pytest.raises(NoSuchEntry):
+                read(store, 3_499, minimum=2)  # not removed, and excluded by every record that knows session 2
+            while nursery.child_tasks:
+                await trio.testing.wait_all_tasks_blocked()
+                manual.flush()
+        assert entries_left(manual) == 10 + 1 + 1
+        assert read(store, 10, minimum=2) == b"x"
+        told = fence(store, 2)
+        manual.flush()
+        assert told == [(FenceResult(EntryId(10), EntryId(9), Session(2)), None)]
+
+    trio.run(main)
+
+
+def test_no_copy_that_its_bounds_exclude_comes_behind_a_search_for_orphans(
+    manual: Any, clock: Any
+) -> None:  # invariant 8
+    store = EntryStore(manual, clock)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await begin_searching(store, manual, nursery)
+            behind, before, below = put_copy(store, 10, 1, 2), put_copy(store, 3_000, 1, 2), put_copy(store, 9, 1, 2)
+            while nursery.child_tasks:
+                manual.flush()
+                await trio.testing.wait_all_tasks_blocked()
+        assert [type(answer[0]) for answer in (behind, before)] == [Fenced, Fenced]
+        assert below == [None]
+        assert entries_left(manual) == 10
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_no_copy_comes_late_where_the_last_session_wrote_several_fragments(
+    manual: Any, clock: Any, restarted: bool
+) -> None:
+    """The bookie joined with the second of them, and a claimer that lost still copies entries of the first."""
+    store = EntryStore(manual, clock)
+
+    async def main() -> None:
+        fence(store, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.begin_session, LEDGER, Session(2), [*BOUNDS, (EntryId(20), Session(2))])
+            await trio.testing.wait_all_tasks_blocked()
+            manual.flush()
+
+    trio.run(main)
+    if restarted:
+        store = EntryStore(manual, clock)
+    late, below = put_copy(store, 15, 1, 2), put_copy(store, 9, 1, 2)
+    manual.flush()
+    assert [type(answer[0]) for answer in (late, below)] == [Fenced, type(None)]
+
+
+@pytest.mark.parametrize("ended_by", ["a later session", "deletion"])
+def test_a_search_for_orphans_ends_in_the_middle_when_its_writer_is_one_no_more(
+    manual: Any, clock: Any, ended_by: str
+) -> None:
+    store = EntryStore(manual, clock)
+
+    async def main() -> None:
+        with pytest.RaisesGroup(Fenced):
+            async with trio.open_nursery() as nursery:
+                await begin_searching(store, manual, nursery)
+                if ended_by == "deletion":
+                    nursery.start_soon(store.delete, LEDGER)
+                else:
+                    fence(store, 3)
+                await trio.testing.wait_all_tasks_blocked()
+                manual.flush()
+        manual.automatic = True
+        manual.flush()
+        if ended_by == "deletion":
+            await store.delete(LEDGER)
+            await store.remove(LEDGER)
+            assert entries_left(manual) == 0
+            with manual.read() as transaction:
+                assert removal.read_bound(transaction, manual.databases[STATES], LEDGER) == (0, 0)
+        else:
+            assert entries_left(manual) == 500
+            told = fence(store, 3)
+            await store.begin_session(LEDGER, Session(3), [*BOUNDS, (EntryId(10), Session(3))])
+            assert told[0][0] is not None
+            assert told[0][0].bound == 0
+            assert entries_left(manual) == 10
+
+    trio.run(main)
+
+
+def test_a_search_for_orphans_that_a_crash_ended_is_made_again_by_the_next_session(
+    manual: Any, clock: Any, make_environment: Any
+) -> None:  # invariant 8
+    async def crash_in_the_middle() -> None:
+        async with trio.open_nursery() as nursery:
+            await begin_searching(EntryStore(manual, clock), manual, nursery)
+            nursery.cancel_scope.cancel()
+
+    trio.run(crash_in_the_middle)
+    manual.crash()
+    reopened = make_environment(manual.path)
+    store = EntryStore(reopened, clock)
+
+    async def claim_again() -> None:
+        late = add(store, 1_000, session=1)
+        copied = put_copy(store, 10, 1, 2)  # of a claimer that lost, and found more; searched for later
+        told = fence(store, 3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(late[0][1], Fenced)
+        assert copied == [None]
+        assert told[0][0] is not None
+        assert told[0][0].bound == 0, "a search that did not come to its end counts for nothing"
+        with pytest.raises(NoSuchEntry):
+            read(store, 10, minimum=2)
+        await store.begin_session(LEDGER, Session(3), [*BOUNDS, (EntryId(10), Session(3))])
+        assert entries_left(reopened) == 10
+        told = fence(store, 3)
+        await trio.testing.wait_all_tasks_blocked()
+        assert told[0][0] is not None
+        assert told[0][0].bound == 3
+
+    trio.run(claim_again)
+    reopened.environment.close()

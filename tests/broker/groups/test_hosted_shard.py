@@ -1,0 +1,178 @@
+"""One shard of groups on its log: loading, appends that fail, and a log that stays bounded."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.groups import hosted_shard
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
+
+
+def test_offsets_survive_a_restart_and_are_answered_only_when_durable():
+    async def scenario(broker):
+        assert await broker.offset("g") == -1
+        broker.log_of("g").held = True
+        answers = broker.tell(commit("g", 5), 8)
+        await trio.sleep(60)
+        assert answers == []
+        assert await broker.offset("g") == -1
+        await broker.log_of("g").flush()
+        assert error_of(answers[0]) is ErrorCode.NONE
+        await broker.start()
+        assert await broker.offset("g") == 5
+
+    serve(scenario)
+
+
+def test_requests_wait_for_the_shard_to_load_and_keep_their_order():
+    async def scenario(broker):
+        answers = [broker.tell(commit("g", offset), 8) for offset in range(20)]
+        await trio.sleep(1)
+        assert await broker.offset("g") == 19
+        assert all(error_of(answer) is ErrorCode.NONE for (answer,) in answers)
+        assert broker.log_of("g").reads == 1
+
+    serve(scenario)
+
+
+def test_what_an_answer_brings_about_goes_behind_those_who_wait_for_the_shard():
+    async def scenario(broker):
+        def next_request(_):
+            broker.tell(commit("g", 2), 8)
+
+        broker.coordinator.handle(fetch("g"), 8, "", "", next_request)
+        broker.tell(commit("g", 1), 8)
+        await trio.sleep(1)
+        assert await broker.offset("g") == 2
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_failed_append_is_an_error_and_the_next_request_reads_the_log_again(failure, told):
+    async def scenario(broker):
+        await broker.ask(commit("g", 1), 8)
+        log = broker.log_of("g")
+        log.held = True
+        answers = [broker.tell(commit("g", offset), 8) for offset in (2, 3)]
+        assert answers == [[], []]
+        log.fail(KafkaError(failure, "no"))
+        assert [error_of(answer) for (answer,) in answers] == [told, told]
+        log.held = False
+        assert await broker.offset("g") == 1
+        assert log.reads == 2
+
+    serve(scenario)
+
+
+def test_a_shard_is_read_again_only_when_nothing_of_its_last_life_is_under_way():
+    async def scenario(broker):
+        await broker.ask(commit("g", 1), 8)
+        log = broker.log_of("g")
+        log.held = True
+        first, second = broker.tell(commit("g", 2), 8), broker.tell(commit("g", 3), 8)
+        (_, first_done), late = log.waiting
+        log.waiting = [late]
+        first_done(None, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no"))
+        assert [error_of(answer) for answer in first + second] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        seen = broker.tell(fetch("g"), 8)
+        await trio.sleep(1)
+        assert (log.reads, seen) == (1, [])
+        await log.flush()
+        await trio.sleep(1)
+        # The late append reached the log: unknown was not failed.
+        assert seen[0].groups[0].topics[0].partitions[0].committed_offset == 3
+
+    serve(scenario)
+
+
+def test_a_log_that_cannot_be_read_refuses_and_is_tried_again():
+    async def scenario(broker):
+        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        assert (await broker.ask(join(), 9)).error_code == ErrorCode.NOT_COORDINATOR
+        broker.logs.refused = None
+        broker.log_of("g").unreadable = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
+        assert (await broker.ask(join(), 9)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.log_of("g").unreadable = None
+        assert (await broker.ask(join(), 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+    serve(scenario)
+
+
+def test_a_damaged_record_makes_the_shard_unavailable_instead_of_forgetting_it():
+    async def scenario(broker):
+        await broker.ask(commit("g", 1), 8)
+        log = broker.log_of("g")
+        offset, key, value = log.records[0]
+        log.records[0] = (offset, key, value[:-1])
+        await broker.start()
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    serve(scenario)
+
+
+def test_only_so_many_requests_wait_for_a_shard(monkeypatch):
+    monkeypatch.setattr(hosted_shard, "WAITING_MAX", 2)
+
+    async def scenario(broker):
+        answers = [broker.tell(commit("g", offset), 8) for offset in range(3)]
+        assert error_of(answers[2][0]) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await trio.sleep(1)
+        assert await broker.offset("g") == 1
+
+    serve(scenario)
+
+
+def test_a_deletion_of_many_offsets_takes_several_batches_and_is_answered_after_the_last(monkeypatch):
+    async def scenario(broker):
+        for partition in range(5):
+            await broker.ask(commit("g", partition, partition), 8)
+        monkeypatch.setattr(hosted_shard, "APPEND_BATCH_BYTES", 1)
+        log = broker.log_of("g")
+        log.held = True
+        answers = broker.tell(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
+        assert len(log.waiting) == 5
+        for records, _ in log.waiting:
+            assert len(records) == 1
+        last = log.waiting.pop()
+        await log.flush()
+        assert answers == []
+        log.waiting.append(last)
+        await log.flush()
+        assert [result.error_code for result in answers[0].results] == [ErrorCode.NONE]
+        assert await broker.offset("g", 4) == -1
+
+    serve(scenario)
+
+
+def test_the_log_stays_bounded_and_its_rest_says_it_all(monkeypatch):
+    monkeypatch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 2_000)
+    monkeypatch.setattr(hosted_shard, "SNAPSHOT_BATCH_BYTES", 100)
+
+    async def scenario(broker):
+        # One group is written all the time, its neighbour was once.
+        busy = neighbour("g")
+        for partition in range(5):
+            await broker.ask(commit("g", partition, partition), 8)
+        log, longest = broker.log_of("g"), 0
+        for offset in range(300):
+            await broker.ask(commit(busy, offset), 8)
+            longest = max(longest, len(log.records))
+        assert log.start > 0
+        assert longest < 100
+        await broker.start()
+        assert [await broker.offset("g", partition) for partition in range(5)] == [0, 1, 2, 3, 4]
+        assert await broker.offset(busy) == 299
+
+    serve(scenario)

@@ -1,0 +1,95 @@
+"""What clients ask about shadows and their sources, and what the broker knows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.topics import Topic
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from gnomon.wire.kafka.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from gnomon.wire.kafka.records import Record, build_batch
+
+TOPIC = 2
+
+
+Outcome = tuple[int, str | None]
+
+
+async def cast(client: BrokerClient, shadow: str, source: str | None, partitions: int = -1, **configs: str) -> Outcome:
+    given = {SHADOW_SOURCE: source, **{key.replace("_", "."): value for key, value in configs.items()}}
+    topic = CreatableTopic(
+        name=shadow,
+        num_partitions=partitions,
+        replication_factor=-1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in given.items()],
+    )
+    (result,) = (await client.ask(CreateTopicsRequest(topics=[topic]), 7)).topics
+    return result.error_code, result.error_message
+
+
+async def delete(client: BrokerClient, name: str) -> Outcome:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
+    (result,) = (await client.ask(request, 6)).responses
+    return result.error_code, result.error_message
+
+
+async def grow(client: BrokerClient, name: str, count: int) -> Outcome:
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)], timeout_ms=1000
+    )
+    (result,) = (await client.ask(request, 3)).results
+    return result.error_code, result.error_message
+
+
+async def alter(client: BrokerClient, name: str, *changes: tuple[str, int, str | None]) -> Outcome:
+    configs = [IncrementalAlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
+    resource = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+    result = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses[0]
+    return result.error_code, result.error_message
+
+
+async def replace_configs(client: BrokerClient, name: str, **configs: str) -> int:
+    given = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=given)
+    code: int = (await client.ask(AlterConfigsRequest(resources=[resource]), 2)).responses[0].error_code
+    return code
+
+
+async def described(client: BrokerClient, name: str) -> dict[str, Any]:
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name)])
+    return {item.name: item for item in (await client.ask(request, 4)).results[0].configs}
+
+
+async def told(client: BrokerClient, name: str) -> Any:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    return (await client.ask(request, 9)).topics[0]
+
+
+def image(broker: EmbeddedBroker, name: str) -> Topic:
+    topic = broker.serving.broker.image.get(name)
+    assert topic is not None
+    return topic
+
+
+def batch(value: str) -> bytes:
+    return build_batch([Record(offset_delta=0, value=value.encode())], base_timestamp=1000)

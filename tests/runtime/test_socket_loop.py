@@ -1,0 +1,143 @@
+"""The turns of a socket loop: who else runs, and what others have it call."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from socket_handlers import Echo, Recorder, Server, open_pair, read_exactly, run_with_loop
+
+from gnomon.runtime.sockets import SocketLoop
+
+
+def test_an_exception_of_a_handler_stops_the_loop() -> None:
+    class Broken(Recorder):
+        def received(self, count: int) -> None:
+            raise AssertionError("invariant 7")
+
+    async def main(loop: SocketLoop) -> None:
+        _, peer = await open_pair(loop, Broken)
+        await peer.send_all(b"x")
+        await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        run_with_loop(main)
+    assert caught.group_contains(AssertionError, match="invariant 7")
+
+
+def test_other_tasks_run_while_the_sockets_are_busy() -> None:
+    async def main(loop: SocketLoop) -> None:
+        _, peer = await open_pair(loop, Echo)
+        turns = 0
+        async with trio.open_nursery() as nursery:
+
+            async def busy() -> None:
+                for _ in range(200):
+                    await peer.send_all(b"x")
+                    await read_exactly(peer, 1)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(busy)
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+        assert turns > 200
+
+    run_with_loop(main)
+
+
+def test_calls_of_other_threads_run_in_the_loops_thread_in_their_order_and_not_after_its_end() -> None:
+    heard: list[tuple[int, int]] = []
+    loops: list[SocketLoop] = []
+
+    async def main(loop: SocketLoop) -> None:
+        loops.append(loop)
+        all_heard = trio.Event()
+
+        def hear(number: int) -> None:
+            heard.append((number, threading.get_ident()))
+            if number == 999:
+                all_heard.set()
+
+        def call_from_elsewhere() -> None:
+            for number in range(1000):
+                loop.call_soon(partial(hear, number))
+
+        await trio.to_thread.run_sync(call_from_elsewhere)
+        await all_heard.wait()
+
+    run_with_loop(main)
+    assert heard == [(number, threading.get_ident()) for number in range(1000)]
+    loops[0].call_soon(lambda: heard.append((-1, 0)))
+    assert len(heard) == 1000
+
+
+def test_a_call_from_a_handler_runs_once_all_events_at_hand_are_served_and_rings_nobody() -> None:
+    order: list[str] = []
+    rings: list[int] = []
+
+    class Notes(Echo):
+        def received(self, count: int) -> None:
+            order.append("received")
+            loop = loops[0]
+            loop.call_soon(lambda: order.append("called"))
+            loop.call_soon(lambda: loop.call_soon(lambda: order.append("called later")))
+            super().received(count)
+
+    loops: list[SocketLoop] = []
+
+    async def main(loop: SocketLoop) -> None:
+        loops.append(loop)
+        first, second = await open_pair(loop, Notes), await open_pair(loop, Notes)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "eventfd_write", lambda *_: rings.append(1))
+            for _, peer in (first, second):
+                peer.socket._sock.send(b"x")  # no turn of the loop lies between the two
+            for _, peer in (first, second):
+                await read_exactly(peer, 1)
+
+    run_with_loop(main)
+    assert order == ["received"] * 2 + ["called"] * 2 + ["called later"] * 2
+    assert rings == []
+
+
+def test_a_call_from_a_task_runs_soon_though_no_socket_has_events() -> None:
+    async def main(loop: SocketLoop) -> None:
+        ran = trio.Event()
+        loop.call_soon(ran.set)
+        assert not ran.is_set()
+        await ran.wait()
+
+    run_with_loop(main)
+
+
+def test_no_call_of_a_thread_is_lost_while_the_loop_is_busy() -> None:
+    """Each call waits for the one before it: one that was queued without a ring and not looked for would stop all."""
+
+    async def main(loop: SocketLoop) -> None:
+        server = Server(Echo)
+        listener = await loop.listen("127.0.0.1", 0, server.accept)
+
+        def call_from_elsewhere() -> None:
+            for _ in range(2000):
+                ran = threading.Event()
+                loop.call_soon(ran.set)
+                assert ran.wait(10)
+
+        async with trio.open_nursery() as nursery:
+
+            async def keep_busy() -> None:
+                peer = await trio.open_tcp_stream("127.0.0.1", listener.port)
+                while True:
+                    await peer.send_all(b"x")
+                    await read_exactly(peer, 1)
+
+            nursery.start_soon(keep_busy)
+            await trio.to_thread.run_sync(call_from_elsewhere)
+            nursery.cancel_scope.cancel()
+
+    run_with_loop(main)
