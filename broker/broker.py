@@ -41,6 +41,7 @@ from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
 from gnomon.broker.topics import OFFSETS_BATCH_BYTES_MAX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.broker.turns import Turns
 from gnomon.metadata.client import Compare, Metadata, RangeResult, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
@@ -113,6 +114,7 @@ class Broker:
         """Moves the image on."""
         self.stored_configs = StoredConfigs(metadata, world.clock, log, configs, self.node_id, self._configure_all)
         self.timers = Timers(world.clock)
+        self.turns = Turns(world.network)
         self.topic_admin = TopicAdmin(self)
         self.retention = Retention(self)
         self.backlog_quotas = BacklogQuotas(self)
@@ -125,17 +127,11 @@ class Broker:
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
         self._sources: dict[uuid.UUID, SourceLedgers] = {}
         """Of the shadows that were used here."""
-        self.flush_replies: Callable[[], None] = lambda: None
-        """Of the front end: sends the replies that were made with `flush=False`."""
-        self.network_ends_turns = False
-        """Whether the outcomes of appends come from bookies elsewhere, not from a store that says when it told all."""
-        self._turn_end_due = False
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
         self.refused = RefusedBatches()
         """What was sent to partitions that are not open here."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
-        self._advanced: dict[Readable, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -343,8 +339,8 @@ class Broker:
                 self.settings_of(topic),
                 self.world.clock,
                 self._nursery,
-                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
-                self.turn_ended,
+                self.turns.advanced,
+                self.turns.ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
                 self.refused.join(topic.name, topic.id.bytes, index),
             )
@@ -384,8 +380,8 @@ class Broker:
                 lambda: self._open_source(topic, index),
                 self.world.clock,
                 self._nursery,
-                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
-                self.turn_ended,
+                self.turns.advanced,
+                self.turns.ended,
                 self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),
             )
             partition.epochs_told = self.lease_until is None
@@ -513,32 +509,3 @@ class Broker:
             partition = self._partitions.get((topic.id, index))
             if partition is not None:
                 partition.configure(self.settings_of(topic))
-
-    # --- turns --------------------------------------------------------------------------------------------------
-
-    def _partition_advanced(self, partition: Readable) -> None:
-        self._advanced[partition] = None
-
-    def _partition_advanced_elsewhere(self, partition: Readable) -> None:
-        self._advanced[partition] = None
-        self.turn_began()
-
-    def turn_began(self) -> None:
-        """Something is ready to leave, and no store of this process ends the turn: the network does."""
-        if not self._turn_end_due:
-            self._turn_end_due = True
-            self.world.network.call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._turn_end_due = False
-        self.turn_ended()
-
-    def turn_ended(self) -> None:
-        """A group of commits was reported whole, or a partition opened or failed: what that made ready leaves now.
-
-        Whoever waits at the end of a log that moved is told, once; then the replies leave, many to a system call.
-        """
-        while self._advanced:
-            partition, _ = self._advanced.popitem()
-            partition.wake_waiters()
-        self.flush_replies()

@@ -101,7 +101,7 @@ async def run_broker(
     await wait_for_id(metadata, world.clock, broker.node_id)
     async with trio.open_nursery() as nursery:
         try:
-            broker.network_ends_turns = True
+            broker.turns.by_network = True
             broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
             await broker.start(nursery)
             nursery.start_soon(broker.stored_configs.follower.run)
