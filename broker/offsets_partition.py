@@ -143,7 +143,7 @@ class BrokerOffsetsLogs:
         with _refusals():
             topic = await self._broker.topic_admin.offsets_topic()
         self._broker.check_lease()
-        return PartitionOffsetsLog(self._broker, self._broker.partition(topic, partition), self._nursery)
+        return PartitionOffsetsLog(self._broker, self._broker.partitions.use(topic, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:
         """See `OffsetsLogs.used`: the partitions that have a ledger, by one metadata read."""

@@ -123,7 +123,7 @@ def test_a_rolling_restart_is_seen_by_no_client_as_more_than_a_new_leader() -> N
             assert process is not None
             machine.terminate()
             await process.ended.wait()
-            assert not any(partition.log for partition in cluster.serving[number].broker.partitions_open())
+            assert not any(used.partition.log for used in cluster.serving[number].broker.partitions.with_own_log())
             cluster.start_broker(number)
             await cluster.settled(*cluster.brokers)
         for producer in producers:
@@ -508,7 +508,7 @@ def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -
         with trio.fail_after(10):
             await producer.process.ended.wait()
         assert [send.offset for send in history.sends] == [0, 1, 2]
-        (partition,) = cluster.serving[1].broker.partitions_open()
+        ((_, _, partition),) = cluster.serving[1].broker.partitions.with_own_log()
         assert partition.segments[-1].ledger.record.quorum == Quorum(3, 3, 2)
 
     simulate(1, scenario)

@@ -56,7 +56,7 @@ def shadow_at(cluster: BrokerCluster, number: int) -> ShadowPartition:
     broker = cluster.serving[number].broker
     topic = broker.image.get("copy")
     assert topic is not None
-    return broker.shadow_partition(topic, 0)
+    return broker.partitions.use_shadow(topic, 0)
 
 
 async def shown(partition: ShadowPartition) -> list[bytes]:
@@ -279,7 +279,7 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
         for bookie in cluster.ledgers.bookies.values():
             simulation.network.block(f"broker-{reader}", bookie.name)
         simulation.network.block(f"broker-{owner}", f"broker-{reader}")
-        (source,) = cluster.serving[owner].broker.partitions_open()
+        ((_, _, source),) = cluster.serving[owner].broker.partitions.with_own_log()
         ledger = source.segments[-1].ledger
         keep = ledger.keep
         assert keep is not None
