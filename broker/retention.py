@@ -13,7 +13,8 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.chain import sealed_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog, segments_to_drop
-from gnomon.broker.partition.partition import Held, Partition
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.trim import Held
 from gnomon.broker.partitions_in_use import InUse
 from gnomon.broker.subscriptions.hold import Hold, Slowest, read_hold
 from gnomon.broker.subscriptions.reading import LogPositions
