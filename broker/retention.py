@@ -98,11 +98,6 @@ class Holds:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._known: dict[uuid.UUID, Hold] = {}
-        self._shadows: dict[uuid.UUID, list[str]] = {}
-        """By source, as the shadows say themselves."""
-        for topic in broker.image:
-            if topic.source is not None:
-                self._shadows.setdefault(topic.source.id, []).append(topic.name)
 
     async def of(self, topic: Topic) -> Hold:
         """What holds a topic's records.
@@ -112,8 +107,8 @@ class Holds:
         """
         hold = self._known.get(topic.id)
         if hold is None:
-            hold = await read_hold(self._broker.metadata, topic, self._shadows.get(topic.id, ()))
-            self._known[topic.id] = hold
+            shadows = [shadow.name for shadow in self._broker.image.shadows_of(topic)]
+            hold = self._known[topic.id] = await read_hold(self._broker.metadata, topic, shadows)
             for index, slowest in hold.slowest.items():
                 if slowest.damage is not None:
                     self._tell_damage(index, slowest)
