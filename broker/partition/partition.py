@@ -438,8 +438,10 @@ class Partition(Readable):
             if kept is None:
                 done = await trim.drop(due)
             else:
-                done = await trim.drop(min(due, self.segment_of(kept.offset)), kept.compares)
-            self._changed()
+                due = min(due, self.segment_of(kept.offset))
+                done = await trim.drop(due, kept.compares)
+            if due and done:
+                self._changed()
             return done
 
     async def delete_before(self, offset: Offset) -> Offset:
