@@ -1,6 +1,7 @@
 """One broker: its image of the metadata, its partitions, and what its front ends ask of it.
 
-1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use.
+1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use,
+   and one that shadows show once this broker leads it (`source_opener`).
 2. A request that changes the metadata is answered once this broker's own image shows the change.
 3. Everything that runs here ends with `run`.
 4. While the broker's lease may be over it answers as if it led nothing, but for appends: those are decided by the
@@ -33,6 +34,7 @@ from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.shadow.cast import refused
 from gnomon.broker.shadow.replicator import ShadowReplication
+from gnomon.broker.shadow.source_opener import SourceOpener
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
@@ -120,6 +122,7 @@ class Broker:
         self.replication_settings = ShadowReplicationSettings()
         self.replication: ShadowReplication
         """What tells shadows elsewhere of what is written here."""
+        self.source_opener: SourceOpener
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
         self.refused = RefusedBatches()
@@ -137,6 +140,7 @@ class Broker:
         self.cluster_id = await cluster_id(self.metadata, self.world.random("cluster-id"))
         await self.stored_configs.follower.load()
         self.replication = ShadowReplication(self, nursery, self.replication_settings)
+        self.source_opener = SourceOpener(self, nursery)
         await self.topics.load()
         self.coordinator = GroupCoordinator(
             self.world,
@@ -153,6 +157,8 @@ class Broker:
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.retention.run)
         nursery.start_soon(self.replication.run)
+        if self.lease_until is not None:  # where there is no other broker, who reads a shadow has its source opened
+            nursery.start_soon(self.source_opener.run)
         nursery.start_soon(self.backlog_quotas.run)
 
     def _offsets_partitions(self) -> int:
@@ -177,6 +183,7 @@ class Broker:
         self.coordinator.release(lambda index: topic is not None and self.leads(topic, index))
         self._new_routes()
         self.replication.stir()
+        self.source_opener.leaders_changed()
         assert self._nursery is not None, "the broker was not started"
         if self.lease_until is None or self.lease_until() != float("-inf"):  # else once it is registered
             self._nursery.start_soon(self.topic_admin.finish_deletions)
@@ -337,7 +344,7 @@ class Broker:
         for topic in self.image.replace(found):
             self._end_topic(topic)
         self._configure_all()
-        self.replication.stir()
+        self._stir_shadows()
 
     def _change_topics(self, batch: WatchBatch) -> None:
         for event in batch.events:
@@ -346,7 +353,11 @@ class Broker:
                 self._end_topic(ended)
             if changed is not None:
                 self.partitions.configure(changed)
+        self._stir_shadows()
+
+    def _stir_shadows(self) -> None:
         self.replication.stir()
+        self.source_opener.stir()
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)

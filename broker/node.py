@@ -1,6 +1,7 @@
 """A broker as a process of its own: one of several over one metadata service and one set of bookies.
 
-1. It serves when it is registered and its own image shows it; nothing is opened before a client asks for it.
+1. It serves when it is registered and its own image shows it; nothing is opened before that, and after it what clients
+   ask for, and what shadows show.
 2. Two live brokers with one id cannot be: the second does not start, and one that finds its id taken stops.
 3. When `stop` is set it first gives its partitions away and goes on telling clients where they are; then it ends.
 """
