@@ -8,11 +8,15 @@ from functools import partial
 import pytest
 import trio
 
-from gnomon.bookie.ledger import EntryId, LocalViews, Session, read_from_memory
+from gnomon.bookie.ledger import Bookies, EntryId, LocalViews, Session, read_from_memory
+from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.segment import Segment
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.source_opener import OPENING_MAX
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -348,16 +352,33 @@ def test_what_a_source_s_owner_acknowledged_just_before_its_death_is_shown_thoug
     simulate(7, scenario)
 
 
-def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_have_shadows() -> None:
+def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_have_shadows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opening: Counter[Bookies] = Counter()
+    most = 0
+    original = Chain.open
+
+    async def counted(chain: Chain, settings: LogSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
+        nonlocal most
+        opening[chain._bookies] += 1
+        most = max(most, opening[chain._bookies])
+        try:
+            return await original(chain, settings, now_ms)
+        finally:
+            opening[chain._bookies] -= 1
+
+    monkeypatch.setattr(Chain, "open", counted)
+
     async def scenario(simulation: Simulation) -> None:
-        written = range(0, 20, 2)
+        written = range(0, 60, 2)
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.start()
 
         async def work(client: KafkaCluster) -> None:
             await cast(client)
             await create_topic(client, "alone", {})
-            await cluster.serving[1].broker.topic_admin.grow("orders", 20)
+            await cluster.serving[1].broker.topic_admin.grow("orders", 60)
             for topic, partition in [*(("orders", number) for number in written), ("alone", 0)]:
                 producer = SimulatedProducer(client, topic, {partition: LogHistory()}, name=topic)
                 async with trio.open_nursery() as nursery:
@@ -375,7 +396,7 @@ def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_
         for number in cluster.brokers:
             cluster.start_broker(number)
         await cluster.settled(*cluster.brokers)
-        assert cluster.start_costs[1].reads < 10
+        assert cluster.start_costs[1].writes == 1, "its registration: it serves before it opens anything"
         assert cluster.serving[1].broker.partitions.with_own_log() == []
         await simulation.clock.sleep(10)
         assert not any(used.partition.log for used in cluster.serving[1].broker.partitions.with_own_log())
@@ -388,5 +409,6 @@ def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_
             assert all(topic_id == orders.id and partition.log for topic_id, _, partition in used)
             opened |= {number for _, number, _ in used}
         assert opened == set(written)
+        assert most == OPENING_MAX
 
     simulate(8, scenario)
