@@ -68,7 +68,7 @@ class BacklogQuotas:
         holds = Holds(broker)
         self._refusing.clear()
         self._known = {topic_id: hold for topic_id, hold in self._known.items() if broker.image.get_by_id(topic_id)}
-        for topic_id, index, partition in broker.partitions_by_topic():
+        for topic_id, index, partition in broker.partitions.with_own_log():
             topic, log = broker.image.get_by_id(topic_id), partition.log
             if topic is None or log is None:
                 continue

@@ -1,11 +1,11 @@
 """One broker: its image of the metadata, its partitions, and what its front ends ask of it.
 
-1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use.
+1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use,
+   and one that shadows show once this broker leads it (`source_opener`).
 2. A request that changes the metadata is answered once this broker's own image shows the change.
 3. Everything that runs here ends with `run`.
-4. A partition is in use here only while this broker leads it (`leadership`): it is released when that ends, and opened
-   anew should it come back. While the broker's lease may be over it answers as if it led nothing, but for appends:
-   those are decided by the bookies.
+4. While the broker's lease may be over it answers as if it led nothing, but for appends: those are decided by the
+   bookies.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ from gnomon.broker.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import GroupCoordinator, partition_for
 from gnomon.broker.groups.settings import GroupSettings
-from gnomon.broker.leadership import NOBODY, Leadership, LiveBroker
+from gnomon.broker.leadership import Leadership, LiveBroker
 from gnomon.broker.offsets_partition import BrokerOffsetsLogs
-from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.log import LogSettings
-from gnomon.broker.partition.log_reader import LogBounds
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.broker.partitions_in_use import PartitionsInUse
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.retention import Retention
 from gnomon.broker.shadow.cast import refused
-from gnomon.broker.shadow.partition import ShadowPartition
 from gnomon.broker.shadow.replicator import ShadowReplication
-from gnomon.broker.shadow.source import SourceLedgers
+from gnomon.broker.shadow.source_opener import SourceOpener
 from gnomon.broker.stored_configs import StoredConfigs
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.broker.topic_configs import log_settings
-from gnomon.broker.topics import OFFSETS_BATCH_BYTES_MAX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage, topic_key
+from gnomon.broker.topics import OFFSETS_BATCH_BYTES_MAX, OFFSETS_TOPIC, TOPICS_PREFIX, Topic, TopicImage
+from gnomon.broker.turns import Turns
 from gnomon.metadata.client import Compare, Metadata, RangeResult, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
@@ -113,29 +112,22 @@ class Broker:
         """Moves the image on."""
         self.stored_configs = StoredConfigs(metadata, world.clock, log, configs, self.node_id, self._configure_all)
         self.timers = Timers(world.clock)
+        self.turns = Turns(world.network)
         self.topic_admin = TopicAdmin(self)
         self.retention = Retention(self)
         self.backlog_quotas = BacklogQuotas(self)
         self.producer_ids = ProducerIds(metadata)
         self.coordinator: GroupCoordinator
+        self.partitions: PartitionsInUse
         self.replication_settings = ShadowReplicationSettings()
         self.replication: ShadowReplication
         """What tells shadows elsewhere of what is written here."""
-        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
-        self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
-        self._sources: dict[uuid.UUID, SourceLedgers] = {}
-        """Of the shadows that were used here."""
-        self.flush_replies: Callable[[], None] = lambda: None
-        """Of the front end: sends the replies that were made with `flush=False`."""
-        self.network_ends_turns = False
-        """Whether the outcomes of appends come from bookies elsewhere, not from a store that says when it told all."""
-        self._turn_end_due = False
+        self.source_opener: SourceOpener
         self.routes_revision = 0
         """Grows when a partition found before may have become another."""
         self.refused = RefusedBatches()
         """What was sent to partitions that are not open here."""
         self._produced_to: dict[tuple[str | bytes, int], Partition] = {}
-        self._advanced: dict[Readable, None] = {}
         self._settings_cache: dict[uuid.UUID, tuple[int, Topic, LogSettings]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -144,9 +136,11 @@ class Broker:
     async def start(self, nursery: trio.Nursery) -> None:
         """Reads the metadata and begins to follow it; `nursery` holds everything that runs."""
         self._nursery = nursery
+        self.partitions = PartitionsInUse(self, nursery)
         self.cluster_id = await cluster_id(self.metadata, self.world.random("cluster-id"))
         await self.stored_configs.follower.load()
         self.replication = ShadowReplication(self, nursery, self.replication_settings)
+        self.source_opener = SourceOpener(self, nursery)
         await self.topics.load()
         self.coordinator = GroupCoordinator(
             self.world,
@@ -163,6 +157,8 @@ class Broker:
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.retention.run)
         nursery.start_soon(self.replication.run)
+        if self.lease_until is not None:  # where there is no other broker, who reads a shadow has its source opened
+            nursery.start_soon(self.source_opener.run)
         nursery.start_soon(self.backlog_quotas.run)
 
     def _offsets_partitions(self) -> int:
@@ -182,16 +178,12 @@ class Broker:
     def leadership_changed(self, leadership: Leadership) -> None:
         """A broker came, went, or begins to drain: what is another's from now on is released."""
         self.leadership = leadership
-        for partitions in (self._partitions, self._shadows):
-            for (topic_id, index), partition in list(partitions.items()):
-                led = self.image.get_by_id(topic_id)
-                if led is None or not self.leads(led, index):
-                    del partitions[topic_id, index]
-                    partition.release()
+        self.partitions.release_others()
         topic = self.image.get(OFFSETS_TOPIC)
         self.coordinator.release(lambda index: topic is not None and self.leads(topic, index))
         self._new_routes()
         self.replication.stir()
+        self.source_opener.leaders_changed()
         assert self._nursery is not None, "the broker was not started"
         if self.lease_until is None or self.lease_until() != float("-inf"):  # else once it is registered
             self._nursery.start_soon(self.topic_admin.finish_deletions)
@@ -270,9 +262,9 @@ class Broker:
         self.check_lease()
         topic = self._find_partition(ref, index)
         if topic.source is None:
-            return self.partition(topic, index)
+            return self.partitions.use(topic, index)
         check(self.authorizer, Permission.READ, topic.name)
-        return self.shadow_partition(topic, index)
+        return self.partitions.use_shadow(topic, index)
 
     def check_lease(self) -> None:
         """Raises KafkaError while somebody else may lead what this broker led."""
@@ -296,7 +288,7 @@ class Broker:
             )
         if topic.source is not None:
             raise refused(topic, "write to")
-        return self.partition(topic, index)
+        return self.partitions.use(topic, index)
 
     def _find_partition(self, ref: str | bytes, index: int) -> Topic:
         topic = self.find_topic(ref)
@@ -317,121 +309,6 @@ class Broker:
             partition = self._produced_to[ref, index] = self.partition_to_change(ref, index)
         return partition
 
-    def partition(self, topic: Topic, index: int) -> Partition:
-        """A partition that this broker leads, as far as it knows; it is opened when it is first used.
-
-        Raises:
-            KafkaError: another broker leads it.
-        """
-        partition = self._partitions.get((topic.id, index))
-        if partition is None:
-            assert topic.source is None, f"topic '{topic.name}' has no log of its own"
-            self._check_led(topic, index)
-            assert self._nursery is not None, "the broker was not started"
-            chain = Chain(
-                self.metadata,
-                self.bookies,
-                self.entries,
-                ledgers_prefix(topic.id, index),
-                topic_key(topic.name),
-                topic.create_revision,
-                self.quorum,
-                self.claimant,
-            )
-            partition = Partition(
-                chain,
-                self.settings_of(topic),
-                self.world.clock,
-                self._nursery,
-                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
-                self.turn_ended,
-                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(topic.id, index)),
-                self.refused.join(topic.name, topic.id.bytes, index),
-            )
-            partition.epochs_told = self.lease_until is None
-            self._partitions[topic.id, index] = partition
-            self.replication.stir()
-        return partition
-
-    def shadow_partition(self, topic: Topic, index: int) -> ShadowPartition:
-        """A partition of a shadow that this broker leads, as far as it knows; it is opened when it is first used.
-
-        Raises:
-            KafkaError: another broker leads it, or the source is gone.
-        """
-        partition = self._shadows.get((topic.id, index))
-        if partition is None:
-            assert topic.source is not None, f"topic '{topic.name}' is no shadow"
-            if self.image.has_ended(topic):
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic '{topic.name}' is a shadow of '{topic.source.name}', which was deleted: delete it too",
-                )
-            self._check_led(topic, index)
-            assert self._nursery is not None, "the broker was not started"
-            source_id = topic.source.id
-            source = self._sources.get(source_id)
-            if source is None:
-                source = self._sources[source_id] = SourceLedgers(
-                    self.metadata, self.world.clock, self._nursery, self.log, source_id
-                )
-            partition = ShadowPartition(
-                self.metadata,
-                self.bookies,
-                self.entries,
-                source,
-                index,
-                lambda: self._open_source(topic, index),
-                self.world.clock,
-                self._nursery,
-                self._partition_advanced_elsewhere if self.network_ends_turns else self._partition_advanced,
-                self.turn_ended,
-                self.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),
-            )
-            partition.epochs_told = self.lease_until is None
-            self._shadows[topic.id, index] = partition
-        return partition
-
-    def _open_source(self, shadow: Topic, index: int) -> None:
-        """Has the source's end found, where this broker leads it: who wrote it may have died before telling."""
-        source = self.image.source_of(shadow)
-        if source is not None and self.leads(source, index):
-            self.partition(source, index).open_log()
-
-    def _check_led(self, topic: Topic, index: int) -> None:
-        leader = self.leader(topic, index)
-        if leader != self.node_id:
-            who = "no broker at the moment" if leader == NOBODY else f"broker {leader}"
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} of topic '{topic.name}' is led by {who}"
-            )
-
-    def is_open(self, topic_id: uuid.UUID, index: int) -> bool:
-        """Whether a partition is in use."""
-        return (topic_id, index) in self._partitions
-
-    def opened_log(self, topic: Topic, index: int) -> LogBounds | None:
-        """The log of a partition that is in use here, of a shadow too; None where there is none to look at."""
-        partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
-        return None if partition is None else partition.log
-
-    def partition_in_use(self, topic_id: uuid.UUID, index: int) -> Partition | None:
-        """A partition with a log of its own, if it was used here."""
-        return self._partitions.get((topic_id, index))
-
-    def shadow_in_use(self, topic_id: uuid.UUID, index: int) -> ShadowPartition | None:
-        """A partition of a shadow, if it is open here."""
-        partition = self._shadows.get((topic_id, index))
-        return partition if partition is not None and partition.log is not None else None
-
-    def partitions_open(self) -> list[Partition]:
-        """The partitions in use that have a log of their own."""
-        return list(self._partitions.values())
-
-    def partitions_by_topic(self) -> list[tuple[uuid.UUID, int, Partition]]:
-        """The same, each with its topic's id and its number."""
-        return [(topic_id, index, partition) for (topic_id, index), partition in self._partitions.items()]
-
     def leader_epoch(self, topic: Topic, index: int) -> int:
         """The leader epoch of a partition as clients are told it, -1 where they are not told.
 
@@ -441,17 +318,8 @@ class Broker:
         """
         if self.lease_until is not None:
             return -1
-        log = self.opened_log(topic, index)
+        log = self.partitions.log(topic, index)
         return -1 if log is None else log.epoch
-
-    async def partition_bytes(self) -> dict[tuple[uuid.UUID, int], int]:
-        """The bytes of batches by topic and number, of all partitions that were ever used; one read of the metadata."""
-        sizes = await stored_bytes(self.metadata, self.bookies, self.entries)
-        for key, partition in self._partitions.items():
-            size = partition.size_bytes()
-            if size is not None:
-                sizes[key] = size
-        return sizes
 
     def configs_of(self, topic: Topic) -> Mapping[str, str]:
         """What is set on a topic; on a shadow's source for a shadow."""
@@ -476,7 +344,7 @@ class Broker:
         for topic in self.image.replace(found):
             self._end_topic(topic)
         self._configure_all()
-        self.replication.stir()
+        self._stir_shadows()
 
     def _change_topics(self, batch: WatchBatch) -> None:
         for event in batch.events:
@@ -484,21 +352,21 @@ class Broker:
             if ended is not None:
                 self._end_topic(ended)
             if changed is not None:
-                self._configure(changed)
+                self.partitions.configure(changed)
+        self._stir_shadows()
+
+    def _stir_shadows(self) -> None:
         self.replication.stir()
+        self.source_opener.stir()
 
     def _end_topic(self, topic: Topic) -> None:
         self._settings_cache.pop(topic.id, None)
-        for partitions in (self._partitions, self._shadows):
-            for key in [key for key in partitions if key[0] == topic.id]:
-                partitions.pop(key).end()
-        for shadow in self.image.shadows_of(topic):
+        shadows = self.image.shadows_of(topic)
+        for shadow in shadows:
             self.log.warning(
                 "shadow_ended", topic=shadow.name, reason=f"its source '{topic.name}' was deleted", next="delete it too"
             )
-            for key in [key for key in self._shadows if key[0] == shadow.id]:
-                self._shadows.pop(key).end()
-        self._sources.pop(topic.id, None)
+        self.partitions.end(topic, shadows)
         self.leadership.forget(topic.ranked_as, topic.place)
         self._new_routes()
         assert self._nursery is not None, "the broker was not started"
@@ -506,39 +374,4 @@ class Broker:
 
     def _configure_all(self) -> None:
         for topic in self.image:
-            self._configure(topic)
-
-    def _configure(self, topic: Topic) -> None:
-        for index in range(topic.partitions):
-            partition = self._partitions.get((topic.id, index))
-            if partition is not None:
-                partition.configure(self.settings_of(topic))
-
-    # --- turns --------------------------------------------------------------------------------------------------
-
-    def _partition_advanced(self, partition: Readable) -> None:
-        self._advanced[partition] = None
-
-    def _partition_advanced_elsewhere(self, partition: Readable) -> None:
-        self._advanced[partition] = None
-        self.turn_began()
-
-    def turn_began(self) -> None:
-        """Something is ready to leave, and no store of this process ends the turn: the network does."""
-        if not self._turn_end_due:
-            self._turn_end_due = True
-            self.world.network.call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._turn_end_due = False
-        self.turn_ended()
-
-    def turn_ended(self) -> None:
-        """A group of commits was reported whole, or a partition opened or failed: what that made ready leaves now.
-
-        Whoever waits at the end of a log that moved is told, once; then the replies leave, many to a system call.
-        """
-        while self._advanced:
-            partition, _ = self._advanced.popitem()
-            partition.wake_waiters()
-        self.flush_replies()
+            self.partitions.configure(topic)

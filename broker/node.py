@@ -1,6 +1,7 @@
 """A broker as a process of its own: one of several over one metadata service and one set of bookies.
 
-1. It serves when it is registered and its own image shows it; nothing is opened before a client asks for it.
+1. It serves when it is registered and its own image shows it; nothing is opened before that, and after it what clients
+   ask for, and what shadows show.
 2. Two live brokers with one id cannot be: the second does not start, and one that finds its id taken stops.
 3. When `stop` is set it first gives its partitions away and goes on telling clients where they are; then it ends.
 """
@@ -101,7 +102,7 @@ async def run_broker(
     await wait_for_id(metadata, world.clock, broker.node_id)
     async with trio.open_nursery() as nursery:
         try:
-            broker.network_ends_turns = True
+            broker.turns.by_network = True
             broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
             await broker.start(nursery)
             nursery.start_soon(broker.stored_configs.follower.run)

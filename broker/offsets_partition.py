@@ -12,10 +12,11 @@ from gnomon.bookie.ledger import LocalViews, read_from_memory
 from gnomon.bookie.record import LEDGERS, ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.offsets_log import AppendDone
+from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.chain import ledgers_prefix
-from gnomon.broker.partition.entry import NO_OFFSET, Offset
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.partition import Partition
 from gnomon.broker.topics import OFFSETS_TOPIC
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.world import WorldError
@@ -95,8 +96,8 @@ class PartitionOffsetsLog:
             self._broker.log.warning("offsets_not_trimmed", reason=error.text)
 
 
-_NOT_READ = Produced(
-    ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET, -1, -1, "the partition is not open, or was opened again: read it anew"
+_NOT_READ = Produced.refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open, or was opened again: read it anew"
 )
 
 
@@ -143,7 +144,7 @@ class BrokerOffsetsLogs:
         with _refusals():
             topic = await self._broker.topic_admin.offsets_topic()
         self._broker.check_lease()
-        return PartitionOffsetsLog(self._broker, self._broker.partition(topic, partition), self._nursery)
+        return PartitionOffsetsLog(self._broker, self._broker.partitions.use(topic, partition), self._nursery)
 
     async def used(self) -> Sequence[int]:
         """See `OffsetsLogs.used`: the partitions that have a ledger, by one metadata read."""

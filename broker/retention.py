@@ -13,7 +13,9 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.partition.chain import sealed_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog, segments_to_drop
-from gnomon.broker.partition.partition import Held, Partition
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.trim import Held
+from gnomon.broker.partitions_in_use import InUse
 from gnomon.broker.subscriptions.hold import Hold, Slowest, read_hold
 from gnomon.broker.subscriptions.reading import LogPositions
 from gnomon.broker.topics import Topic
@@ -48,7 +50,7 @@ class Retention:
         that it was writing then stays until it is used.
         """
         log = self._broker.log
-        partitions = self._broker.partitions_by_topic()
+        partitions = self._broker.partitions.with_own_log()
         try:
             partitions += await self._unused_with_old_segments()
         except MetadataError as error:
@@ -77,16 +79,16 @@ class Retention:
                 return
             holds.forget(topic)
 
-    async def _unused_with_old_segments(self) -> list[tuple[uuid.UUID, int, Partition]]:
+    async def _unused_with_old_segments(self) -> list[InUse]:
         broker = self._broker
         now_ms = broker.world.clock.wall_ms()
         due = []
         for topic_id, index, sealed in await sealed_segments(broker.metadata):
             topic = broker.image.get_by_id(topic_id)
-            if topic is None or broker.is_open(topic_id, index) or not broker.leads(topic, index):
+            if topic is None or broker.partitions.get(topic_id, index) is not None or not broker.leads(topic, index):
                 continue
             if segments_to_drop(broker.settings_of(topic), sealed, 0, now_ms):
-                due.append((topic_id, index, broker.partition(topic, index)))
+                due.append(InUse(topic_id, index, broker.partitions.use(topic, index)))
         return due
 
 
@@ -96,11 +98,6 @@ class Holds:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._known: dict[uuid.UUID, Hold] = {}
-        self._shadows: dict[uuid.UUID, list[str]] = {}
-        """By source, as the shadows say themselves."""
-        for topic in broker.image:
-            if topic.source is not None:
-                self._shadows.setdefault(topic.source.id, []).append(topic.name)
 
     async def of(self, topic: Topic) -> Hold:
         """What holds a topic's records.
@@ -110,8 +107,8 @@ class Holds:
         """
         hold = self._known.get(topic.id)
         if hold is None:
-            hold = await read_hold(self._broker.metadata, topic, self._shadows.get(topic.id, ()))
-            self._known[topic.id] = hold
+            shadows = [shadow.name for shadow in self._broker.image.shadows_of(topic)]
+            hold = self._known[topic.id] = await read_hold(self._broker.metadata, topic, shadows)
             for index, slowest in hold.slowest.items():
                 if slowest.damage is not None:
                     self._tell_damage(index, slowest)

@@ -57,6 +57,18 @@ def check_topic_name(name: str) -> None:
             raise InvalidTopicName(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed")
 
 
+def plain_name(text: str) -> str:
+    """The name that a topic goes by: that of the default namespace may be left out, and is then.
+
+    Raises:
+        InvalidTopicName: no topic can be called so.
+    """
+    namespace, _, plain = text.rpartition("/")
+    name = plain if namespace == DEFAULT_NAMESPACE else text
+    check_topic_name(name)
+    return name
+
+
 def is_topic_name(name: str) -> bool:
     """Whether a topic may be called so."""
     try:

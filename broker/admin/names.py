@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gnomon.broker.topics import DEFAULT_NAMESPACE, InvalidTopicName, check_topic_name
+from gnomon.broker.topics import DEFAULT_NAMESPACE, InvalidTopicName, plain_name
 
 SCHEME: Final = "persistent://"
 
@@ -28,9 +28,6 @@ def topic_name(text: str) -> str:
         InvalidTopicName: no topic can be called so.
     """
     rest = text.removeprefix(SCHEME)
-    parts = rest.split("/")
-    if rest != text and len(parts) != 3:
+    if rest != text and rest.count("/") != 2:
         raise InvalidTopicName(f"topic name {text!r}: {SCHEME} is followed by tenant/namespace/topic")
-    name = parts[2] if len(parts) == 3 and "/".join(parts[:2]) == DEFAULT_NAMESPACE else rest
-    check_topic_name(name)
-    return name
+    return plain_name(rest)

@@ -50,7 +50,7 @@ class TopicStats:
         )
 
     def _partition(self, topic: Topic, index: int) -> dict[str, Any]:
-        log = self._broker.opened_log(topic, index)
+        log = self._broker.partitions.log(topic, index)
         return {
             **self._place(topic, index),
             "startOffset": None if log is None else log.start_offset,

@@ -61,7 +61,7 @@ class LogDirHandlers:
         asked: dict[str, set[int]] = {}
         for item in message.topics or []:
             asked.setdefault(item.topic, set()).update(item.partitions)
-        sizes = await broker.partition_bytes()
+        sizes = await broker.partitions.stored_bytes()
         topics = []
         for topic in broker.image:
             wanted = range(topic.partitions) if message.topics is None else asked.get(topic.name, ())

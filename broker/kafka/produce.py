@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import Exchange, KafkaConnection
 from gnomon.broker.kafka.produce_route import produce_route, refusal_by_attributes
-from gnomon.broker.partition.entry import NO_OFFSET
-from gnomon.broker.partition.partition import Produced
+from gnomon.broker.partition.appends import Produced
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.produce import (
     PartitionProduced,
@@ -105,7 +104,7 @@ class PendingProduce:
 
     def refuse(self, slot: int, code: ErrorCode, text: str) -> None:
         """The batch is not appended."""
-        self.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
+        self.appended(slot, Produced.refusal(code, text))
 
     def appended(self, slot: Any, outcome: Produced) -> None:
         """See `Appender.appended`."""

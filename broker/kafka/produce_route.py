@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange, KafkaConnection
-from gnomon.broker.partition.entry import NO_OFFSET
-from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.partition import Partition
 from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, COMPRESSION_MASK, TRANSACTIONAL
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -149,7 +149,7 @@ class ProduceRoute:
         records = frame[self._start : len(frame) - len(self._after)]
         refusal = refusal_by_attributes(records, self.header.api_version)
         if refusal is not None:
-            self.appended(exchange, Produced(refusal[0], NO_OFFSET, -1, -1, refusal[1]))
+            self.appended(exchange, Produced.refusal(*refusal))
             return
         metrics = self._broker.metrics
         metrics.produce_bytes += len(records)

@@ -56,11 +56,11 @@ class KafkaServer:
         """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
         self._idle_seconds = broker.configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: broker.metrics.request_seconds[key.name.lower()] for key in ApiKey}
-        self._produce = ProduceHandler(broker, self.flush_this_turn if broker.network_ends_turns else self.flush_later)
+        self._produce = ProduceHandler(broker, self.flush_this_turn if broker.turns.by_network else self.flush_later)
         self._fetch = FetchHandler(broker)
         self._unflushed: dict[KafkaConnection, None] = {}
         self._listener: Listener | None = None
-        broker.flush_replies = self.flush
+        broker.turns.flush_replies = self.flush
         self._handlers: dict[int, Handler] = {
             **MetadataHandler(broker).handlers(),
             **ClusterHandlers(broker).handlers(),
@@ -168,13 +168,13 @@ class KafkaServer:
             self._seconds[exchange.api_key].observe(now - exchange.started)
 
     def flush_later(self, connection: KafkaConnection) -> None:
-        """The connection has replies to send at the end of this turn (`Broker.turn_ended`)."""
+        """The connection has replies to send at the end of this turn (`Turns.ended`)."""
         self._unflushed[connection] = None
 
     def flush_this_turn(self, connection: KafkaConnection) -> None:
         """The same where nobody else ends this turn."""
         self._unflushed[connection] = None
-        self._broker.turn_began()
+        self._broker.turns.began()
 
     def flush(self) -> None:
         """The end of a turn: everything that was answered in it leaves now."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnomon.broker.authorizer import Permission, check
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, plain_name
+from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, source_name
 from gnomon.broker.topic_configs import TOPIC_CONFIGS
 from gnomon.broker.topics import Topic
 from gnomon.wire.kafka.api import ApiKey
@@ -71,7 +71,7 @@ class TopicHandlers:
         configs = {config.name: config.value for config in item.configs}
         source = configs.get(SHADOW_SOURCE)
         if source is not None:
-            await self._find(plain_name(source))
+            await self._find(source_name(source, item.name))
         if self._broker.image.get(item.name) is not None:
             await self._broker.topic_admin.current(item.name)
         topic = self._broker.topic_admin.check_new(item.name, partitions, configs)

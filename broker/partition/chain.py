@@ -289,6 +289,12 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
     return partitions
 
 
+async def written_partitions(metadata: Metadata, topic_id: uuid.UUID) -> list[int]:
+    """The numbers of a topic's partitions that have segments; one read."""
+    found = await metadata.range(ledger_key(ledgers_prefix(topic_id)))
+    return list(dict.fromkeys(int(item.key.split("/")[-2]) for item in found.items))
+
+
 async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache) -> dict[tuple[uuid.UUID, int], int]:
     """The bytes of batches of every partition that has segments, by topic and number; one read, and opens nothing.
 

@@ -14,13 +14,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
-from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -35,13 +33,15 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import EntryId
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.appends import Appender, Appends, Produced
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.broker.partition.segment import Segment
-from gnomon.metadata.client import Compare, MetadataError, MetadataFull, MetadataUnavailable
+from gnomon.broker.partition.trim import AskHeld, Trim, waits_for_nobody
+from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 from gnomon.wire.kafka.batch import BatchRejected
@@ -51,24 +51,6 @@ ANSWER_SECONDS = 1.0
 """How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
 ROLL_RETRY_SECONDS = 5.0
 """How long after the metadata did not answer it is asked again."""
-_BASE_OFFSET = attrgetter("base_offset")
-
-
-class Produced(NamedTuple):
-    """The outcome of one append, in the order of a Produce answer; -1 stands for what there is not."""
-
-    error: ErrorCode
-    base_offset: Offset
-    log_append_time_ms: int
-    log_start_offset: int
-    text: str | None = None
-
-
-class Appender(Protocol):
-    """Who appends: is told the outcome of each batch, by the slot that it gave it, whatever that is."""
-
-    def appended(self, slot: Any, outcome: Produced) -> None:
-        """The batch is durable or refused; called once, perhaps before `append` returns."""
 
 
 class Tail(Protocol):
@@ -79,28 +61,6 @@ class Tail(Protocol):
 
     def rolled(self, segment: Segment) -> Callable[[EntryId, bytes], None]:
         """A segment has begun; returns what is told its entries, as they are stored."""
-
-
-_Pending = tuple[Offset, Offset, int, Appender | None, Any]
-"""An entry on its way to the disk: base offset, next offset, log append time, and whose slot it is; a snapshot is
-nobody's. A plain tuple, since one is made per batch."""
-
-
-class Held(NamedTuple):
-    """What readers hold of a log."""
-
-    offset: Offset
-    """Nothing at or behind it goes."""
-    compares: Sequence[Compare]
-    """What is so in the metadata as long as that holds."""
-
-
-AskHeld = Callable[[], Awaitable[Held | None]]
-"""Finds out what is held; None where retention waits for nobody."""
-
-
-async def waits_for_nobody() -> None:
-    """Retention by time and size alone."""
 
 
 class State(Enum):
@@ -120,11 +80,8 @@ class State(Enum):
     """It is refused: the topic is gone."""
 
 
-_DELETED = Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET, -1, -1, "the topic was deleted")
-
-_RELEASED = Produced(
-    ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET, -1, -1, "another broker leads the partition from now on"
-)
+_DELETED = Produced.refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+_RELEASED = Produced.refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition from now on")
 _TAKEN_OVER = (Fenced, LedgerFenced)
 """Somebody else has claimed the chain."""
 _LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedger, LedgerClosed, MetadataError)
@@ -155,9 +112,7 @@ class Partition(Readable):
         self._state = State.CLOSED
         self._failed_at = float("-inf")
         self._told: str | None = None
-        self._stalled: deque[tuple[bytes, Appender, Any]] = deque()
-        self._pending: deque[_Pending] = deque()
-        self._duplicates: deque[_Pending] = deque()
+        self._appends = Appends(self._note_refused)
         self._awaited = awaited
         self._maintenance = trio.Lock()
         self._roll_put_off = False
@@ -225,10 +180,7 @@ class Partition(Readable):
         if self.log is None and self._state is State.CLOSED:
             self.failure = code
         self._opened.set()
-        stalled, self._stalled = self._stalled, deque()
-        for records, appender, slot in stalled:
-            self._note_refused(memoryview(records))
-            appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, str(error)))
+        self._appends.refuse_waiting(Produced.refusal(code, str(error)))
         self._changed()
 
     def _tell(self, event: str, error: Exception) -> None:
@@ -273,8 +225,8 @@ class Partition(Readable):
         self._state = State.ENDED
         self.log = None
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        self._fail_pending(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-        self._refuse_stalled(_DELETED)
+        self._appends.fail_written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self._appends.refuse_waiting(_DELETED)
         self._changed()
 
     def release(self) -> None:
@@ -286,14 +238,8 @@ class Partition(Readable):
             return
         self._state = State.RELEASED
         self.failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._refuse_stalled(_RELEASED)
+        self._appends.refuse_waiting(_RELEASED)
         self._changed()
-
-    def _refuse_stalled(self, outcome: Produced) -> None:
-        stalled, self._stalled = self._stalled, deque()
-        for records, appender, slot in stalled:
-            self._note_refused(memoryview(records))
-            appender.appended(slot, outcome)
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -319,10 +265,10 @@ class Partition(Readable):
         except BatchRejected as error:
             if error.error_code == ErrorCode.POLICY_VIOLATION:
                 self._note_refused(records)  # the next one may be taken
-            appender.appended(slot, Produced(error.error_code, NO_OFFSET, -1, -1, error.text))
+            appender.appended(slot, Produced.refusal(error.error_code, error.text))
             return
         if isinstance(verdict, Duplicate):
-            self._repeat(log, verdict, appender, slot)
+            self._appends.repeated(log, verdict, appender, slot)
             return
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, appender, slot), payload)
@@ -338,33 +284,28 @@ class Partition(Readable):
                 self._note_refused(records)
                 code = self.failure or ErrorCode.KAFKA_STORAGE_ERROR
                 text = "the partition could not be opened for writing; it is tried again soon"
-                appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
+                appender.appended(slot, Produced.refusal(code, text))
                 return
-        self._stalled.append((bytes(records), appender, slot))
+        self._appends.waiting.append((bytes(records), appender, slot))
 
     def _release_stalled(self) -> None:
         """Appends what has waited, until something makes it wait again."""
-        waiting, self._stalled = self._stalled, deque()
+        waiting, self._appends.waiting = self._appends.waiting, deque()
         while waiting:
             records, appender, slot = waiting.popleft()
             self.append(memoryview(records), appender, slot)
-            if self._stalled:
-                self._stalled.extend(waiting)
+            if self._appends.waiting:
+                self._appends.waiting.extend(waiting)
                 return
-
-    def _repeat(self, log: PartitionLog, first: Duplicate, appender: Appender, slot: Any) -> None:
-        """A batch that is in the log already: answered like the first one, and not before it."""
-        if first.next_offset <= log.high_watermark:
-            appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
-        else:
-            self._duplicates.append((first.base_offset, first.next_offset, -1, appender, slot))
 
     def _append_snapshot(self, log: PartitionLog) -> None:
         entry = self.segments[-1].ledger.next_entry
         self._write((NO_OFFSET, log.next_offset, -1, None, 0), log.snapshot(entry))
 
-    def _write(self, pending: _Pending, payload: Sequence[bytes | memoryview]) -> None:
-        self._pending.append(pending)
+    def _write(
+        self, entry: tuple[Offset, Offset, int, Appender | None, Any], payload: Sequence[bytes | memoryview]
+    ) -> None:
+        self._appends.written(entry)
         try:
             self.segments[-1].ledger.append(payload, self._stored)
         except LedgerError as error:
@@ -376,18 +317,8 @@ class Partition(Readable):
         if error is not None:
             self._writing_failed(error)
             return
-        log = self.log
-        if not self._pending or log is None:
-            return
-        base_offset, next_offset, append_time_ms, appender, slot = self._pending.popleft()
-        log.durable(next_offset)
-        if appender is not None:
-            appender.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
-        while self._duplicates and self._duplicates[0][1] <= next_offset:
-            base_offset, _, _, appender, slot = self._duplicates.popleft()
-            assert appender is not None, "a snapshot is never a repeat"
-            appender.appended(slot, Produced(ErrorCode.NONE, base_offset, -1, log.start_offset))
-        self._advanced(self)
+        if self.log is not None and self._appends.stored(self.log):
+            self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
         self._tell("partition_not_written", error)
@@ -396,21 +327,13 @@ class Partition(Readable):
             self._state = State.CLOSED
         if self.log is not None:
             self.log.producers.lost(self.log.high_watermark, self._clock.wall_ms())
-        self._fail_pending(code, str(error))
+        self._appends.fail_written(code, str(error))
         if self.log is not None:
             self.log.next_offset = self.log.high_watermark
         if isinstance(error, _TAKEN_OVER) and self._state is State.CLOSED:
             self.log, self.failure = None, code
             self._failed_at = self._clock.monotonic()
-            self._refuse_stalled(Produced(code, NO_OFFSET, -1, -1, str(error)))
-
-    def _fail_pending(self, code: ErrorCode, text: str) -> None:
-        lost = [*self._pending, *self._duplicates]
-        self._pending.clear()
-        self._duplicates.clear()
-        for _, _, _, appender, slot in lost:
-            if appender is not None:
-                appender.appended(slot, Produced(code, NO_OFFSET, -1, -1, text))
+            self._appends.refuse_waiting(Produced.refusal(code, str(error)))
 
     def _code_of(self, error: Exception) -> ErrorCode:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""
@@ -504,35 +427,22 @@ class Partition(Readable):
                 await self._roll()
                 self._release_stalled()
                 self._changed()
-            if not self._segments_due(log):
+            trim = Trim(self._chain, log, self.segments)
+            if not trim.segments_due(now_ms):
                 return True
         kept = await held()  # appends that roll do not wait for that
         async with self._maintenance:
             if self.log is not log or self._state is not State.OPEN:
                 return True
-            due = self._segments_due(log)
+            due = trim.segments_due(self._clock.wall_ms())
             if kept is None:
-                done = await self._drop(log, due)
+                done = await trim.drop(due)
             else:
-                read = bisect_right(self.segments, kept.offset, 1, key=_BASE_OFFSET) - 1
-                done = await self._drop(log, min(due, read), kept.compares)
-            self._changed()
+                due = min(due, self.segment_of(kept.offset))
+                done = await trim.drop(due, kept.compares)
+            if due and done:
+                self._changed()
             return done
-
-    def _segments_due(self, log: PartitionLog) -> int:
-        sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self.segments[:-1]]
-        return log.segments_to_drop(sealed, self._clock.wall_ms())
-
-    async def _drop(self, log: PartitionLog, count: int, read_by_all: Sequence[Compare] | None = None) -> bool:
-        """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up."""
-        if not count:
-            return True
-        await self._chain.replay_start(log, self.segments[-1])
-        if not await self._chain.delete(self.segments[:count], read_by_all):
-            return False
-        del self.segments[:count]
-        log.trim(self.segments[0].base_offset)
-        return True
 
     async def delete_before(self, offset: Offset) -> Offset:
         """Moves the start of the log to `offset`, at most the high watermark (DeleteRecords); returns where it is then.
@@ -546,11 +456,11 @@ class Partition(Readable):
                 self._open_soon()
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open for writing")
             try:
+                trim = Trim(self._chain, log, self.segments)
                 if offset > log.start_offset:
-                    await self._drop(log, self.segment_of(offset))
+                    await trim.drop(self.segment_of(offset))
                 if offset > log.start_offset:
-                    replay_from = await self._chain.replay_start(log, self.segments[-1])
-                    await self._chain.cut_first(log, self.segments, offset, replay_from)
+                    await trim.cut(offset)
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
             finally:

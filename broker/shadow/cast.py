@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.topics import DEFAULT_NAMESPACE, SourceRef, Topic, TopicImage, topic_key
+from gnomon.broker.topics import InvalidTopicName, SourceRef, Topic, TopicImage, plain_name, topic_key
 from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Operation, Put
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -52,9 +52,18 @@ def described_source(topic: Topic) -> list[tuple[ConfigKey, str, ConfigSource]]:
 # --- creating ---------------------------------------------------------------------------------------------------
 
 
-def plain_name(name: str) -> str:
-    """The name that a topic goes by; that of the default namespace may be left out."""
-    return name.removeprefix(f"{DEFAULT_NAMESPACE}/")
+def source_name(text: str | None, shadow: str) -> str:
+    """The name of the topic that a shadow's config names as its source.
+
+    Raises:
+        KafkaError: no topic can be called so.
+    """
+    try:
+        return plain_name(text or "")
+    except InvalidTopicName as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"The source of shadow '{shadow}' does not exist: {error}."
+        ) from error
 
 
 def as_shadow(topic: Topic, configs: Mapping[str, str | None], partitions: int, image: TopicImage) -> Topic:
@@ -66,7 +75,7 @@ def as_shadow(topic: Topic, configs: Mapping[str, str | None], partitions: int, 
     Raises:
         KafkaError: it cannot be.
     """
-    name = plain_name(configs[SHADOW_SOURCE] or "")
+    name = source_name(configs[SHADOW_SOURCE], topic.name)
     others = [key for key in configs if key != SHADOW_SOURCE]
     if others:
         raise KafkaError(

@@ -117,7 +117,7 @@ def hear(broker: Broker, shadows: Sequence[bytes], index: int, told: Sequence[To
         elif not broker.leads(topic, index) or not broker.lease_lives():
             yield Answer(shadow, index, Why.MOVED, f"broker {broker.node_id} does not lead it")
         else:
-            partition = broker.shadow_in_use(topic.id, index)
+            partition = broker.partitions.open_shadow(topic.id, index)
             if partition is None:
                 yield Answer(shadow, index, Why.IDLE, "")
                 continue

@@ -212,7 +212,7 @@ class ShadowReplication:
         for source_id in broker.image.shadowed():
             source = broker.image.get_by_id(source_id)
             for index in range(0 if source is None else source.partitions):
-                partition = broker.partition_in_use(source_id, index)
+                partition = broker.partitions.get(source_id, index)
                 if source is not None and partition is not None:
                     wanted[source_id, index] = (source, partition)
         for key, tail in list(self._tails.items()):

@@ -81,11 +81,10 @@ async def _look(metadata: Metadata, topic: str, topic_id: uuid.UUID, slowest: di
     prefix = subscriptions_prefix(topic_id)
     found = await metadata.range(prefix)
     for count, item in enumerate(found.items):
-        number = item.key.removeprefix(prefix).partition("/")[0]
-        if number.isdecimal():  # else it is no subscription's
-            one, known = _standing(topic, item), slowest.get(int(number))
-            if known is None or one.position < known.position:
-                slowest[int(number)] = one
+        partition = int(item.key.removeprefix(prefix).partition("/")[0])
+        one, known = _standing(topic, item), slowest.get(partition)
+        if known is None or one.position < known.position:
+            slowest[partition] = one
         if count % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
 

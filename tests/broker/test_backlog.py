@@ -79,7 +79,7 @@ async def missed(consumer: Consumer) -> tuple[int, int]:
 
 def start_of(broker: EmbeddedBroker) -> int:
     node = broker.serving.broker
-    log = node.partition(node.find_topic("orders"), 0).log
+    log = node.partitions.use(node.find_topic("orders"), 0).log
     assert log is not None
     return log.start_offset
 

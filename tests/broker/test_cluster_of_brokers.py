@@ -215,7 +215,7 @@ def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -
         with trio.fail_after(10):
             await producer.process.ended.wait()
         assert [send.offset for send in history.sends] == [0, 1, 2]
-        (partition,) = cluster.serving[1].broker.partitions_open()
+        ((_, _, partition),) = cluster.serving[1].broker.partitions.with_own_log()
         assert partition.segments[-1].ledger.record.quorum == Quorum(3, 3, 2)
 
     simulate(1, scenario)

@@ -64,7 +64,7 @@ async def trimmed(broker: EmbeddedBroker) -> int:
     await node.retention.enforce()
     topic = node.image.get("orders")
     assert topic is not None
-    log = await node.partition(topic, 0).opened()
+    log = await node.partitions.use(topic, 0).opened()
     assert log is not None
     return log.start_offset
 
@@ -220,7 +220,7 @@ def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], tim
             return await inner.txn(compare, then, otherwise)
 
     overtaken: Any = Overtaken()
-    for partition in node.partitions_open():
+    for _, _, partition in node.partitions.with_own_log():
         partition._chain._metadata = overtaken
     node.metadata = overtaken
     return done
@@ -289,7 +289,7 @@ def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> 
         await subscriber.subscribe("orders", "billing")
         node = broker.serving.broker
         inner, topic = node.metadata, node.find_topic("orders")
-        (partition,) = node.partitions_open()
+        ((_, _, partition),) = node.partitions.with_own_log()
 
         class Deleting:
             def __getattr__(self, name: str) -> Any:
@@ -330,7 +330,7 @@ async def _retained(cluster: BrokerCluster) -> int:
     """Has the source's broker trim; where the log starts then."""
     node = cluster.serving[cluster.leader("orders", 0)].broker
     await node.retention.enforce()
-    log = await node.partition(node.find_topic("orders"), 0).opened()
+    log = await node.partitions.use(node.find_topic("orders"), 0).opened()
     assert log is not None
     return log.start_offset
 

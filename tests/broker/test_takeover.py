@@ -85,7 +85,7 @@ def test_a_rolling_restart_is_seen_by_no_client_as_more_than_a_new_leader() -> N
             assert process is not None
             machine.terminate()
             await process.ended.wait()
-            assert not any(partition.log for partition in cluster.serving[number].broker.partitions_open())
+            assert not any(used.partition.log for used in cluster.serving[number].broker.partitions.with_own_log())
             cluster.start_broker(number)
             await cluster.settled(*cluster.brokers)
         for producer in producers:

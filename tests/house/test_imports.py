@@ -27,6 +27,7 @@ PURE = (
     "bookie/recovery.py",
     "broker/admin/names.py",
     "broker/leadership.py",
+    "broker/partition/appends.py",
     "broker/partition/cut.py",
     "broker/partition/entry.py",
     "broker/partition/log.py",

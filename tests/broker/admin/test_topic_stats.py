@@ -23,7 +23,7 @@ def test_offsets_are_told_of_partitions_in_use_and_looking_puts_none_into_use(ad
             "partitions": [{"partition": 0, **unknown}, {"partition": 1, **unknown}],
             "shadowReplication": {},
         }
-        assert broker.partitions_open() == []
+        assert broker.partitions.with_own_log() == []
         client = await admin.node.connect()
         batch = build_batch(
             [Record(offset_delta=0, value=b"a"), Record(offset_delta=1, value=b"b")], base_timestamp=1000

@@ -260,7 +260,7 @@ def test_changed_retention_holds_at_the_next_look_also_for_partitions_that_nobod
         for name in ("used", "unused"):
             assert await _alter(client, TOPIC, name, ("retention.ms", SET, "1000")) == (0, None)
         await broker.simulation.sleep(70)
-        opened = broker.serving.broker.partitions_open()
+        opened = broker.serving.broker.partitions.with_own_log()
         assert len(opened) == 2  # the one that nothing is due of stays closed
         for name in ("used", "unused"):
             found = await client.fetch(name, 0)

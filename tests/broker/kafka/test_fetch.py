@@ -112,7 +112,8 @@ def test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_op
 def test_a_poll_whose_client_is_gone_leaves_nothing_behind() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)
-        (partition,) = [one for one in broker.serving.broker.partitions_open() if one.log and one.log.next_offset]
+        in_use = [used.partition for used in broker.serving.broker.partitions.with_own_log()]
+        (partition,) = [one for one in in_use if one.log and one.log.next_offset]
         client.connection.send(client.fetch_request("t", 1, max_wait_ms=9000), 11)
         await broker.simulation.sleep(1)
         assert len(partition._waiters) == 1

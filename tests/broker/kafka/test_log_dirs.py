@@ -56,7 +56,7 @@ def test_partitions_are_as_large_as_their_batches_also_before_anybody_uses_them_
         await broker.restart()
         client = await broker.connect()
         assert (await _described(client))[1] == expected
-        assert broker.serving.broker.partitions_open() == []
+        assert broker.serving.broker.partitions.with_own_log() == []
 
         assert (await client.fetch("small", 0, 2)).high_watermark == 4
         assert (await _described(client))[1] == expected

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnomon.broker.kafka.connection import Exchange
 from gnomon.broker.kafka.produce_route import ProduceRoute, produce_route
-from gnomon.broker.partition.partition import Appender, Produced
+from gnomon.broker.partition.appends import Appender, Produced
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import RequestHeader, parse_request_header

@@ -94,6 +94,8 @@ async def cast(client: KafkaCluster, shadow: str) -> None:
 async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
+    for serving in cluster.serving.values():  # one that has not heard of it yet would say that there is none
+        await serving.broker.topic_admin.current("orders")
 
 
 def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:

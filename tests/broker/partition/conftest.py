@@ -13,10 +13,11 @@ import trio
 from gnomon.bookie.entry_store import ENTRIES
 from gnomon.bookie.ledger import EntryCache, LocalViews
 from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.chain import Chain, ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import LogSettings
-from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.broker.topics import topic_key

@@ -11,10 +11,11 @@ import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import EntryCache, LocalViews, Quorum, read_from_memory
+from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.chain import Chain, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.log import LogSettings
-from gnomon.broker.partition.partition import Partition, Produced
+from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Put

@@ -28,10 +28,10 @@ def test_the_open_segment_of_an_unused_partition_expires_and_is_looked_at_once()
         with metadata.measure() as cost:
             await node.retention.enforce()
         assert (cost.reads, cost.writes) == (1, 0)
-        assert node.partitions_open() == []
+        assert node.partitions.with_own_log() == []
         await broker.simulation.sleep(RETENTION_SECONDS + 1)
         await node.retention.enforce()
-        logs = [partition.log for partition in node.partitions_open()]
+        logs = [used.partition.log for used in node.partitions.with_own_log()]
         assert [(log.start_offset, log.high_watermark) for log in logs if log is not None] == [(1, 1)] * 3
         await broker.simulation.sleep(3 * RETENTION_SECONDS)
         with metadata.measure() as cost:

@@ -14,6 +14,7 @@ from gnomon.broker.partition import log as partition_log
 from gnomon.broker.partition.chain import Chain, sealed_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.trim import Held
 from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Delete, DeletePrefix
@@ -61,6 +62,28 @@ def test_retention_by_time_takes_whole_segments_and_in_the_end_all_of_them(play:
         assert await act.read(await act.partition()) == [(4, "next")]
 
     play(body, reopened)
+
+
+def test_who_reads_is_woken_by_retention_only_where_something_went(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150, retention_ms=20_000)
+        for number in range(4):
+            await act.append(partition, str(number) * 40, at=act.clock.wall_ms())
+        await act.clock.sleep(15)
+        await act.append(partition, "young" * 9, at=act.clock.wall_ms())
+        await act.clock.sleep(10)
+
+        async def all_of_it() -> Held:
+            return Held(Offset(0), ())
+
+        before = act.advances
+        assert await partition.enforce_retention(all_of_it)
+        assert act.advances == before
+        assert await partition.enforce_retention()
+        assert act.advances == before + 1
+        assert [offset for offset, _ in await act.read(partition)] == [4]
+
+    play(body)
 
 
 def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:

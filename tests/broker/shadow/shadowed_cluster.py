@@ -60,7 +60,7 @@ class Shadowed:
     @property
     def shadow(self) -> ShadowPartition:
         broker = self.cluster.serving[self.reader].broker
-        return broker.shadow_partition(broker.find_topic("copy"), 0)
+        return broker.partitions.use_shadow(broker.find_topic("copy"), 0)
 
     def stats(self) -> ReplicationStats:
         broker = self.cluster.serving[self.owner].broker

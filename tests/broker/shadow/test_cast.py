@@ -44,11 +44,13 @@ def test_what_cannot_be_a_shadow_is_refused_with_the_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 2)
+        await client.create_topic("a/b/c", 2)
         await cast(client, "copy", "orders")
         await broker.serving.broker.topic_admin.offsets_topic()
         cases = [
             (await cast(client, "x", "nowhere"), ErrorCode.INVALID_CONFIG, "'nowhere'.*does not exist"),
             (await cast(client, "x", None), ErrorCode.INVALID_CONFIG, "does not exist"),
+            (await cast(client, "x", "public/default/a/b/c"), ErrorCode.INVALID_CONFIG, "tenant/namespace/topic"),
             (await cast(client, "x", "copy"), ErrorCode.INVALID_CONFIG, "'copy' is itself a shadow, of 'orders'"),
             (await cast(client, "x", "__consumer_offsets"), ErrorCode.INVALID_CONFIG, "broker's own state"),
             (await cast(client, "x", "orders", 3), ErrorCode.INVALID_PARTITIONS, "'orders' has 2, not 3"),

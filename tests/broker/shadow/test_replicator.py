@@ -55,7 +55,7 @@ def test_nobody_reads_a_shadow_that_nobody_uses() -> None:
         await shadowed.trickle("unread", 1)
         await shadowed.clock.sleep(0.2)
         broker = shadowed.cluster.serving[shadowed.reader].broker
-        assert broker.shadow_in_use(broker.find_topic("copy").id, 0) is None
+        assert broker.partitions.open_shadow(broker.find_topic("copy").id, 0) is None
         assert (shadowed.stats().backlog_entries, shadowed.reads()) == (0, 0)
 
     run(8, scenario)
@@ -86,7 +86,7 @@ def test_a_shadow_on_its_source_s_own_broker_is_told_within_milliseconds() -> No
         node = broker.serving.broker
         await client.fetch("copy", 0)
         await broker.simulation.clock.sleep(3)
-        shadow = node.shadow_in_use(node.find_topic("copy").id, 0)
+        shadow = node.partitions.open_shadow(node.find_topic("copy").id, 0)
         assert shadow is not None
         assert shadow.log is not None
         for number in range(1, 20):

@@ -8,11 +8,15 @@ from functools import partial
 import pytest
 import trio
 
-from gnomon.bookie.ledger import EntryId, LocalViews, Session, read_from_memory
+from gnomon.bookie.ledger import Bookies, EntryId, LocalViews, Session, read_from_memory
+from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.segment import Segment
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.source_opener import OPENING_MAX
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -56,7 +60,7 @@ def shadow_at(cluster: BrokerCluster, number: int) -> ShadowPartition:
     broker = cluster.serving[number].broker
     topic = broker.image.get("copy")
     assert topic is not None
-    return broker.shadow_partition(topic, 0)
+    return broker.partitions.use_shadow(topic, 0)
 
 
 async def shown(partition: ShadowPartition) -> list[bytes]:
@@ -279,7 +283,7 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
         for bookie in cluster.ledgers.bookies.values():
             simulation.network.block(f"broker-{reader}", bookie.name)
         simulation.network.block(f"broker-{owner}", f"broker-{reader}")
-        (source,) = cluster.serving[owner].broker.partitions_open()
+        ((_, _, source),) = cluster.serving[owner].broker.partitions.with_own_log()
         ledger = source.segments[-1].ledger
         keep = ledger.keep
         assert keep is not None
@@ -314,3 +318,97 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
         assert ledger.last_add_confirmed == shadow.segments[-1].ledger.last_add_confirmed
 
     simulate(6, scenario)
+
+
+@pytest.mark.parametrize("brokers", [2, 3])
+def test_what_a_source_s_owner_acknowledged_just_before_its_death_is_shown_though_nobody_uses_the_source(
+    brokers: int,
+) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        history = LogHistory()
+        await cluster.run_client("admin", cast)
+        cluster.start_client("consumer", lambda client: consume(client, history))
+        await cluster.run_client("first", partial(produce, history=history, name="first", count=20))
+        await simulation.clock.sleep(5)
+        owner, reader = cluster.leader("orders", 0), cluster.leader("copy", 0)
+        assert owner != reader
+        simulation.network.block(f"broker-{owner}", f"broker-{reader}")
+
+        async def last(client: KafkaCluster) -> None:
+            await produce(client, history, "last", 3, pause=0.0)
+            cluster.brokers[owner].kill()
+
+        await cluster.run_client("last", last)
+        await simulation.clock.sleep(0.1)
+        polls = history.polls["reader of copy"]
+        assert len(polls) == 20, "somebody knows that they are confirmed"
+        await simulation.clock.sleep(LEASE_SECONDS + 1)
+        assert [value for _, value in polls[20:]] == [b"last/0", b"last/1", b"last/2"]
+        history.final = await cluster.run_client("final", partial(read_all, topic="orders"))
+        assert check_log(history) == []
+
+    simulate(7, scenario)
+
+
+def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_have_shadows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opening: Counter[Bookies] = Counter()
+    most = 0
+    original = Chain.open
+
+    async def counted(chain: Chain, settings: LogSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
+        nonlocal most
+        opening[chain._bookies] += 1
+        most = max(most, opening[chain._bookies])
+        try:
+            return await original(chain, settings, now_ms)
+        finally:
+            opening[chain._bookies] -= 1
+
+    monkeypatch.setattr(Chain, "open", counted)
+
+    async def scenario(simulation: Simulation) -> None:
+        written = range(0, 60, 2)
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await cast(client)
+            await create_topic(client, "alone", {})
+            await cluster.serving[1].broker.topic_admin.grow("orders", 60)
+            for topic, partition in [*(("orders", number) for number in written), ("alone", 0)]:
+                producer = SimulatedProducer(client, topic, {partition: LogHistory()}, name=topic)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(producer.run)
+                    producer.send(b"value", partition)
+                    await producer.flush()
+                    nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
+        for machine in cluster.brokers.values():
+            machine.kill()
+        await simulation.clock.sleep(LEASE_SECONDS)
+        for bookie in cluster.ledgers.bookies.values():
+            simulation.network.block("broker-1", bookie.name)
+        for number in cluster.brokers:
+            cluster.start_broker(number)
+        await cluster.settled(*cluster.brokers)
+        assert cluster.start_costs[1].writes == 1, "its registration: it serves before it opens anything"
+        assert cluster.serving[1].broker.partitions.with_own_log() == []
+        await simulation.clock.sleep(10)
+        assert not any(used.partition.log for used in cluster.serving[1].broker.partitions.with_own_log())
+        simulation.network.heal()
+        await simulation.clock.sleep(10)
+        opened = set()
+        for serving in cluster.serving.values():
+            orders = serving.broker.find_topic("orders")
+            used = serving.broker.partitions.with_own_log()
+            assert all(topic_id == orders.id and partition.log for topic_id, _, partition in used)
+            opened |= {number for _, number, _ in used}
+        assert opened == set(written)
+        assert most == OPENING_MAX
+
+    simulate(8, scenario)

@@ -126,7 +126,7 @@ def test_a_shadow_follows_rolls_and_what_is_cut_off() -> None:
             if number % 3 == 0:
                 await broker.simulation.clock.sleep(0.1)
                 assert await all_values(client, "copy") == [str(one) for one in range(number + 1)]
-        (partition,) = broker.serving.broker.partitions_open()
+        ((_, _, partition),) = broker.serving.broker.partitions.with_own_log()
         assert len(partition.segments) > 3
         assert await delete_records(client, "orders", 7) == 0
         await broker.simulation.clock.sleep(0.1)

@@ -10,12 +10,14 @@ from gnomon.bookie.ids import EntryId
 from gnomon.broker.partition import chain as chain_module
 from gnomon.broker.partition import log as log_module
 from gnomon.broker.partition import producers as producers_module
+from gnomon.broker.partition.appends import Appends, Produced
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.partition import Partition, Produced, State
+from gnomon.broker.partition.partition import Partition, State
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate, Producers
 from gnomon.broker.partition.segment import Segment
+from gnomon.broker.partition.trim import Trim
 from gnomon.testing.faults import Fault
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -130,10 +132,10 @@ def duplicate_offset_wrong(patch: pytest.MonkeyPatch) -> None:
     faults={Fault.POWER_LOSS: 2.0, Fault.SLOW_DISK: 1.0, Fault.RESET: 0.3},
 )
 def duplicate_answered_early(patch: pytest.MonkeyPatch) -> None:
-    def repeat(partition: Any, log: Any, first: Any, appender: Any, slot: Any) -> None:
+    def repeated(appends: Any, log: Any, first: Any, appender: Any, slot: Any) -> None:
         appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
 
-    patch.setattr(Partition, "_repeat", repeat)
+    patch.setattr(Appends, "repeated", repeated)
 
 
 @planted("a sequence that leaves a gap is taken", breaks="broker.partition.producers 3")
@@ -181,7 +183,7 @@ def stalled_reversed(patch: pytest.MonkeyPatch) -> None:
     release = Partition._release_stalled
 
     def reversing(partition: Any) -> None:
-        partition._stalled.reverse()
+        partition._appends.waiting.reverse()
         release(partition)
 
     patch.setattr(Partition, "_release_stalled", reversing)
@@ -218,15 +220,15 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "shrink", staticmethod(too_far))
 
 
-@planted("DeleteRecords drops the segment that the offset lies in", breaks="broker.partition.partition, delete_before")
+@planted("DeleteRecords drops the segment that the offset lies in", breaks="broker.partition.trim, drop")
 def delete_one_segment_more(patch: pytest.MonkeyPatch) -> None:
-    drop = Partition._drop
+    drop = Trim.drop
 
-    async def one_more(partition: Any, log: Any, count: int, read_by_all: Any = None) -> bool:
-        more = min(count + 1, len(partition.segments) - 1) if count else 0
-        return await drop(partition, log, more, read_by_all)
+    async def one_more(trim: Any, count: int, read_by_all: Any = None) -> bool:
+        more = min(count + 1, len(trim._segments) - 1) if count else 0
+        return await drop(trim, more, read_by_all)
 
-    patch.setattr(Partition, "_drop", one_more)
+    patch.setattr(Trim, "drop", one_more)
 
 
 @planted("retention drops one segment too many", breaks="broker.partition.log, segments_to_drop")
@@ -290,7 +292,7 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
     opening_failed = Partition._opening_failed
 
     def forgetting(partition: Any, error: Exception) -> None:
-        partition._stalled.clear()
+        partition._appends.waiting.clear()
         opening_failed(partition, error)
 
     patch.setattr(Partition, "_opening_failed", forgetting)
@@ -298,9 +300,9 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a refusal is answered as a success without an offset", breaks="broker.partition.partition 3")
 def refusal_as_success(patch: pytest.MonkeyPatch) -> None:
-    fail_pending = Partition._fail_pending
+    fail_written = Appends.fail_written
 
-    def lying(partition: Any, code: Any, text: str) -> None:
-        fail_pending(partition, ErrorCode.NONE if partition._state is State.CLOSED else code, text)
+    def lying(appends: Any, code: Any, text: str) -> None:
+        fail_written(appends, code if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ErrorCode.NONE, text)
 
-    patch.setattr(Partition, "_fail_pending", lying)
+    patch.setattr(Appends, "fail_written", lying)
