@@ -415,17 +415,17 @@ class HostedPartition:
         taken = list(islice(dirty, positions_max))
         for subscription in taken:
             del dirty[subscription]
-        known: dict[Offset, Dlsn] = {}
+        known: dict[Offset, Position] = {}
         positions: dict[str, Position] = {}
         try:
             for subscription in taken:
                 cursor = subscription.cursor
                 offset = cursor.mark_delete
                 ranges = cursor.first_ranges(self._ranges_max)  # of the same moment as the offset
-                dlsn = known.get(offset)
-                if dlsn is None:
-                    dlsn = known[offset] = await self.positions.dlsn_of(offset)
-                positions[subscription.name] = Position(dlsn, ranges)
+                position = known.get(offset)
+                if position is None:
+                    position = known[offset] = Position(await self.positions.dlsn_of(offset))
+                positions[subscription.name] = Position(position.dlsn, ranges) if ranges else position
             return await self._store.advance_many(positions)
         except BaseException:
             dirty.update(dict.fromkeys(taken))

@@ -137,7 +137,7 @@ class SegmentSubscriptionsStore:
         async with self._lock:
             await self._enter(subscriber)
             held = self._records.held.get(subscriber)
-            if held is not None and held.record.segment_id is not None:
+            if held is not None and held.segment_id is not None:
                 await self._begin(subscriber, Position(dlsn), next_resets(held))
             else:
                 raise_refused(await self._records.change([subscriber], reset(dlsn), meet_reset))
@@ -163,7 +163,7 @@ class SegmentSubscriptionsStore:
         if segment is not None:
             return segment.position
         held = self._records.held.get(subscriber)
-        return Position() if held is None else held.record.position
+        return Position() if held is None else held.position
 
     async def _enter(self, subscriber: str) -> None:
         """Reads a record that is not known for certain, and claims its segment.
@@ -256,15 +256,15 @@ class SegmentSubscriptionsStore:
                 return True
             self._lost(subscriber)
         held = self._records.held.get(subscriber)
-        return held is not None and held.record.segment_id is None and subscriber not in self._doubtful
+        return held is not None and held.segment_id is None and subscriber not in self._doubtful
 
     async def _begin_at(self, subscriber: str, position: Position) -> None:
         """Advances by beginning its next segment."""
         held = self._records.held.get(subscriber)
         try:
-            await self._begin(subscriber, position, 0 if held is None else held.record.resets)
+            await self._begin(subscriber, position, 0 if held is None else held.resets)
         except SubscriberChanged:
             after = await self._records.read(subscriber)
             self._refuse(subscriber)
-            if after is None or after.record.position.dlsn < position.dlsn:
+            if after is None or after.position.dlsn < position.dlsn:
                 raise
