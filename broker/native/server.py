@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.native.connection import NativeConnection, numbers_of
+from gnomon.broker.native.connection import NativeConnection, host_of, numbers_of
 from gnomon.broker.native.errors import (
     ERRORS,
     SERVICE,
@@ -267,10 +267,11 @@ class NativeServer:
         connection = self._connection(call)
         (packed,) = _checked(call.args, bytes)
         for number in numbers_of(packed):
-            found = connection.consumers.pop(number, None)
-            if found is not None:
-                found[0].dispatcher.detach(found[1])
-                found[0].pump()
+            consumer = connection.consumers.pop(number, None)
+            if consumer is not None:
+                host = host_of(consumer)
+                host.dispatcher.detach(consumer)
+                host.pump()
         call.reply()
 
     # --- what consumers say -------------------------------------------------------------------------------------
@@ -280,10 +281,11 @@ class NativeServer:
         hosts: dict[HostedPartition, None] = {}
         for permits, packed in _groups(call.args, 2):
             for number in numbers_of(packed):
-                found = connection.consumers.get(number)
-                if found is not None:
-                    found[0].dispatcher.flow(found[1], permits)
-                    hosts[found[0]] = None
+                consumer = connection.consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
+                    host.dispatcher.flow(consumer, permits)
+                    hosts[host] = None
         for host in hosts:
             host.pump()
 
@@ -292,9 +294,9 @@ class NativeServer:
         hosts: dict[HostedPartition, None] = {}
         for first, end, packed in _groups(call.args, 3):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    host, consumer = found
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
                     host.dispatcher.ack(consumer, first, end)
                     hosts[host] = None
         for host in hosts:
@@ -304,19 +306,20 @@ class NativeServer:
         consumers = self._connection(call).consumers
         for end, packed in _groups(call.args, 2):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    found[0].dispatcher.ack_up_to(found[1], Offset(end))
-                    found[0].pump()
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
+                    host.dispatcher.ack_up_to(consumer, Offset(end))
+                    host.pump()
 
     def _nack(self, call: Call) -> None:
         consumers = self._connection(call).consumers
         now = self._broker.world.clock.monotonic()
         for first, end, delay_ms, packed in _groups(call.args, 4):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    host, consumer = found
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
                     host.dispatcher.nack(consumer, Offset(first), Offset(end), now + delay_ms / 1000, now)
                     host.set_timer()
                     host.pump()
@@ -378,9 +381,9 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
         return ERRORS.encode(error)
     before = connection.consumers.get(number)
     if before is not None:
-        before[0].dispatcher.detach(before[1])
-    consumer = dispatcher.attach(subscription, kind, connection, number, client, permits)
-    connection.consumers[number] = (host, consumer)
+        host_of(before).dispatcher.detach(before)
+    consumer = dispatcher.attach(subscription, kind, connection.lane(host), number, client, permits)
+    connection.consumers[number] = consumer
     host.attached(consumer)
     return None
 
