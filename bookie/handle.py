@@ -67,14 +67,17 @@ class Ledger(HeldRecord):
         self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
         self._appender: Appender | None = None
 
-    def write_on(self, length_bytes: int) -> None:
+    def write_on(self, length_bytes: int, *, followed: bool = True) -> None:
         """Turns the handle into the writer of its record's session, going on after the last add confirmed.
+
+        Args:
+            followed: see `create_ledger`.
 
         Raises:
             NotEnoughBookies: a bookie of the record's last fragment is not known.
         """
         places = ensemble_of(self._bookies, self.record.fragments[-1].bookies)
-        appender = Appender(self, self._bookies, places, self.last_add_confirmed)
+        appender = Appender(self, self._bookies, places, self.last_add_confirmed, followed=followed)
         appender.length_bytes = length_bytes
         self._appender = appender
         self._failure = None

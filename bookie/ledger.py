@@ -144,8 +144,13 @@ async def create_ledger(
     quorum: Quorum = SINGLE,
     compare: Sequence[Compare] = (),
     also: Sequence[Operation] = (),
+    followed: bool = True,
 ) -> Ledger:
     """Creates a ledger and opens it for append, in one write transaction that `compare` and `also` join.
+
+    Args:
+        followed: whether somebody may read it while this handle writes. If not, bookies are not told that the last
+            entry is confirmed: readers see it with the next one, and who claims the ledger copies it once more.
 
     Raises:
         LedgerExists: the name is taken, or a `compare` failed; nothing changed.
@@ -175,7 +180,7 @@ async def create_ledger(
     created = result.results[0]
     assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
     ledger = Ledger(metadata, bookies, created, NO_ENTRY, secret)
-    ledger.write_on(0)
+    ledger.write_on(0, followed=followed)
     return ledger
 
 
@@ -201,11 +206,13 @@ async def claim_ledger(
     properties: dict[str, Any] | None = None,
     compare: Sequence[Compare] = (),
     also: Sequence[Operation] = (),
+    followed: bool = True,
 ) -> Ledger:
     """Opens for append the ledger whose record was read as `stored`: one write transaction, joined by `also`.
 
     Args:
         properties: the new properties, None to keep them.
+        followed: see `create_ledger`.
 
     Raises:
         LedgerSealed, UnauthorizedAccess: nothing was read, written or fenced.
@@ -215,7 +222,7 @@ async def claim_ledger(
     _checked(stored, password)
     written, found = await _claim(metadata, bookies, stored, properties, compare, also)
     ledger = Ledger(metadata, bookies, written, found.last_entry, secret_of(password))
-    ledger.write_on(found.length_bytes)
+    ledger.write_on(found.length_bytes, followed=followed)
     return ledger
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 import trio
@@ -44,21 +45,24 @@ class _Appends:
         self.failed: dict[str, LedgerError] = {}
         self._pending = 0
         self._all_done = trio.Event()
+        self._position = Position()
+        self._payload = encode_commit(self._position)
 
     def append(self, subscriber: str, segment: Segment, position: Position) -> None:
         """Sends one."""
-
-        def done(_: int, error: LedgerError | None) -> None:
-            if error is None:
-                segment.position = position
-            else:
-                self.failed[subscriber] = error
-            self._pending -= 1
-            if not self._pending:
-                self._all_done.set()
-
-        segment.ledger.append((encode_commit(position),), done)
+        if position is not self._position:  # many stand alike, and are one object
+            self._position, self._payload = position, encode_commit(position)
+        segment.ledger.append((self._payload,), partial(self._done, subscriber, segment, position))
         self._pending += 1
+
+    def _done(self, subscriber: str, segment: Segment, position: Position, _: int, error: LedgerError | None) -> None:
+        if error is None:
+            segment.position = position
+        else:
+            self.failed[subscriber] = error
+        self._pending -= 1
+        if not self._pending:
+            self._all_done.set()
 
     async def wait(self) -> None:
         """Until all are stored, or have failed."""

@@ -74,7 +74,7 @@ class Segments:
     async def _claim(self, subscriber: str, held: Held, stored: KeyValue) -> Segment | None:
         compare = (self._records.unchanged(subscriber), *self._records.claimant)
         try:
-            ledger = await claim_ledger(self._metadata, self._bookies, stored, compare=compare)
+            ledger = await claim_ledger(self._metadata, self._bookies, stored, compare=compare, followed=False)
         except LedgerFenced as error:
             if await self._records.read(subscriber) != held:
                 return None
@@ -119,6 +119,7 @@ class Segments:
                 quorum=self._quorum,
                 compare=compare,
                 also=also,
+                followed=False,
             )
         except LedgerExists as error:
             raise SubscriberChanged(subscriber) from error
