@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import pack, unpack_from
-from typing import Any
+from struct import pack
 
 import trio
 
-from gnomon.broker.native.errors import MISSED, MOVED, InvalidCall
+from gnomon.broker.native.errors import MISSED, MOVED
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dispatcher import Part
 from gnomon.broker.subscriptions.hosted_partition import DeliveringLink, HostedPartition
@@ -129,14 +128,3 @@ def host_of(consumer: Consumer) -> HostedPartition:
 
 def _packed(consumers: Sequence[Consumer]) -> bytes:
     return pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers))
-
-
-def numbers_of(packed: Any) -> tuple[int, ...]:
-    """The consumers' numbers in a call.
-
-    Raises:
-        InvalidCall: it holds none.
-    """
-    if type(packed) is not bytes or len(packed) % 4:
-        raise InvalidCall("numbers of consumers are packed as u32")
-    return unpack_from(f"<{len(packed) // 4}I", packed)
