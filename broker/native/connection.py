@@ -14,8 +14,9 @@ import trio
 
 from gnomon.broker.native.errors import MISSED, MOVED
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.delivering_link import DeliveringLink
 from gnomon.broker.subscriptions.dispatcher import Part
-from gnomon.broker.subscriptions.hosted_partition import DeliveringLink, HostedPartition
+from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.reading import Batch
 from gnomon.broker.subscriptions.subscription import Consumer
 from gnomon.runtime.rpc_server import Call
