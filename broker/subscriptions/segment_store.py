@@ -34,8 +34,8 @@ from gnomon.broker.subscriptions.segments import Segment, Segments, for_each
 from gnomon.broker.subscriptions.store import Position, SubscriberChanged, SubscriptionsError, raise_refused
 from gnomon.metadata.client import MetadataError
 
-APPENDS_MAX = 1000
-"""Entries on their way to the bookies at a time."""
+APPENDS_MAX = 200
+"""Entries on their way to the bookies at a time: others wait while so many are sent, some 40 us each."""
 
 
 class _Appends:
