@@ -38,11 +38,14 @@ RETRY_SECONDS = 0.5
 class Owner(Protocol):
     """The ledger that an appender writes to."""
 
-    name: str
     id: LedgerId
     record: LedgerRecord
     mac: Mac | None
     keep: Callable[[EntryId, bytes], None] | None
+
+    @property
+    def name(self) -> str:
+        """The ledger's name."""
 
     def confirmed_to(self, entry: EntryId) -> None:
         """The last add confirmed moved."""
@@ -64,24 +67,36 @@ class Owner(Protocol):
 class _Place:
     """One index of the ensemble: who holds it, and what hears its answers."""
 
-    __slots__ = ("answered", "bookie", "name")
+    __slots__ = ("_appender", "_index", "bookie", "name")
 
     def __init__(self, name: BookieId, bookie: Bookie, appender: Appender, index: int) -> None:
         self.name = name
         self.bookie = bookie
+        self._appender = appender
+        self._index = index
 
-        def answered(entry: EntryId, error: StoreError | None) -> None:
-            if appender.places[index] is self:
-                appender.heard(index, entry, error)
-
-        self.answered = answered
+    def answered(self, entry: EntryId, error: StoreError | None) -> None:
+        if self._appender.places[self._index] is self:
+            self._appender.heard(self._index, entry, error)
 
 
 class Appender:
     """Appends under one session; see the module's invariants."""
 
-    def __init__(self, owner: Owner, bookies: Bookies, places: Mapping[BookieId, Bookie], confirmed: EntryId) -> None:
-        """Goes on after `confirmed` with the bookies of the record's last fragment, in that order."""
+    def __init__(
+        self,
+        owner: Owner,
+        bookies: Bookies,
+        places: Mapping[BookieId, Bookie],
+        confirmed: EntryId,
+        *,
+        followed: bool = True,
+    ) -> None:
+        """Goes on after `confirmed` with the bookies of the record's last fragment, in that order.
+
+        Args:
+            followed: see `create_ledger`.
+        """
         record = owner.record
         self._owner = owner
         self._bookies = bookies
@@ -93,7 +108,9 @@ class Appender:
         self.places = [_Place(name, bookie, self, index) for index, (name, bookie) in enumerate(places.items())]
         self.length_bytes = record.length_bytes
         """Payload bytes of all entries ever appended."""
-        self._pending: deque[tuple[bytes, Appended]] = deque()
+        self._followed = followed
+        self._pending: deque[tuple[bytes, Appended]] | None = None
+        """None while there is nothing: an empty one takes as much memory as all the rest."""
         self._idle: trio.Event | None = None
         self._mending = False
         self._mended = False
@@ -117,6 +134,8 @@ class Appender:
         if self._mac is not None:
             payload = self._mac.seal(entry, payload)
         value = encode_entry(ledger, entry, session, confirmed, length, payload)
+        if self._pending is None:
+            self._pending = deque()
         self._pending.append((value, done))
         for index in writer.targets(entry):
             place_ = self.places[index]
@@ -137,6 +156,7 @@ class Appender:
 
     def _acknowledge(self, before: EntryId, confirmed: EntryId) -> None:
         pending, owner = self._pending, self._owner
+        assert pending is not None, "an entry was confirmed that is not pending"
         owner.confirmed_to(confirmed)
         keep = owner.keep
         for entry in map(EntryId, range(before + 1, confirmed + 1)):
@@ -144,11 +164,14 @@ class Appender:
             if keep is not None:
                 keep(entry, value)
             done(entry, None)
-        if not pending:
+        if pending:
+            return
+        self._pending = None
+        if self._followed:
             for place_ in self.places:
                 place_.bookie.confirm(self._id, self._session, confirmed)
-            if self._idle is not None:
-                self._idle.set()
+        if self._idle is not None:
+            self._idle.set()
 
     async def drained(self) -> None:
         """Waits until nothing is pending, or all of it was failed."""
@@ -170,6 +193,7 @@ class Appender:
         while self._pending:
             entry = EntryId(entry + 1)
             self._pending.popleft()[1](entry, error)
+        self._pending = None
         if self._idle is not None:
             self._idle.set()
 
@@ -278,9 +302,10 @@ class Appender:
 
     def _send_again(self, indexes: Sequence[int] | Mapping[int, BookieId], pending: range, confirmed: EntryId) -> None:
         """Sends the entries that are not confirmed to some places of the ensemble."""
-        first = pending.stop - len(self._pending)
+        unconfirmed = self._pending or ()
+        first = pending.stop - len(unconfirmed)
         for entry in map(EntryId, pending):
-            value = self._pending[entry - first][0]
+            value = unconfirmed[entry - first][0]
             for index in self._quorum.write_set(entry):
                 if index in indexes:
                     place_ = self.places[index]

@@ -53,14 +53,15 @@ class Ledger(FollowedLedger):
         self._confirmed_more: trio.Event | None = None
         self._failure: LedgerError | None = LedgerClosed(f"ledger {self.name!r} is open for reading only")
 
-    def write_on(self, length_bytes: int, places: Mapping[BookieId, Bookie]) -> None:
+    def write_on(self, length_bytes: int, places: Mapping[BookieId, Bookie], *, followed: bool = True) -> None:
         """Turns the handle into the writer of its record's session, going on after the last add confirmed.
 
         Args:
             places: the bookies of the record's last fragment, as they were known before it was written: one that has
                 another disk since then has not promised what its name is trusted for.
+            followed: see `create_ledger`.
         """
-        appender = Appender(self, self._bookies, places, self.last_add_confirmed)
+        appender = Appender(self, self._bookies, places, self.last_add_confirmed, followed=followed)
         appender.length_bytes = length_bytes
         self._appender = appender
         self._failure = None

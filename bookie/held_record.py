@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import trio
@@ -25,12 +26,23 @@ class HeldRecord:
 
     def __init__(self, metadata: Metadata, stored: KeyValue) -> None:
         """Holds the record as it was read or written last, in `stored`."""
-        self.name = stored.key.removeprefix(LEDGERS)
         self.id = LedgerId(stored.create_revision)
         self.record = decode_record(stored.value)
         self._metadata = metadata
-        self._stored = stored
-        self._changing = trio.Lock()
+        self._stored = replace(stored, value=b"")  # it is in `record`
+        self._changes: trio.Lock | None = None
+
+    @property
+    def name(self) -> str:
+        """The ledger's name."""
+        return self._stored.key.removeprefix(LEDGERS)
+
+    @property
+    def _changing(self) -> trio.Lock:
+        """Held by whoever changes the record; most are never changed, and a lock takes as much as the handle."""
+        if self._changes is None:
+            self._changes = trio.Lock()
+        return self._changes
 
     @property
     def session(self) -> Session:
@@ -116,7 +128,7 @@ class HeldRecord:
         """
         stored = self._living(stored)
         if stored.mod_revision > self._stored.mod_revision:  # else somebody else was quicker
-            self.record, self._stored = decode_record(stored.value), stored
+            self.record, self._stored = decode_record(stored.value), replace(stored, value=b"")
 
     def _living(self, stored: KeyValue | None) -> KeyValue:
         if stored is None or LedgerId(stored.create_revision) != self.id:

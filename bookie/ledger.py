@@ -144,8 +144,13 @@ async def create_ledger(
     quorum: Quorum = SINGLE,
     compare: Sequence[Compare] = (),
     also: Sequence[Operation] = (),
+    followed: bool = True,
 ) -> Ledger:
     """Creates a ledger and opens it for append, in one write transaction that `compare` and `also` join.
+
+    Args:
+        followed: whether somebody may read it while this handle writes. If not, bookies are not told that the last
+            entry is confirmed: readers see it with the next one, and who claims the ledger copies it once more.
 
     Raises:
         LedgerExists: the name is taken, or a `compare` failed; nothing changed.
@@ -176,7 +181,7 @@ async def create_ledger(
     created = result.results[0]
     assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
     ledger = Ledger(metadata, bookies, created, NO_ENTRY, secret)
-    ledger.write_on(0, places)
+    ledger.write_on(0, places, followed=followed)
     return ledger
 
 
@@ -202,11 +207,13 @@ async def claim_ledger(
     properties: dict[str, Any] | None = None,
     compare: Sequence[Compare] = (),
     also: Sequence[Operation] = (),
+    followed: bool = True,
 ) -> Ledger:
     """Opens for append the ledger whose record was read as `stored`: one write transaction, joined by `also`.
 
     Args:
         properties: the new properties, None to keep them.
+        followed: see `create_ledger`.
 
     Raises:
         LedgerSealed, UnauthorizedAccess: nothing was read, written or fenced.
@@ -216,7 +223,7 @@ async def claim_ledger(
     _checked(stored, password)
     written, found, places = await _claim(metadata, bookies, stored, properties, compare, also)
     ledger = Ledger(metadata, bookies, written, found.last_entry, secret_of(password))
-    ledger.write_on(found.length_bytes, places)
+    ledger.write_on(found.length_bytes, places, followed=followed)
     return ledger
 
 

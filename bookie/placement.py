@@ -56,8 +56,9 @@ def ensemble_for(
     chosen = place(ledger_name, available, size)
     if size - len(chosen) > quorum.write_quorum - quorum.ack_quorum:
         return None
-    beside = [(name, available[name]) for name in chosen]
-    chosen += place(ledger_name, known, size - len(chosen), beside=beside)
+    if len(chosen) < size:
+        beside = [(name, available[name]) for name in chosen]
+        chosen += place(ledger_name, known, size - len(chosen), beside=beside)
     return tuple(chosen) if len(chosen) == size else None
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -159,8 +160,8 @@ def decode_record(value: bytes) -> LedgerRecord:
     if known != _FORMAT:
         raise ValueError(f"ledger record of format {known}: this version reads format {_FORMAT}; upgrade it")
     return LedgerRecord(
-        quorum=Quorum(*quorum),
-        fragments=tuple(Fragment(first, at, tuple(bookies)) for first, at, bookies in fragments),
+        quorum=_quorum(*quorum),
+        fragments=_fragments(tuple((first, at, tuple(bookies)) for first, at, bookies in fragments)),
         session=session,
         state=LedgerState(state),
         start_entry=start,
@@ -170,6 +171,17 @@ def decode_record(value: bytes) -> LedgerRecord:
         password_digest=password,
         properties=properties,
     )
+
+
+@lru_cache
+def _quorum(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Quorum:
+    return Quorum(ensemble_size, write_quorum, ack_quorum)
+
+
+@lru_cache
+def _fragments(listed: tuple[tuple[EntryId, Session, tuple[BookieId, ...]], ...]) -> tuple[Fragment, ...]:
+    """One for all ledgers that lie alike: of thousands of small ones nearly all do."""
+    return tuple(Fragment(*each) for each in listed)
 
 
 def password_fits(record: LedgerRecord, name: str, secret: Secret) -> bool:

@@ -8,6 +8,7 @@ asked to be acknowledged until it is; and once more where the bookie has started
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -77,11 +78,7 @@ class RemoteBookie:
             self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _never_seen()))
             return
 
-        def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
-            assert error is None or isinstance(error, LedgerError | WorldError), error
-            done(entry, error)
-
-        client.send("add", (ledger, entry, session, last_add_confirmed), value, answered)
+        client.send("add", (ledger, entry, session, last_add_confirmed), value, partial(_added, done, entry))
 
     def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
         """See `Bookie.confirm`; several of one ledger go in one, a little later."""
@@ -202,6 +199,11 @@ class RemoteBookie:
     def view(self) -> StoreView | None:
         """See `Bookie.view`: its store is elsewhere."""
         return None
+
+
+def _added(done: Added, entry: EntryId, _value: Any, _attachment: memoryview, error: Exception | None) -> None:
+    assert error is None or isinstance(error, LedgerError | WorldError), error
+    done(entry, error)
 
 
 def _never_seen() -> NotSent:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.record import Quorum
@@ -39,7 +40,7 @@ class LedgerWriter:
         self._quorum = quorum
         self._single = quorum.ensemble_size == 1
         self._stored: dict[EntryId, int] = {}
-        self._complete: set[EntryId] = set()
+        self._complete: dict[EntryId, None] = {}
         self._lost: dict[int, None] = {}
         self._changing = False
         self.confirmed = confirmed
@@ -47,8 +48,7 @@ class LedgerWriter:
         self._aim()
 
     def _aim(self) -> None:
-        sets = [self._quorum.write_set(EntryId(first)) for first in range(self._quorum.ensemble_size)]
-        self._targets = [tuple(index for index in write_set if index not in self._lost) for write_set in sets]
+        self._targets = _targets(self._quorum, tuple(self._lost))
 
     def append(self) -> EntryId:
         """The id of the next entry."""
@@ -69,7 +69,7 @@ class LedgerWriter:
             if self._changing or answered.bit_count() < self._quorum.ack_quorum:
                 return self.confirmed
         if entry != self.confirmed + 1:
-            self._complete.add(entry)
+            self._complete[entry] = None
             return self.confirmed
         self._confirm(entry)
         if self._complete:
@@ -82,7 +82,7 @@ class LedgerWriter:
 
     def _confirm_complete(self) -> None:
         while (after := EntryId(self.confirmed + 1)) in self._complete:
-            self._complete.discard(after)
+            del self._complete[after]
             self._confirm(after)
 
     # --- bookies that fail ---
@@ -138,6 +138,13 @@ class LedgerWriter:
             answered = self._stored.get(entry, 0) & ~mask
             self._stored[entry] = answered
             if answered.bit_count() >= self._quorum.ack_quorum:
-                self._complete.add(entry)
+                self._complete[entry] = None
         self._confirm_complete()
         return self.confirmed, pending
+
+
+@lru_cache
+def _targets(quorum: Quorum, lost: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Indexes of the bookies that the first entries go to; then it begins again. One for all ledgers of a kind."""
+    sets = [quorum.write_set(EntryId(first)) for first in range(quorum.ensemble_size)]
+    return tuple(tuple(index for index in write_set if index not in lost) for write_set in sets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import trio
 from gnomon.broker.admin.http import Check, admin_app
 from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
+from gnomon.runtime.collector import short_collections
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import Logger, configure_logs
 from gnomon.runtime.metrics import Metrics
@@ -60,20 +60,20 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
     Raises:
         AddressTaken: the admin port is in use.
     """
-    gc.freeze()  # what was imported stays: each full pass over it would hold up all requests for some 10 ms
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
     stop = trio.Event()
-    async with (
-        open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
-        trio.open_nursery() as nursery,
-    ):
-        admin = HttpSocket(admin_host, admin_port)
-        try:
-            await nursery.start(stop_on_signal, stop)
-            yield Daemon(world, log, stop, admin, nursery)
-        finally:
-            admin.close()
-            nursery.cancel_scope.cancel()
+    with short_collections():
+        async with (
+            open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
+            trio.open_nursery() as nursery,
+        ):
+            admin = HttpSocket(admin_host, admin_port)
+            try:
+                await nursery.start(stop_on_signal, stop)
+                yield Daemon(world, log, stop, admin, nursery)
+            finally:
+                admin.close()
+                nursery.cancel_scope.cancel()
 
 
 def address(host: str, port: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from gnomon.broker.native.client import parse_addresses
+from gnomon.broker.native.addresses import parse_addresses
 from gnomon.broker.native.errors import ERRORS, SERVICE, NativeError, NoSuchTopic
 from gnomon.cli.exit import Exit, Failure
 from gnomon.runtime.rpc_client import RpcClient

@@ -82,14 +82,14 @@ def _follow_claims(patch: Patches, truth: SourceTruth) -> None:
             ledger = LedgerId(stored.create_revision)
             _recovered.set(None)
             try:
-                written, found = await before(metadata, bookies, stored, *others)
+                claimed = await before(metadata, bookies, stored, *others)
             except LedgerFenced:
                 end = _recovered.get()
                 if end is not None:
                     truth.not_claimed(ledger, end)
                 raise
-            truth.confirmed(ledger, found.last_entry)
-            return written, found
+            truth.confirmed(ledger, claimed[1].last_entry)
+            return claimed
 
         return followed
 

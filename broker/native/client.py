@@ -8,7 +8,7 @@
 
 1. There is one connection to a broker, however many consumers use it.
 2. What lost its broker is subscribed again by itself, at whoever leads the partition then.
-3. What the broker is told (acknowledgements, permits) is gathered for TELL_SECONDS, over all consumers.
+3. What the broker is told (acknowledgements, permits) is gathered for a moment, over all consumers (`teller`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import trio
 
+from gnomon.broker.native.addresses import parse_addresses
 from gnomon.broker.native.consumer import Consumer, ConsumerOptions, Listener, OnMissed, Part
 from gnomon.broker.native.errors import (
     ERRORS,
@@ -30,11 +31,11 @@ from gnomon.broker.native.errors import (
     Unavailable,
 )
 from gnomon.broker.native.link import Link
+from gnomon.broker.native.teller import Teller
 from gnomon.runtime.rpc_errors import RpcFailed
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import Unreachable, World
 
-TELL_SECONDS = 0.01
 RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 1.0
 REFRESH_SECONDS = 30.0
@@ -65,9 +66,7 @@ class NativeClient:
         self._attaching: dict[Part, None] = {}
         self._stirred = trio.Event()
         self._attached = trio.Event()
-        self._owing: dict[Part, None] = {}
-        self._acking: dict[Part, None] = {}
-        self._to_tell = trio.Event()
+        self.teller = Teller(world.clock)
 
     # --- subscribing --------------------------------------------------------------------------------------------
 
@@ -164,7 +163,7 @@ class NativeClient:
     async def run(self) -> None:
         """Attaches what is detached, tells brokers what there is to tell, and looks after time-outs."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell_forever)
+            nursery.start_soon(self.teller.run)
             nursery.start_soon(self._refresh_forever)
             nursery.start_soon(self._expire_forever)
             while True:
@@ -239,7 +238,7 @@ class NativeClient:
                 self._attaching.pop(part, None)
                 part.link = link
                 if part.acked:
-                    self.has_acked(part)
+                    self.teller.has_acked(part)
                 continue
             self._unlink(link, [part])
             if error is None or isinstance(error, Retriable):
@@ -343,31 +342,9 @@ class NativeClient:
         """Monotonic seconds."""
         return self.world.clock.monotonic()
 
-    def owes(self, part: Part) -> None:
-        """A part has permits for its broker."""
-        self._owing[part] = None
-        self._to_tell.set()
-
-    def has_acked(self, part: Part) -> None:
-        """A part has acknowledgements for its broker."""
-        self._acking[part] = None
-        self._to_tell.set()
-
-    def ack_up_to(self, part: Part, end: int) -> None:
-        """Tells a broker that everything below `end` is acknowledged."""
-        self._tell()
-        if part.link is not None:
-            part.link.tell("ack_up_to", [[end, pack("<I", part.number)]])
-
-    def nack(self, part: Part, first: int, end: int, delay_seconds: float) -> None:
-        """Tells a broker to give records again; where none is known that happens anyway."""
-        self._tell()
-        if part.link is not None:
-            part.link.tell("nack", [[first, end, max(0, round(delay_seconds * 1000)), pack("<I", part.number)]])
-
     async def seek(self, parts: Sequence[Part], where: str, to: list[Any]) -> None:
         """Moves the subscriptions of some parts; returns once they are attached again."""
-        self._tell()
+        self.teller.tell()
         for part in parts:
             link = part.link
             if link is not None:
@@ -385,7 +362,7 @@ class NativeClient:
 
     async def stats(self, consumer: Consumer) -> list[dict[str, Any]]:
         """What the leaders say of a subscription, by partition."""
-        self._tell()
+        self.teller.tell()
         found = []
         for part in consumer.parts:
             stats = await self._ask_leader(part, "stats", [consumer.name])
@@ -406,15 +383,14 @@ class NativeClient:
 
     async def close_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Ends consumers."""
-        self._tell()
+        self.teller.tell()
         by_link: dict[Link, list[int]] = {}
         for consumer in consumers:
             consumer.end()
             self._consumers.pop(consumer, None)
             for part in consumer.parts:
                 self._detached.pop(part, None)
-                self._owing.pop(part, None)
-                self._acking.pop(part, None)
+                self.teller.forget(part)
                 if part.link is not None:
                     by_link.setdefault(part.link, []).append(part.number)
                     part.link.parts.pop(part.number, None)
@@ -424,38 +400,6 @@ class NativeClient:
                 await link.call("close_consumers", pack(f"<{len(numbers)}I", *numbers))
             except (Unreachable, RpcFailed, NativeError):
                 pass  # then the broker finds out when the connection ends
-
-    # --- what brokers are told ----------------------------------------------------------------------------------
-
-    async def _tell_forever(self) -> None:
-        while True:
-            await self._to_tell.wait()
-            await self.world.clock.sleep(TELL_SECONDS)
-            self._to_tell = trio.Event()  # by nobody else: this task would wait for the one of before
-            self._tell()
-
-    def _tell(self) -> None:
-        """Sends what was gathered, a frame of each kind to each broker."""
-        acks: dict[Link, dict[tuple[int, int], list[int]]] = {}
-        for part in self._acking:
-            link = part.link
-            if link is None:
-                continue  # it is told when it is attached
-            runs, acked = acks.setdefault(link, {}), part.acked
-            for at in range(0, len(acked), 2):
-                runs.setdefault((acked[at], acked[at + 1]), []).append(part.number)
-            part.acked = []
-        self._acking.clear()
-        flows: dict[Link, dict[int, list[int]]] = {}
-        for part in self._owing:
-            if part.link is not None and part.owed:
-                flows.setdefault(part.link, {}).setdefault(part.owed, []).append(part.number)
-                part.owed = 0
-        self._owing.clear()
-        for link, runs in acks.items():
-            link.tell("ack", [[first, end, _packed(numbers)] for (first, end), numbers in runs.items()])
-        for link, permits in flows.items():
-            link.tell("flow", [[count, _packed(numbers)] for count, numbers in permits.items()])
 
     # --- now and then -------------------------------------------------------------------------------------------
 
@@ -489,7 +433,7 @@ class NativeClient:
         assert part.unacked is not None
         for offset in [offset for offset, due in part.unacked.items() if due <= now]:
             del part.unacked[offset]
-            self.nack(part, offset, offset + 1, 0.0)
+            self.teller.nack(part, offset, offset + 1, 0.0)
 
     async def close(self) -> None:
         """Tells the brokers what is left to tell, and ends every consumer and connection."""
@@ -497,10 +441,6 @@ class NativeClient:
             await self.close_consumers(list(self._consumers))
         for link in list(self._links.values()):
             link.close()
-
-
-def _packed(numbers: list[int]) -> bytes:
-    return pack(f"<{len(numbers)}I", *numbers)
 
 
 @asynccontextmanager
@@ -535,18 +475,3 @@ async def _connected(world: World, addresses: Sequence[tuple[str, int]], name: s
             with trio.CancelScope(shield=True):
                 await client.close()
             nursery.cancel_scope.cancel()
-
-
-def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """Reads addresses as users write them.
-
-    Raises:
-        ValueError: they have another form.
-    """
-    addresses = []
-    for each in text.split(","):
-        host, colon, port = each.strip().rpartition(":")
-        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-            raise ValueError(f"address {text!r}: give HOST:PORT[,HOST:PORT…] of the brokers' native ports")
-        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return addresses

@@ -2,33 +2,58 @@
 
 1. A batch leaves a connection once, with the numbers of all consumers that get something of it.
 2. While the client does not take what was sent, nothing more is given to its consumers; other connections go on.
+3. What is needed of a partition is held once, in a lane, and not for each of its thousands of consumers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import pack, unpack_from
-from typing import Any
+from struct import pack
 
 import trio
 
-from gnomon.broker.native.errors import MISSED, MOVED, InvalidCall
+from gnomon.broker.native.errors import MISSED, MOVED
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.delivering_link import DeliveringLink
 from gnomon.broker.subscriptions.dispatcher import Part
-from gnomon.broker.subscriptions.hosted_partition import DeliveringLink, HostedPartition
+from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.reading import Batch
 from gnomon.broker.subscriptions.subscription import Consumer
 from gnomon.runtime.rpc_server import Call
 
 
-class NativeConnection(DeliveringLink):
+class Lane(DeliveringLink):
+    """One partition's consumers on a connection."""
+
+    def __init__(self, connection: NativeConnection, host: HostedPartition) -> None:
+        self.host = host
+        self.ready = connection.ready
+        self._connection = connection
+
+    def deliver(self, batch: Batch, parts: Sequence[Part]) -> None:
+        """See `DeliveringLink`."""
+        self._connection.deliver(batch, parts)
+
+    def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
+        """See `DeliveringLink`."""
+        self._connection.let_go(consumers, to_return=to_return)
+
+    def tell_missed(self, consumers: Sequence[Consumer], first: Offset, end: Offset) -> None:
+        """See `DeliveringLink`."""
+        self._connection.tell_missed(consumers, first, end)
+
+
+class NativeConnection:
     """Made when a client opens its stream of deliveries, which lives as long as the connection."""
 
     def __init__(self, stream: Call) -> None:
-        self.consumers: dict[int, tuple[HostedPartition, Consumer]] = {}
-        """By the client's numbers."""
+        self.consumers: dict[int, Consumer] = {}
+        """By the client's numbers; each one's link is a lane."""
+        self.ready = True
+        """Whether the client takes what is sent."""
         self.deliveries = 0
         """Records times consumers, since it was opened."""
+        self._lanes: dict[HostedPartition, Lane] = {}
         self._stream = stream
         self._full = trio.Event()
 
@@ -36,6 +61,14 @@ class NativeConnection(DeliveringLink):
     def gone(self) -> bool:
         """Whether the client has left."""
         return self._stream.over
+
+    def lane(self, host: HostedPartition) -> Lane:
+        """The one to a partition."""
+        lane = self._lanes.get(host)
+        if lane is None:
+            self._lanes = {each: lane for each, lane in self._lanes.items() if not each.ended}
+            lane = self._lanes[host] = Lane(self, host)
+        return lane
 
     def deliver(self, batch: Batch, parts: Sequence[Part]) -> None:
         """See `DeliveringLink`."""
@@ -45,8 +78,13 @@ class NativeConnection(DeliveringLink):
         self._stream.item([batch.segment, batch.entry, batch.base_offset, batch.epoch, batch.records, listed])
         self.deliveries += sum(len(part.numbers) for part in parts) // 4
         if not self._stream.has_room:
-            self.ready = False
+            self._set_ready(False)
             self._full.set()
+
+    def _set_ready(self, ready: bool) -> None:
+        self.ready = ready
+        for lane in self._lanes.values():
+            lane.ready = ready
 
     def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
         """See `DeliveringLink`."""
@@ -65,34 +103,29 @@ class NativeConnection(DeliveringLink):
             await self._full.wait()
             self._full = trio.Event()
             await self._stream.room()
-            self.ready = True
-            for host in {id(host): host for host, _ in self.consumers.values()}.values():
-                host.dispatcher.link_ready(self)
-                host.pump()
+            self._set_ready(True)
+            for lane in list(self._lanes.values()):
+                lane.host.dispatcher.link_ready(lane)
+                lane.host.pump()
 
     def close(self) -> None:
         """The client has left: what it did not acknowledge goes to others."""
-        self.ready = False
+        self._set_ready(False)
         self._full.set()
-        hosts: dict[int, HostedPartition] = {}
-        for host, consumer in self.consumers.values():
-            host.dispatcher.detach(consumer)
-            hosts[id(host)] = host
+        for consumer in self.consumers.values():
+            host_of(consumer).dispatcher.detach(consumer)
         self.consumers.clear()
-        for host in hosts.values():
-            host.pump()
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            lane.host.pump()
+
+
+def host_of(consumer: Consumer) -> HostedPartition:
+    """The partition that a connection's consumer reads."""
+    lane = consumer.link
+    assert isinstance(lane, Lane), "consumers of connections are attached to lanes"
+    return lane.host
 
 
 def _packed(consumers: Sequence[Consumer]) -> bytes:
     return pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers))
-
-
-def numbers_of(packed: Any) -> tuple[int, ...]:
-    """The consumers' numbers in a call.
-
-    Raises:
-        InvalidCall: it holds none.
-    """
-    if type(packed) is not bytes or len(packed) % 4:
-        raise InvalidCall("numbers of consumers are packed as u32")
-    return unpack_from(f"<{len(packed) // 4}I", packed)

@@ -131,7 +131,7 @@ class Consumer:
         part = message.part
         part.owed += 1
         if part.owed * 2 >= self.options.queue_records:
-            self.client.owes(part)
+            self.client.teller.owes(part)
         if part.unacked is not None:
             assert self.options.ack_seconds is not None
             part.unacked[message.offset] = self.client.now() + self.options.ack_seconds
@@ -147,7 +147,7 @@ class Consumer:
             acked[-1] = offset + 1
         else:
             if not acked:
-                self.client.has_acked(part)
+                self.client.teller.has_acked(part)
             acked.append(offset)
             acked.append(offset + 1)
         if part.unacked is not None:
@@ -156,7 +156,7 @@ class Consumer:
     def ack_up_to(self, message: Message) -> None:
         """Acknowledges a message and all before it in its partition; not for subscriptions that several share."""
         part, end = message.part, message.offset + 1
-        self.client.ack_up_to(part, end)
+        self.client.teller.ack_up_to(part, end)
         if part.unacked is not None:
             part.unacked = {offset: due for offset, due in part.unacked.items() if offset >= end}
 
@@ -165,7 +165,7 @@ class Consumer:
         part, offset = message.part, message.offset
         if part.unacked is not None:
             part.unacked.pop(offset, None)
-        self.client.nack(part, offset, offset + 1, delay_seconds)
+        self.client.teller.nack(part, offset, offset + 1, delay_seconds)
 
     # --- the subscription ---------------------------------------------------------------------------------------
 

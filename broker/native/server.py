@@ -1,22 +1,21 @@
 """The native front door: subscriptions over RPC.
 
-Every argument is checked here: what a peer sends never stops the broker.
+Every argument is checked (`arguments`): what a peer sends never stops the broker.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.native.connection import NativeConnection, numbers_of
+from gnomon.broker.native.arguments import checked, groups, numbers_of, subscribe_args
+from gnomon.broker.native.connection import NativeConnection, host_of
 from gnomon.broker.native.errors import (
     ERRORS,
     SERVICE,
-    SUBSCRIBE_MAX,
     InvalidCall,
     NativeError,
     NoSuchSubscription,
@@ -25,8 +24,7 @@ from gnomon.broker.native.errors import (
     SubscriptionTaken,
     Unavailable,
 )
-from gnomon.broker.partition.chain import ledgers_prefix
-from gnomon.broker.partition.cut import Cut, cut_key
+from gnomon.broker.native.hosts import HostKey, Hosts, OpenStore
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.shadow.listening import Listening
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
@@ -45,11 +43,8 @@ from gnomon.wire.kafka.errors import ErrorCode
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
-OpenStore: TypeAlias = Callable[[Topic, int], SubscriptionsStore]
-CLIENT_CHARACTERS_MAX = 100
 NAMES_MAX = 1000
 """Subscriptions that one answer describes."""
-OFFSET_MAX = 2**62
 
 
 class NativeServer:
@@ -60,17 +55,14 @@ class NativeServer:
     ) -> None:
         self._broker = broker
         self._nursery = nursery
-        self._settings = settings
-        self._open_store = open_store
         self._connections: dict[object, NativeConnection] = {}
-        self._hosts: dict[tuple[uuid.UUID, int], HostedPartition] = {}
-        self._opening: dict[tuple[uuid.UUID, int], trio.Lock] = {}
+        self._hosts = Hosts(broker, nursery, settings, open_store)
         self._server = RpcServer(
             broker.world, SERVICE, self._methods(), ERRORS, broker.log, cluster=broker.cluster_id or None
         )
         broker.metrics.watch("native_connections", "Native clients connected", lambda: len(self._connections))
         broker.metrics.watch(
-            "subscriptions", "Durable subscriptions of partitions in use", lambda: sum(map(_size, self._hosts.values()))
+            "subscriptions", "Durable subscriptions of partitions in use", lambda: self._hosts.subscriptions
         )
 
     async def listen(self, host: str, port: int) -> Listener:
@@ -81,20 +73,17 @@ class NativeServer:
         """
         listener = await self._server.listen(host, port)
         self._nursery.start_soon(self._server.run)
-        self._nursery.start_soon(self._flush_regularly)
+        self._nursery.start_soon(self._hosts.flush_regularly)
         return listener
 
     async def stop(self) -> None:
         """Stores what was acknowledged, and ends every connection."""
-        for host in list(self._hosts.values()):
-            host.end()
-        for host in list(self._hosts.values()):
-            await host.finished.wait()
+        await self._hosts.end()
         self._server.close()
 
-    def hosted(self) -> Iterable[tuple[tuple[uuid.UUID, int], HostedPartition]]:
+    def hosted(self) -> Iterable[tuple[HostKey, HostedPartition]]:
         """The partitions whose subscriptions are in use here, by topic id and number."""
-        return list(self._hosts.items())
+        return self._hosts.all()
 
     def _methods(self) -> Mapping[str, Method]:
         return {
@@ -150,7 +139,7 @@ class NativeServer:
     # --- topics and partitions ----------------------------------------------------------------------------------
 
     def _lookup(self, call: Call) -> None:
-        (name,) = _texts(call.args, 1)
+        (name,) = checked(call.args, str)
         try:
             topic = self._broker.find_topic(name)
         except KafkaError as error:
@@ -162,70 +151,12 @@ class NativeServer:
             leaders.append(None if leader is None else [leader.host, leader.native_port])
         call.reply([topic.id.hex, leaders])
 
-    async def _host(self, name: str, index: int) -> HostedPartition:
-        """The subscriptions of a partition that this broker leads."""
-        broker = self._broker
-        topic = broker.find_topic(name)
-        key = (topic.id, index)
-        async with self._opening.setdefault(key, trio.Lock()):
-            partition = broker.partition_of(topic.id.bytes, index)
-            host = self._hosts.get(key)
-            if host is not None and not host.ended and host.partition is partition:
-                return host
-            if host is not None:
-                host.end()
-                await host.finished.wait()
-            log = await partition.opened()
-            if log is None:
-                raise _not_open(name, index, partition.failure)
-            host = HostedPartition(
-                partition,
-                log,
-                self._open_store(topic, index),
-                broker.world.clock,
-                broker.timers,
-                broker.lease_lives,
-                lambda ended: self._ended(key, ended),
-                broker.log.bind(topic=name, partition=index),
-                self._settings.ranges_max,
-                await self._last_cut(topic, index),
-            )
-            self._hosts[key] = host
-            try:
-                await host.load()
-            except BaseException:
-                host.end()
-                raise
-            return host
-
-    async def _last_cut(self, topic: Topic, index: int) -> Cut | None:
-        item = await self._broker.metadata.get(cut_key(ledgers_prefix(topic.ranked_as, index)))
-        try:
-            return None if item is None else Cut.decode(item.value)
-        except (ValueError, TypeError) as error:
-            self._broker.log.error("cut_unreadable", topic=topic.name, partition=index, reason=str(error))
-            return None
-
-    def _ended(self, key: tuple[uuid.UUID, int], host: HostedPartition) -> None:
-        async def finish() -> None:
-            await host.finish()
-            if self._hosts.get(key) is host:
-                del self._hosts[key]
-
-        self._nursery.start_soon(finish)
-
-    async def _flush_regularly(self) -> None:
-        while True:
-            await self._broker.world.clock.sleep(self._settings.flush_seconds)
-            for host in list(self._hosts.values()):
-                await host.flush(self._settings.flush_positions_max)
-
     # --- subscribing --------------------------------------------------------------------------------------------
 
     async def _subscribe(self, call: Call) -> object:
-        name, index, kind, initial, items = _subscribe_args(call.args)
+        name, index, kind, initial, items = subscribe_args(call.args)
         connection = self._connection(call)
-        host = await self._host(name, index)
+        host = await self._hosts.host(name, index)
         log = host.partition.log
         if log is None:
             raise NotLeader(f"partition {index} of topic '{name}' has just gone to another broker")
@@ -241,22 +172,22 @@ class NativeServer:
         return results
 
     async def _unsubscribe(self, call: Call) -> None:
-        name, index, subscriber, client = _checked(call.args, str, int, str, str)
-        host = await self._host(name, index)
+        name, index, subscriber, client = checked(call.args, str, int, str, str)
+        host = await self._hosts.host(name, index)
         subscription = _subscription(host, subscriber)
         if any(consumer.client != client for consumer in subscription.consumers):
             raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
         await host.delete(subscription)
 
     async def _seek(self, call: Call) -> None:
-        name, index, subscriber, where, to = _checked(call.args, str, int, str, str, list)
-        host = await self._host(name, index)
+        name, index, subscriber, where, to = checked(call.args, str, int, str, str, list)
+        host = await self._hosts.host(name, index)
         subscription = _subscription(host, subscriber)
         await host.seek(subscription, await _offset(host, where, to))
 
     async def _stats(self, call: Call) -> object:
-        name, index, names = _checked(call.args, str, int, list)
-        host = await self._host(name, index)
+        name, index, names = checked(call.args, str, int, list)
+        host = await self._hosts.host(name, index)
         subscriptions = host.dispatcher.subscriptions
         wanted = names or list(subscriptions)
         if len(wanted) > NAMES_MAX:
@@ -265,12 +196,13 @@ class NativeServer:
 
     def _close_consumers(self, call: Call) -> None:
         connection = self._connection(call)
-        (packed,) = _checked(call.args, bytes)
+        (packed,) = checked(call.args, bytes)
         for number in numbers_of(packed):
-            found = connection.consumers.pop(number, None)
-            if found is not None:
-                found[0].dispatcher.detach(found[1])
-                found[0].pump()
+            consumer = connection.consumers.pop(number, None)
+            if consumer is not None:
+                host = host_of(consumer)
+                host.dispatcher.detach(consumer)
+                host.pump()
         call.reply()
 
     # --- what consumers say -------------------------------------------------------------------------------------
@@ -278,23 +210,24 @@ class NativeServer:
     def _flow(self, call: Call) -> None:
         connection = self._connection(call)
         hosts: dict[HostedPartition, None] = {}
-        for permits, packed in _groups(call.args, 2):
+        for permits, packed in groups(call.args, 2):
             for number in numbers_of(packed):
-                found = connection.consumers.get(number)
-                if found is not None:
-                    found[0].dispatcher.flow(found[1], permits)
-                    hosts[found[0]] = None
+                consumer = connection.consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
+                    host.dispatcher.flow(consumer, permits)
+                    hosts[host] = None
         for host in hosts:
             host.pump()
 
     def _ack(self, call: Call) -> None:
         consumers = self._connection(call).consumers
         hosts: dict[HostedPartition, None] = {}
-        for first, end, packed in _groups(call.args, 3):
+        for first, end, packed in groups(call.args, 3):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    host, consumer = found
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
                     host.dispatcher.ack(consumer, first, end)
                     hosts[host] = None
         for host in hosts:
@@ -302,21 +235,22 @@ class NativeServer:
 
     def _ack_up_to(self, call: Call) -> None:
         consumers = self._connection(call).consumers
-        for end, packed in _groups(call.args, 2):
+        for end, packed in groups(call.args, 2):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    found[0].dispatcher.ack_up_to(found[1], Offset(end))
-                    found[0].pump()
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
+                    host.dispatcher.ack_up_to(consumer, Offset(end))
+                    host.pump()
 
     def _nack(self, call: Call) -> None:
         consumers = self._connection(call).consumers
         now = self._broker.world.clock.monotonic()
-        for first, end, delay_ms, packed in _groups(call.args, 4):
+        for first, end, delay_ms, packed in groups(call.args, 4):
             for number in numbers_of(packed):
-                found = consumers.get(number)
-                if found is not None:
-                    host, consumer = found
+                consumer = consumers.get(number)
+                if consumer is not None:
+                    host = host_of(consumer)
                     host.dispatcher.nack(consumer, Offset(first), Offset(end), now + delay_ms / 1000, now)
                     host.set_timer()
                     host.pump()
@@ -342,25 +276,12 @@ def open_native_server(broker: Broker, nursery: trio.Nursery, settings: Subscrip
     return NativeServer(broker, nursery, settings, open_store)
 
 
-def _size(host: HostedPartition) -> int:
-    return len(host.dispatcher.subscriptions)
-
-
 def _native(error: KafkaError) -> NativeError:
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return NotLeader(str(error))
     if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return NoSuchTopic(str(error))
     return Unavailable(str(error))
-
-
-def _not_open(name: str, index: int, failure: ErrorCode | None) -> NativeError:
-    text = f"partition {index} of topic '{name}' could not be opened"
-    if failure == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        return NotLeader(text)
-    if failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return NoSuchTopic(text)
-    return Unavailable(f"{text}: it is tried again soon")
 
 
 def _attached(host: HostedPartition, connection: NativeConnection, kind: SubscriptionType, item: list[Any]) -> object:
@@ -378,9 +299,9 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
         return ERRORS.encode(error)
     before = connection.consumers.get(number)
     if before is not None:
-        before[0].dispatcher.detach(before[1])
-    consumer = dispatcher.attach(subscription, kind, connection, number, client, permits)
-    connection.consumers[number] = (host, consumer)
+        host_of(before).dispatcher.detach(before)
+    consumer = dispatcher.attach(subscription, kind, connection.lane(host), number, client, permits)
+    connection.consumers[number] = consumer
     host.attached(consumer)
     return None
 
@@ -402,7 +323,7 @@ async def _offset(host: HostedPartition, where: str, to: list[Any]) -> Offset:
     if where == "latest":
         return log.high_watermark
     if where == "offset":
-        (offset,) = _checked(to, int)
+        (offset,) = checked(to, int)
         return Offset(min(max(offset, log.start_offset), log.high_watermark))
     if where == "id":
         try:
@@ -410,7 +331,7 @@ async def _offset(host: HostedPartition, where: str, to: list[Any]) -> Offset:
         except ValueError as error:
             raise InvalidCall(str(error)) from error
     if where == "time":
-        (timestamp_ms,) = _checked(to, int)
+        (timestamp_ms,) = checked(to, int)
         found = await host.partition.offset_for_timestamp(timestamp_ms)
         return log.high_watermark if found is None else found[0]
     raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
@@ -425,41 +346,3 @@ def _described(host: HostedPartition, subscription: Subscription) -> dict[str, o
         "acknowledged_ahead": len(subscription.cursor.ranges),
         "backlog": subscription.backlog(host.dispatcher.end),
     }
-
-
-def _subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, list[Any]]:
-    name, index, kind, initial, items = _checked(args, str, int, str, str, list)
-    if kind not in [each.value for each in SubscriptionType]:
-        raise InvalidCall(f"a subscription is {', '.join(each.value for each in SubscriptionType)}, not {kind!r}")
-    if initial not in ("earliest", "latest"):
-        raise InvalidCall(f"a subscription begins at 'earliest' or 'latest', not at {initial!r}")
-    if len(items) > SUBSCRIBE_MAX:
-        raise InvalidCall(f"subscribe at most {SUBSCRIBE_MAX} at a time, not {len(items)}")
-    for item in items:
-        _, number, client, _ = _checked(item, str, int, str, int)
-        if not 0 <= number < 1 << 32 or len(client) > CLIENT_CHARACTERS_MAX:
-            raise InvalidCall("a consumer's number is an u32, and its client has at most 100 characters")
-    return name, index, SubscriptionType(kind), initial, items
-
-
-def _checked(args: Any, *kinds: type) -> list[Any]:
-    if type(args) is not list or len(args) != len(kinds) or not all(map(_is, args, kinds)):
-        raise InvalidCall(f"arguments are {', '.join(kind.__name__ for kind in kinds)}")
-    return args
-
-
-def _is(value: object, kind: type) -> bool:
-    return type(value) is kind and (kind is not int or -OFFSET_MAX < value < OFFSET_MAX)  # type: ignore[operator]
-
-
-def _texts(args: Any, count: int) -> list[Any]:
-    return _checked(args, *[str] * count)
-
-
-def _groups(args: list[Any], fields: int) -> list[list[Any]]:
-    """Groups of numbers, with the consumers that each is of."""
-    for group in args:
-        _checked(group, *[int] * (fields - 1), bytes)
-        if any(number < 0 for number in group[:-1]):
-            raise InvalidCall("offsets, permits and delays are not negative")
-    return args

@@ -44,7 +44,7 @@ class MetadataSubscriptionsStore:
             await self._records.read(subscriber)
             await self._settle([subscriber])
             held = self._records.held.get(subscriber)
-            return BEGINNING if held is None else held.record.position.dlsn
+            return BEGINNING if held is None else held.position.dlsn
 
     async def get_last_commit_positions(self) -> dict[str, Dlsn]:
         """See `SubscriptionsStore`."""
@@ -55,7 +55,7 @@ class MetadataSubscriptionsStore:
         async with self._lock:
             await self._records.read_all()
             await self._settle(self._records.held)
-            return {name: held.record.position for name, held in self._records.held.items()}
+            return {name: held.position for name, held in self._records.held.items()}
 
     async def create(self, positions: Mapping[str, Dlsn]) -> dict[str, Position]:
         """See `SubscriptionsStore`."""
@@ -65,14 +65,14 @@ class MetadataSubscriptionsStore:
             await self._settle(positions)
             held = self._records.held
             raise_refused(name for name in positions if name not in held)
-            return {name: held[name].record.position for name in positions}
+            return {name: held[name].position for name in positions}
 
     async def advance_commit_position(self, subscriber: str, dlsn: Dlsn) -> None:
         """See `SubscriptionsStore`."""
         async with self._lock:
             await self._read([subscriber])
             held = self._records.held.get(subscriber)
-            ranges = () if held is None else held.record.position.ranges
+            ranges = () if held is None else held.position.ranges
             raise_refused(await self._advance({subscriber: Position(dlsn, ranges)}))
 
     async def advance_many(self, positions: Mapping[str, Position]) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class MetadataSubscriptionsStore:
     async def _settle(self, subscribers: Iterable[str]) -> None:
         """Takes over the segments that another store left, and puts their positions into the records."""
         held = self._records.held
-        left = [name for name in subscribers if name in held and held[name].record.segment_id is not None]
+        left = [name for name in subscribers if name in held and held[name].segment_id is not None]
         if left:
             refused = await for_each(left, self._segments.settle)
             for name in refused:

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import EntryView, LocalViews, read_from_memory
 from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset
+from gnomon.broker.partition.log_reader import LogBounds, LogReader
 from gnomon.broker.partition.segment import Segment
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 
 _BASE_OFFSET = attrgetter("base_offset")
-
-
-class Bounds(Protocol):
-    """How far a log can be read."""
-
-    @property
-    def start_offset(self) -> Offset:
-        """The first offset that is kept."""
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Nothing at or above it is shown."""
-
-
-class Segmented(Protocol):
-    """A partition's ledgers."""
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """In the order of their offsets, as far as they are known; it may be another list each time."""
 
 
 class Batch(NamedTuple):
@@ -51,7 +31,7 @@ class Batch(NamedTuple):
 class LogPositions:
     """The log of one partition in one term."""
 
-    def __init__(self, bounds: Bounds, partition: Segmented) -> None:
+    def __init__(self, bounds: LogBounds, partition: LogReader) -> None:
         self.bounds = bounds
         self._partition = partition
 

@@ -21,10 +21,11 @@ _BEGINNING = Position()
 
 
 class Held(NamedTuple):
-    """A record as it was read or written last."""
+    """A record as it was read or written last, without its name: those that stand alike are one object."""
 
-    key: str
-    record: SubscriberRecord
+    position: Position
+    segment_id: int | None
+    resets: int
     created: Revision
     modified: Revision
 
@@ -39,7 +40,11 @@ class Held(NamedTuple):
             record = SubscriberRecord.decode(item.value)
         except (ValueError, TypeError) as error:
             raise UnreadablePosition(f"the metadata record {item.key}", error) from error
-        return cls(item.key, record, item.create_revision, item.mod_revision)
+        return cls(*record[1:], item.create_revision, item.mod_revision)
+
+    def record(self, subscriber: str) -> SubscriberRecord:
+        """The record of a subscription that stands so."""
+        return SubscriberRecord(subscriber, self.position, self.segment_id, self.resets)
 
 
 class Conflict(Enum):
@@ -72,12 +77,11 @@ def advance(positions: Mapping[str, Position]) -> Judge:
 
     def advanced(name: str, held: Held | None) -> SubscriberRecord | None:
         position = positions[name]
-        if not advances(position, _BEGINNING if held is None else held.record.position):
+        if not advances(position, _BEGINNING if held is None else held.position):
             return None
         if held is None:
             return SubscriberRecord(name, position)
-        _, _, segment_id, resets = held.record
-        return SubscriberRecord(name, position, segment_id, resets)
+        return SubscriberRecord(name, position, held.segment_id, held.resets)
 
     return advanced
 
@@ -89,19 +93,19 @@ def reset(dlsn: Dlsn) -> Judge:
 
 def next_resets(held: Held | None) -> int:
     """How many there were, with one more."""
-    return 1 if held is None else held.record.resets + 1
+    return 1 if held is None else held.resets + 1
 
 
-def without_segment(_: str, held: Held | None) -> SubscriberRecord | None:
+def without_segment(name: str, held: Held | None) -> SubscriberRecord | None:
     """Forgets a segment that is gone."""
-    return None if held is None or held.record.segment_id is None else held.record._replace(segment_id=None)
+    return None if held is None or held.segment_id is None else held.record(name)._replace(segment_id=None)
 
 
 def same_life(before: Held | None, after: Held | None) -> bool:
     """Whether nobody has deleted or reset the subscription between; what was not there has had no life."""
     if before is None or after is None:
         return before is None
-    return (before.created, before.record.resets) == (after.created, after.record.resets)
+    return (before.created, before.resets) == (after.created, after.resets)
 
 
 def meet_beginning(wanted: SubscriberRecord, before: Held | None, after: Held | None) -> Conflict:
@@ -113,16 +117,16 @@ def meet_advance(wanted: SubscriberRecord, before: Held | None, after: Held | No
     """See invariants 2 and 3."""
     if after is None:
         return Conflict.REFUSED
-    if same_life(before, after) and after.record.segment_id is None:
+    if same_life(before, after) and after.segment_id is None:
         return Conflict.JUDGE_AGAIN
-    return Conflict.DONE if wanted.position.dlsn <= after.record.position.dlsn else Conflict.REFUSED
+    return Conflict.DONE if wanted.position.dlsn <= after.position.dlsn else Conflict.REFUSED
 
 
 def meet_reset(wanted: SubscriberRecord, before: Held | None, after: Held | None) -> Conflict:
     """A reset holds for the life of the subscription that it was meant for, whoever else has reset it."""
     if before is not None and (after is None or before.created != after.created):
         return Conflict.REFUSED
-    return Conflict.REFUSED if after is not None and after.record.segment_id is not None else Conflict.JUDGE_AGAIN
+    return Conflict.REFUSED if after is not None and after.segment_id is not None else Conflict.JUDGE_AGAIN
 
 
 def meet_nobody(wanted: SubscriberRecord, before: Held | None, after: Held | None) -> Conflict:

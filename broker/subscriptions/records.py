@@ -53,7 +53,12 @@ class SubscriberRecords:
     async def read_all(self) -> None:
         """Holds every record there is, in order of name."""
         found = await self.metadata.range(self.prefix)
-        self.held = {subscriber_of_key(item.key): Held.of(item) for item in found.items}
+        alike: dict[Held, Held] = {}
+        records: dict[str, Held] = {}
+        for item in found.items:
+            held = Held.of(item)
+            records[subscriber_of_key(item.key)] = alike.setdefault(held, held)
+        self.held = records
         self.refused.clear()
 
     async def read(self, subscriber: str) -> Held | None:
@@ -95,14 +100,12 @@ class SubscriberRecords:
     def unchanged(self, subscriber: str) -> Compare:
         """Its record is the one held."""
         held = self.held.get(subscriber)
-        if held is None:
-            return Compare(self.key(subscriber), Field.MOD_REVISION, 0)
-        return Compare(held.key, Field.MOD_REVISION, held.modified)
+        return Compare(self.key(subscriber), Field.MOD_REVISION, 0 if held is None else held.modified)
 
     def told_to_retention(self, changes: Mapping[str, SubscriberRecord]) -> tuple[Put, ...]:
         """What joins the writing of these records: see invariant 4."""
         held = self.held
-        if all(name in held and held[name].record.resets == record.resets for name, record in changes.items()):
+        if all(name in held and held[name].resets == record.resets for name, record in changes.items()):
             return ()
         return (Put(self._holds, b""),)
 
@@ -135,13 +138,20 @@ class SubscriberRecords:
             then = [Put(same.key, value) for same, value in zip(compare, values, strict=True)]
             result = await self.metadata.txn((*compare, *self.claimant), (*then, *self.told_to_retention(puts)))
             if result.succeeded:
-                for (name, record), item in zip(puts.items(), result.results, strict=False):
-                    assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
-                    self.held[name] = Held(item.key, record, item.create_revision, item.mod_revision)
+                self._hold_written(puts, result.results)
                 group = rest
             else:
                 group = await self._meet_others(puts, meet, refused) + rest
         return refused
+
+    def _hold_written(self, puts: Mapping[str, SubscriberRecord], results: Iterable[object]) -> None:
+        before: Held | None = None
+        for (name, record), item in zip(puts.items(), results, strict=False):
+            assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
+            held = Held(*record[1:], item.create_revision, item.mod_revision)
+            if held != before:  # else they stand alike, as most do whose consumers share a connection
+                before = held
+            self.held[name] = before
 
     def _judged(self, group: list[str], judge: Judge) -> tuple[dict[str, SubscriberRecord], list[bytes], list[str]]:
         """What to put of the first ones, as much as fits a transaction, and the ones behind."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 import trio
@@ -33,8 +34,8 @@ from gnomon.broker.subscriptions.segments import Segment, Segments, for_each
 from gnomon.broker.subscriptions.store import Position, SubscriberChanged, SubscriptionsError, raise_refused
 from gnomon.metadata.client import MetadataError
 
-APPENDS_MAX = 1000
-"""Entries on their way to the bookies at a time."""
+APPENDS_MAX = 200
+"""Entries on their way to the bookies at a time: others wait while so many are sent, some 40 us each."""
 
 
 class _Appends:
@@ -44,21 +45,24 @@ class _Appends:
         self.failed: dict[str, LedgerError] = {}
         self._pending = 0
         self._all_done = trio.Event()
+        self._position = Position()
+        self._payload = encode_commit(self._position)
 
     def append(self, subscriber: str, segment: Segment, position: Position) -> None:
         """Sends one."""
-
-        def done(_: int, error: LedgerError | None) -> None:
-            if error is None:
-                segment.position = position
-            else:
-                self.failed[subscriber] = error
-            self._pending -= 1
-            if not self._pending:
-                self._all_done.set()
-
-        segment.ledger.append((encode_commit(position),), done)
+        if position is not self._position:  # many stand alike, and are one object
+            self._position, self._payload = position, encode_commit(position)
+        segment.ledger.append((self._payload,), partial(self._done, subscriber, segment, position))
         self._pending += 1
+
+    def _done(self, subscriber: str, segment: Segment, position: Position, _: int, error: LedgerError | None) -> None:
+        if error is None:
+            segment.position = position
+        else:
+            self.failed[subscriber] = error
+        self._pending -= 1
+        if not self._pending:
+            self._all_done.set()
 
     async def wait(self) -> None:
         """Until all are stored, or have failed."""
@@ -137,7 +141,7 @@ class SegmentSubscriptionsStore:
         async with self._lock:
             await self._enter(subscriber)
             held = self._records.held.get(subscriber)
-            if held is not None and held.record.segment_id is not None:
+            if held is not None and held.segment_id is not None:
                 await self._begin(subscriber, Position(dlsn), next_resets(held))
             else:
                 raise_refused(await self._records.change([subscriber], reset(dlsn), meet_reset))
@@ -163,7 +167,7 @@ class SegmentSubscriptionsStore:
         if segment is not None:
             return segment.position
         held = self._records.held.get(subscriber)
-        return Position() if held is None else held.record.position
+        return Position() if held is None else held.position
 
     async def _enter(self, subscriber: str) -> None:
         """Reads a record that is not known for certain, and claims its segment.
@@ -256,15 +260,15 @@ class SegmentSubscriptionsStore:
                 return True
             self._lost(subscriber)
         held = self._records.held.get(subscriber)
-        return held is not None and held.record.segment_id is None and subscriber not in self._doubtful
+        return held is not None and held.segment_id is None and subscriber not in self._doubtful
 
     async def _begin_at(self, subscriber: str, position: Position) -> None:
         """Advances by beginning its next segment."""
         held = self._records.held.get(subscriber)
         try:
-            await self._begin(subscriber, position, 0 if held is None else held.record.resets)
+            await self._begin(subscriber, position, 0 if held is None else held.resets)
         except SubscriberChanged:
             after = await self._records.read(subscriber)
             self._refuse(subscriber)
-            if after is None or after.record.position.dlsn < position.dlsn:
+            if after is None or after.position.dlsn < position.dlsn:
                 raise

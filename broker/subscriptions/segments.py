@@ -60,8 +60,8 @@ class Segments:
             SubscriberChanged: another took it at the same time.
             LedgerError: its last entry could not be found.
         """
-        while (held := self._records.held.get(subscriber)) is not None and held.record.segment_id is not None:
-            number = held.record.segment_id
+        while (held := self._records.held.get(subscriber)) is not None and held.segment_id is not None:
+            number = held.segment_id
             stored = await self._metadata.get(ledger_key(self._records.segment_name(subscriber, number)))
             if stored is not None:
                 segment = await self._claim(subscriber, held, stored)
@@ -74,12 +74,12 @@ class Segments:
     async def _claim(self, subscriber: str, held: Held, stored: KeyValue) -> Segment | None:
         compare = (self._records.unchanged(subscriber), *self._records.claimant)
         try:
-            ledger = await claim_ledger(self._metadata, self._bookies, stored, compare=compare)
+            ledger = await claim_ledger(self._metadata, self._bookies, stored, compare=compare, followed=False)
         except LedgerFenced as error:
             if await self._records.read(subscriber) != held:
                 return None
             raise SubscriberChanged(subscriber) from error
-        position = held.record.position
+        position = held.position
         last = ledger.last_add_confirmed
         if last >= ledger.start_entry:
             (payload,) = await ledger.read(last, last)
@@ -87,8 +87,8 @@ class Segments:
                 position = decode_commit(payload)
             except (ValueError, TypeError) as error:
                 raise UnreadablePosition(f"entry {last} of ledger {ledger.name}", error) from error
-        assert held.record.segment_id is not None
-        return Segment(ledger, held.record.segment_id, position)
+        assert held.segment_id is not None
+        return Segment(ledger, held.segment_id, position)
 
     async def begin(self, subscriber: str, position: Position, before: Segment | None, resets: int) -> Segment:
         """Begins a subscription's next segment in place of the one `before`; the record says where it stands.
@@ -119,12 +119,13 @@ class Segments:
                 quorum=self._quorum,
                 compare=compare,
                 also=also,
+                followed=False,
             )
         except LedgerExists as error:
             raise SubscriberChanged(subscriber) from error
         written = Revision(ledger.id)  # the ledger's first revision is that of the transaction
         created = written if held is None else held.created
-        self._records.hold(subscriber, Held(self._records.key(subscriber), record, created, written))
+        self._records.hold(subscriber, Held(position, number, resets, created, written))
         if before is not None:
             await before.ledger.close()
         return Segment(ledger, number, position)
@@ -136,7 +137,7 @@ class Segments:
             SubscriberChanged: the subscription or its segment was changed by another; nothing is changed.
         """
         await segment.ledger.close()
-        record = self._records.held[subscriber].record._replace(position=segment.position, segment_id=None)
+        record = SubscriberRecord(subscriber, segment.position, None, self._records.held[subscriber].resets)
         compare = (self._records.unchanged(subscriber), await self._owned(subscriber, segment))
         result = await self._metadata.txn(
             (*compare, *self._records.claimant),

@@ -71,15 +71,15 @@ class Consumer:
 class Subscription:
     """One durable subscription; memory counts here, there are 100,000 of them."""
 
-    __slots__ = ("again", "consumers", "cursor", "keys", "kind", "life", "name", "position", "station", "turn")
+    __slots__ = ("_consumers", "again", "cursor", "keys", "kind", "life", "name", "position", "station", "turn")
 
     def __init__(self, name: str, cursor: Cursor) -> None:
         self.name = name
         self.cursor = cursor
         self.kind = SubscriptionType.EXCLUSIVE
         """As the consumers that are here wanted it."""
-        self.consumers: tuple[Consumer, ...] = ()
-        """In their order of arrival; of a failover subscription the first one is active."""
+        # A single one, as nearly all subscriptions have, stands here itself: one object less for the garbage collector.
+        self._consumers: Consumer | tuple[Consumer, ...] = ()
         self.position = cursor.mark_delete
         """Where reading goes on; of one in a cohort the cohort's."""
         self.again: Runs | None = None
@@ -90,6 +90,16 @@ class Subscription:
         self.life = 0
         """Grows when reading begins anew: what was set up for later before that is void."""
         self.turn = 0
+
+    @property
+    def consumers(self) -> tuple[Consumer, ...]:
+        """In their order of arrival; of a failover subscription the first one is active."""
+        consumers = self._consumers
+        return consumers if isinstance(consumers, tuple) else (consumers,)
+
+    @consumers.setter
+    def consumers(self, consumers: tuple[Consumer, ...]) -> None:
+        self._consumers = consumers[0] if len(consumers) == 1 else consumers
 
     @property
     def shared(self) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter, deque
+from types import CellType, FunctionType, MethodType
+
 import pytest
 import trio
 import trio.testing
@@ -30,6 +34,7 @@ from gnomon.bookie.ledger import (
     Quorum,
     adopt_ledger,
     claim_ledger,
+    create_ledger,
     delete_ledger,
     delete_ledgers,
     list_ledgers,
@@ -377,3 +382,33 @@ def test_waiting_on_the_writing_handle_ends_with_the_append_the_seal_or_the_clos
         assert heard == [0, 0]
 
     run(scenario)
+
+
+def test_of_a_ledger_that_nobody_follows_the_bookies_hear_of_an_entry_with_the_next_one(run: Run) -> None:
+    async def act(house: House) -> None:
+        ledger = await create_ledger(house.metadata, house.bookies, "ledger", followed=False)
+        await fill(ledger, 3)
+        assert (await house.open("ledger", OpenMode.O_RDONLY)).last_add_confirmed == 1
+        claimed = await house.open("ledger")
+        assert await claimed.read(EntryId(0), EntryId(2)) == entries(3)
+
+    run(act)
+
+
+def test_an_open_ledger_at_rest_holds_no_queue_lock_set_or_closure(run: Run) -> None:
+    def by_type() -> Counter[type]:
+        gc.collect()
+        return Counter(map(type, gc.get_objects()))
+
+    async def act(house: House) -> None:
+        many, ledgers = 100, [await house.create("before")]
+        await fill(ledgers[0], 3)
+        before = by_type()
+        for number in range(many):
+            ledgers.append(await house.create(str(number)))
+            await fill(ledgers[-1], 3)
+        more = by_type() - before
+        for kind in (deque, set, trio.Lock, FunctionType, CellType, MethodType):
+            assert more[kind] < many, kind
+
+    run(act)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from itertools import pairwise
 from struct import unpack
@@ -289,3 +290,19 @@ def test_runs_are_kept_apart_and_give_back_what_was_there() -> None:
     assert runs.remove(3, 22) == []
     assert runs.count() == 11
     assert runs.first == 0
+
+
+def test_a_subscription_with_its_consumer_is_three_objects_to_the_garbage_collector() -> None:
+    bench, link, many = Bench(), Link(), 1000
+    bench.subscribe("before", link=link)
+    bench.write()
+    bench.pump()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(many):
+        consumer = bench.subscribe(str(number), link=link)
+        bench.dispatcher.ack(consumer, Offset(0), Offset(BATCH))
+    bench.write()
+    bench.pump()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 3 * many + 100  # itself, its cursor, its consumer

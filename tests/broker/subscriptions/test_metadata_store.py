@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 
 from store_house import StoreHouse
@@ -7,6 +8,7 @@ from store_house import StoreHouse
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.record_changes import Held
 from gnomon.broker.subscriptions.records import PUTS_BYTES_MAX, PUTS_MAX
 from gnomon.broker.subscriptions.store import Position
 from gnomon.metadata.client import Compare, Operation, Put, TxnResult
@@ -123,4 +125,22 @@ def test_on_an_etcd_a_transaction_is_not_too_large(on_one_disk: OnOneDisk) -> No
         await store.advance_many(all_at(1))
         assert 100 < sizes.largest <= etcd_takes
 
+    on_one_disk(act)
+
+
+def test_subscriptions_that_stand_alike_are_held_as_one(on_one_disk: OnOneDisk) -> None:
+    def held() -> int:
+        return sum(type(each) is Held for each in gc.get_objects())
+
+    async def act(house: StoreHouse) -> None:
+        writer = house.store(False)
+        await writer.create(dict.fromkeys(NAMES, Dlsn(0, 1, 0)))
+        assert await writer.advance_many(dict.fromkeys(NAMES, Position(Dlsn(0, 2, 0)))) == ()
+        assert held() == 2, "one for each transaction"
+        reader = house.store(False)
+        assert len(await reader.load()) == len(NAMES)
+        assert held() == 4
+
+    gc.collect()
+    assert held() == 0
     on_one_disk(act)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from gnomon.bookie.ledger import LocalViews
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
 from gnomon.broker.subscriptions.reading import LogPositions
@@ -112,6 +112,8 @@ def test_the_end_is_where_what_was_shown_ends_not_where_a_writer_that_failed_lef
     class Shown(NamedTuple):
         start_offset: Offset
         high_watermark: Offset
+        next_offset: Offset = Offset(72)
+        epoch: LeaderEpoch = LeaderEpoch(0)
 
     async def scenario(broker: EmbeddedBroker) -> None:
         _, partition, positions = await open_log(broker, 20)

@@ -208,7 +208,7 @@ def stored_later(patch: pytest.MonkeyPatch) -> None:
 def overwritten(patch: pytest.MonkeyPatch) -> None:
     def whatever_stands_there(positions: Any) -> Any:
         def put(name: str, held: Any) -> SubscriberRecord:
-            segment, resets = (None, 0) if held is None else (held.record.segment_id, held.record.resets)
+            segment, resets = (None, 0) if held is None else (held.segment_id, held.resets)
             return SubscriberRecord(name, positions[name], segment, resets)
 
         return put

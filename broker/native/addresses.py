@@ -1,0 +1,18 @@
+"""Addresses of brokers as users write them. Pure."""
+
+from __future__ import annotations
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """Reads addresses as users write them.
+
+    Raises:
+        ValueError: they have another form.
+    """
+    addresses = []
+    for each in text.split(","):
+        host, colon, port = each.strip().rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError(f"address {text!r}: give HOST:PORT[,HOST:PORT…] of the brokers' native ports")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return addresses
