@@ -138,6 +138,14 @@ class TopicAdmin:
                 await broker.topics.moved()
         return broker.image.get(name)
 
+    async def find(self, name: str) -> Topic | None:
+        """A topic of the image, also one that another broker has only just created.
+
+        Raises:
+            MetadataUnavailable: the image does not show it, and the metadata cannot be read now.
+        """
+        return self._broker.image.get(name) or await self.current(name)
+
     async def create(self, topic: Topic) -> Topic:
         """Creates a topic that `check_new` made.
 

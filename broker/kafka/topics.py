@@ -71,7 +71,7 @@ class TopicHandlers:
         configs = {config.name: config.value for config in item.configs}
         source = configs.get(SHADOW_SOURCE)
         if source is not None:
-            await self._find(source_name(source, item.name))
+            await self._broker.topic_admin.find(source_name(source, item.name))
         if self._broker.image.get(item.name) is not None:
             await self._broker.topic_admin.current(item.name)
         topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
@@ -151,7 +151,7 @@ class TopicHandlers:
     async def _delete(self, item: DeleteTopicState) -> DeletableTopicResult:
         image = self._broker.image
         by_id = item.topic_id != NO_UUID
-        topic = image.get_by_id(item.topic_id) if by_id else await self._find(item.name or "")
+        topic = image.get_by_id(item.topic_id) if by_id else await self._broker.topic_admin.find(item.name or "")
         name = topic.name if topic is not None else (None if by_id else item.name)
         try:
             if topic is None:
@@ -169,10 +169,6 @@ class TopicHandlers:
             )
         return DeletableTopicResult(name=name, topic_id=topic.id)
 
-    async def _find(self, name: str) -> Topic | None:
-        """A topic, also one that another broker has only just created."""
-        return self._broker.image.get(name) or await self._broker.topic_admin.current(name)
-
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         """Grows topics."""
         message: CreatePartitionsRequest = request.message
@@ -188,7 +184,7 @@ class TopicHandlers:
         return CreatePartitionsResponse(results=results)
 
     async def _grow(self, item: CreatePartitionsTopic, validate_only: bool) -> None:
-        topic = await self._find(item.name)
+        topic = await self._broker.topic_admin.find(item.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
         if topic.internal:

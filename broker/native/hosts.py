@@ -65,6 +65,7 @@ class Hosts:
             MetadataError, LedgerError, SubscriptionsError, WorldError: its subscriptions could not be read.
         """
         broker = self._broker
+        await broker.topic_admin.find(name)
         topic = broker.find_topic(name)
         key = (topic.id, index)
         async with self._opening.setdefault(key, trio.Lock()):

@@ -88,7 +88,7 @@ class NativeServer:
     def _methods(self) -> Mapping[str, Method]:
         return {
             "receive": self._receive,
-            "lookup": self._lookup,
+            "lookup": self._task(self._lookup),
             "subscribe": self._task(self._subscribe),
             "unsubscribe": self._task(self._unsubscribe),
             "seek": self._task(self._seek),
@@ -138,18 +138,16 @@ class NativeServer:
 
     # --- topics and partitions ----------------------------------------------------------------------------------
 
-    def _lookup(self, call: Call) -> None:
+    async def _lookup(self, call: Call) -> object:
         (name,) = checked(call.args, str)
-        try:
-            topic = self._broker.find_topic(name)
-        except KafkaError as error:
-            raise _native(error) from error
+        await self._broker.topic_admin.find(name)
+        topic = self._broker.find_topic(name)
         brokers = self._broker.leadership.brokers
         leaders = []
         for number in self._broker.leaders(topic, topic.partitions):
             leader = brokers.get(number)
             leaders.append(None if leader is None else [leader.host, leader.native_port])
-        call.reply([topic.id.hex, leaders])
+        return [topic.id.hex, leaders]
 
     # --- subscribing --------------------------------------------------------------------------------------------
 
