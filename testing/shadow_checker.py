@@ -186,7 +186,7 @@ def _follow_changes(patch: Patches, truth: SourceTruth) -> None:
         async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
             result = await before(metadata, compare, then, otherwise)
             if result.succeeded:
-                truth.transaction(then)
+                truth.transaction(then, lambda key: metadata._state.get(key) is not None)
             return result
 
         return followed

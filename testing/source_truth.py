@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -181,8 +181,12 @@ class SourceTruth:
         """A shadow changes a ledger."""
         self.found(f"a shadow {what} {ledger}")
 
-    def transaction(self, operations: Iterable[Operation]) -> None:
-        """What has taken effect on the metadata."""
+    def transaction(self, operations: Iterable[Operation], exists: Callable[[str], bool]) -> None:
+        """What has taken effect on the metadata.
+
+        Args:
+            exists: whether a key is there now. Of a transaction whose service died before it answered nobody is told.
+        """
         operations = list(operations)
         gone = {self._topics.pop(each.key, "") for each in operations if isinstance(each, Delete)}
         for each in operations:
@@ -194,12 +198,12 @@ class SourceTruth:
                 topic = each.prefix.split("/")[2]
                 if topic not in gone and topic in self._topics.values():
                     self.found(f"the ledgers of topic {topic} were deleted, and the topic was not")
-        self._cut([each.key for each in operations if isinstance(each, Delete)])
+        self._cut([each.key for each in operations if isinstance(each, Delete)], exists)
 
-    def _cut(self, deleted: list[str]) -> None:
+    def _cut(self, deleted: list[str], exists: Callable[[str], bool]) -> None:
         for key in sorted(key for key in deleted if key.startswith(LEDGERS_OF_TOPICS)):
             chain = self._chains[key.rpartition("/")[0]]
-            chain.discard(key)
+            chain -= {each for each in chain if not exists(each)}
             if not chain or min(chain) < key:
                 self.found(f"{key} was deleted, and is not at the front of its partition")
 
