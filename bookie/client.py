@@ -13,6 +13,7 @@ from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.ledger_state import Confirmed
 from gnomon.bookie.store_view import StoreView
+from gnomon.metadata.client import Compare
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.world import Clock
 
@@ -114,7 +115,14 @@ class Bookies(Protocol):
         """Those that take entries now, each with its domain ("" where it says none)."""
 
     def known(self) -> Mapping[BookieId, str]:
-        """All that belong to the cluster, also those that are away."""
+        """All that belong to the cluster and stay, also those that are away."""
+
+    def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
+        """What a transaction compares that names bookies in a record which did not name them before.
+
+        It holds as long as these belong to the cluster, with the disks that are known here, and none is to leave. Else
+        a bookie might be let go although a ledger needs it: whoever lets it go looks for such ledgers before.
+        """
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Runs work of an open ledger in the background, as long as this process lives."""
@@ -161,6 +169,10 @@ class LocalBookies:
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
         return self._domains
+
+    def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
+        """See `Bookies.membership`: they go with this process."""
+        return ()
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """See `Bookies.start_soon`."""

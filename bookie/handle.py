@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -261,8 +261,9 @@ class Ledger(FollowedLedger):
             )
             key = ledger_key(name)
             put = Put(key, record.encode())
+            compare = (Compare.absent(key), *self._joining(ensemble), *compare)
             created, *_ = await self._change(
-                lambda record: self._sealed(record, sealed_properties), (Compare.absent(key), *compare), (put, *also)
+                lambda record: self._sealed(record, sealed_properties), compare, (put, *also)
             )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
@@ -296,11 +297,17 @@ class Ledger(FollowedLedger):
                 if self.record.sealed:
                     raise LedgerSealed(f"ledger {self.name!r} is sealed: its bookies are the auditor's to replace")
                 try:
-                    await self._change(lambda record: records.change_ensemble(record, first_entry, bookies))
+                    await self._change(
+                        lambda record: records.change_ensemble(record, first_entry, bookies), self._joining(bookies)
+                    )
                 except MetadataUnavailable:
                     await self._bookies.clock.sleep(METADATA_RETRY_SECONDS)
                 else:
                     return
+
+    def _joining(self, ensemble: Iterable[BookieId]) -> tuple[Compare, ...]:
+        """What is compared of those in an ensemble that the record does not name: of the others that it is the same."""
+        return self._bookies.membership(name for name in ensemble if name not in self.record.bookies)
 
     async def report_missing(self) -> None:
         """See `appender.Owner`."""

@@ -153,7 +153,7 @@ async def create_ledger(
             entry is confirmed: readers see it with the next one, and who claims the ledger copies it once more.
 
     Raises:
-        LedgerExists: the name is taken, or a `compare` failed; nothing changed.
+        LedgerExists: the name is taken, a bookie is about to leave, or a `compare` failed; nothing changed.
         NotEnoughBookies: fewer bookies than the ensemble needs.
     """
     quorum.check()
@@ -175,7 +175,8 @@ async def create_ledger(
         properties=properties or {},
     )
     key = ledger_key(name)
-    result = await metadata.txn((Compare.absent(key), *compare), (Put(key, record.encode()), *also))
+    compare = (Compare.absent(key), *bookies.membership(ensemble), *compare)
+    result = await metadata.txn(compare, (Put(key, record.encode()), *also))
     if not result.succeeded:
         raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or what was compared has changed")
     created = result.results[0]
@@ -259,7 +260,8 @@ async def _claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
     ).with_properties(properties)
     reports = () if found.complete else (missing_report(ledger_id, name),)
-    written = await replace_record(metadata, stored, claimed, compare, (*reports, *also))
+    stay = bookies.membership(name for name in found.bookies if name not in record.bookies)
+    written = await replace_record(metadata, stored, claimed, (*stay, *compare), (*reports, *also))
     if written is None:
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
     return written[0], found, places

@@ -6,7 +6,7 @@ members; `bookies-draining/<name>` names those that are to leave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
 from gnomon.bookie.service import ERRORS, service_of
-from gnomon.metadata.client import KeyValue, Metadata, RangeResult, Revision, WatchBatch
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, RangeResult, Revision, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
@@ -101,7 +101,15 @@ class RegisteredBookies:
 
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
-        return self._domains
+        return {name: domain for name, domain in self._domains.items() if name not in self._draining}
+
+    def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
+        """See `Bookies.membership`."""
+        compare: list[Compare] = []
+        for name in names:
+            disk = self._bookies[name].disk
+            compare += (Compare(COOKIES + name, Field.CREATE_REVISION, disk), Compare.absent(DRAINING + name))
+        return tuple(compare)
 
     def alive(self) -> Mapping[BookieId, Registration]:
         """Those whose lease lives."""
@@ -138,13 +146,22 @@ class RegisteredBookies:
         here = {item.key for item in found.items}
         for name in [name for name in self._alive if f"{BOOKIES}{name}" not in here]:
             self._went(name)
-        self._draining.clear()
+        drained, self._draining = self._draining, set()
         for item in found.items:
             self._change(item.key, item)
+        self._dismiss(drained - self._draining)
 
     def _apply(self, batch: WatchBatch) -> None:
+        draining = set(self._draining)
         for event in batch.events:
             self._change(event.key, event.current)
+        self._dismiss(draining - self._draining)
+
+    def _dismiss(self, drained: Iterable[BookieId]) -> None:
+        """Forgets those that are members no more: they are registered neither as bookies nor as such that leave."""
+        for name in drained:
+            if name not in self._alive:
+                self._domains.pop(name, None)
 
     def _change(self, key: str, current: KeyValue | None) -> None:
         if key.startswith(DRAINING):

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -21,7 +21,7 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.lac import ask_confirmed
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import Fragment, decode_record, replace_bookie
-from gnomon.metadata.client import KeyValue, Metadata, Put
+from gnomon.metadata.client import Compare, KeyValue, Metadata, Put
 from gnomon.runtime.world import Clock
 
 MISSING: Final = "missing/"
@@ -89,8 +89,9 @@ class LedgerRepair:
             target = self._target(fragment, lost)
             if target is None:
                 return False
+            stays = self._bookies.membership((target,))  # it has what is copied now
             await self._copy(fragment, last, fragment.bookies.index(lost), target)
-            if not await self._replace(fragment, lost, target):
+            if not await self._replace(fragment, lost, target, stays):
                 return False
         return True
 
@@ -100,9 +101,9 @@ class LedgerRepair:
         chosen = place(self.name, available, 1, beside=beside, without=(lost,))
         return chosen[0] if chosen else None
 
-    async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId) -> bool:
+    async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId, compare: Sequence[Compare]) -> bool:
         changed = replace_bookie(self.record, fragment.first_entry, lost, target)
-        written = await replace_record(self._metadata, self._stored, changed)
+        written = await replace_record(self._metadata, self._stored, changed, compare)
         if written is None:
             return False
         self._stored, self.record = written[0], changed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import trio
 
 from gnomon.bookie.client import Bookie
 from gnomon.bookie.ids import BookieId
+from gnomon.metadata.client import Compare
 from gnomon.runtime.world import Clock
 
 
@@ -33,6 +34,10 @@ class BookiesAtHand:
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
         return {name: self.domains.get(name, "") for name in self.all}
+
+    def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
+        """See `Bookies.membership`: no metadata knows them."""
+        return ()
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """See `Bookies.start_soon`; an error ends the Trio run."""

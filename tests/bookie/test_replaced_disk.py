@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+import trio
 from numbered_entries import contents, entries, fill
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.cookie import COOKIES
-from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ids import BookieId
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.errors import LedgerError, LedgerExists, LedgerFenced
+from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ledger import OpenMode, Quorum, create_ledger, open_ledger
+from gnomon.bookie.registry import DRAINING, RegisteredBookies
+from gnomon.metadata.client import Delete, Operation, Put
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -54,5 +60,86 @@ def test_a_writer_that_was_taken_over_is_not_acknowledged_by_a_new_disk_under_th
         await cluster.run_client("writer", write)
         await cluster.run_client("reader", read)
         assert failed, "an entry was acknowledged that is not in the ledger"
+
+    simulate(1, scenario)
+
+
+def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk() -> None:
+    async def work(client: LedgerClient) -> None:
+        metadata = client.metadata
+
+        async def refused(change: Sequence[Operation], back: Sequence[Operation]) -> None:
+            await metadata.txn((), change)
+            with pytest.raises(LedgerExists):
+                await create_ledger(metadata, late, "ledger", quorum=WIDE)
+            await metadata.txn((), back)
+
+        async with trio.open_nursery() as nursery:
+            late = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
+            await late.load()  # and hears of nothing that comes
+            for name in ("bookie-1", "bookie-2", "bookie-3"):
+                await refused([Put(f"{DRAINING}{name}", b"")], [Delete(f"{DRAINING}{name}")])
+            await create_ledger(metadata, late, "taken", quorum=WIDE)
+            cookie = await metadata.get(f"{COOKIES}bookie-1")
+            assert cookie is not None
+            await metadata.txn((), [Delete(cookie.key)])
+            await refused([Put(cookie.key, b"another disk")], [])
+            nursery.cancel_scope.cancel()
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_claim_and_a_change_of_bookies_take_none_that_is_to_leave() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 1)
+            named = ledger.record.bookies
+            (spare,) = (name for name in cluster.names if name not in named)
+            async with trio.open_nursery() as nursery:
+                late = RegisteredBookies(client.world, client.metadata, client.world.logger, nursery)
+                await late.load()
+                await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
+                with pytest.raises(LedgerFenced):
+                    await ledger.change_ensemble(EntryId(1), (spare, *named[1:]))
+                cluster.bookies[named[0]].kill()
+                with pytest.raises(LedgerFenced):
+                    await open_ledger(client.metadata, late, "ledger", mode=OpenMode.O_APPEND)
+                nursery.cancel_scope.cancel()
+            again = await client.claim("ledger")
+            assert again.record.bookies == named
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_that_was_let_go_is_no_member_until_it_comes_with_another_disk() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            name = cluster.names[0]
+            first = client.bookies.get(name)
+            await cluster.decommission(name)
+            auditor = Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", client.world.logger)
+            while name in client.bookies.available():
+                await client.bookies.changed()
+            await auditor.audit()
+            while client.bookies.get(name) is first:
+                assert name not in client.bookies.known()
+                await client.bookies.changed()
+            assert name in client.bookies.known()
+
+        await cluster.run_client("client", work)
 
     simulate(1, scenario)
