@@ -239,10 +239,8 @@ class Dispatcher:
                 else:
                     self.dirty.pop(subscription, None)
                 self._unplace(subscription)
-                if subscription.again:
-                    subscription.again.remove(Offset(0), start)
-                self._settle(subscription, subscription.consumers, Offset(0), start)
-                self._place_again(subscription)
+                subscription.trimmed(start)
+                self._place(subscription)
         return jumped
 
     def link_ready(self, link: Link) -> None:

@@ -88,6 +88,17 @@ class KeySlots:
         for offset in self._known(first, end):
             self._unhold(offset, self._slots.pop(offset))
 
+    def trimmed(self, start: int) -> None:
+        """Records below `start` are gone: nobody gets those that wait; those that were given hold their slots."""
+        for slot, held in list(self._held.items()):
+            gone = held[: bisect_left(held, start)]
+            del held[: len(gone)]
+            self._held_count -= len(gone)
+            for offset in gone:
+                del self._slots[offset]
+            if not held:
+                del self._held[slot]
+
     def hold(self, first: int, end: int) -> None:
         """Records that were read before wait to be given."""
         for offset in self._known(first, end):

@@ -168,8 +168,18 @@ class Subscription:
             if first < end:
                 yield first, end
 
+    def trimmed(self, start: Offset) -> None:
+        """What waits to be given and is gone is wanted by nobody; what a consumer has stays its own till it is done."""
+        if self.again:
+            self.again.remove(Offset(0), start)
+        if self.keys is not None:
+            self.keys.trimmed(start)
+
     def give_again(self, runs: list[tuple[int, int]]) -> None:
-        """What of `runs` was given once and is not acknowledged is wanted again."""
+        """What of `runs` was given once and is not acknowledged is wanted again, unless it is gone by now."""
+        if self.keys is not None:
+            for first, end in runs:
+                self.keys.acked(first, min(end, self.cursor.mark_delete))
         for first, end in self.left([(first, min(end, self.position)) for first, end in runs]):
             if self.keys is not None:
                 self.keys.hold(first, end)

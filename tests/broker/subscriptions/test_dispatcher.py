@@ -239,6 +239,27 @@ def test_a_key_stays_with_its_consumer_until_what_it_was_given_is_acknowledged()
     assert given == list(range(10, 20))
 
 
+def test_a_key_stays_with_its_consumer_also_where_what_it_was_given_is_gone() -> None:  # key_slots 2
+    bench = Bench(10)
+    bench.keys = [b"k"] * BATCH
+    one = bench.subscribe("k", KEY_SHARED)
+    bench.pump()
+    other = bench.subscribe("k", KEY_SHARED)
+    slots = bench.dispatcher.subscriptions["k"].keys
+    assert slots is not None
+    slots.share_out([other])
+    bench.write(2)
+    assert bench.pump() == {}
+    bench.dispatcher.trimmed(Offset(15))
+    assert bench.pump() == {}, "the first one is not done with what it has"
+    bench.dispatcher.nack(one, Offset(0), Offset(3), 1.0, 0.0)
+    bench.dispatcher.tick(1.0)
+    bench.dispatcher.ack(one, Offset(3), Offset(10))
+    assert bench.pump() == {other.number: list(range(15, 30))}
+    bench.dispatcher.ack(other, Offset(15), Offset(30))
+    assert not slots._slots, "nothing is remembered of what is gone"
+
+
 def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # key_slots 3
     bench = Bench()
     poor, rich = bench.subscribe("k", KEY_SHARED, permits=1), bench.subscribe("k", KEY_SHARED)
