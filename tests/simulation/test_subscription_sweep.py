@@ -31,11 +31,11 @@ CLUSTER = cluster_with(SUBSCRIBERS)
 
 
 def test_no_subscription_of_one_broker_misses_a_record() -> None:
-    swept(ONE_BROKER, 12, part=0.1)
+    swept(ONE_BROKER, 8, part=0.1)
 
 
 def test_no_subscription_of_a_cluster_misses_a_record() -> None:
-    swept(CLUSTER, 6, part=0.1)
+    swept(CLUSTER, 4, part=0.1)
 
 
 @pytest.fixture

@@ -241,9 +241,10 @@ class DispatcherMachine(RuleBasedStateMachine):
     def trim(self, data: st.DataObject) -> None:
         self.start = data.draw(st.integers(self.start, self.end))
         self.dispatcher.trimmed(Offset(self.start))
-        for model in self.models.values():
+        for name, model in self.models.items():
             for each in range(self.start):
-                model.have.pop(each, None)
+                if self.dispatcher.subscriptions[name].kind is not SubscriptionType.KEY_SHARED:
+                    model.have.pop(each, None)  # else it keeps its key with its consumer
                 model.delayed.pop(each, None)
                 model.acked.add(each)
         self.pump()
