@@ -160,7 +160,7 @@ def image_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicAdmin, "current", shown)
 
 
-@planted("two brokers may give out the same producer ids", breaks="broker.producer_ids", quick=True)
+@planted("two brokers may give out the same producer ids", breaks="broker.producer_ids")
 def producer_ids_twice(patch: pytest.MonkeyPatch) -> None:
     async def take_block(ids: Any) -> None:
         item = await ids._metadata.get(PRODUCER_IDS_KEY)

@@ -109,7 +109,7 @@ def unknown_segment_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShadowPartition, "_take", believing)
 
 
-@planted("the source's ledgers are deleted with its shadow", breaks="broker.shadow.cast 4", quick=True)
+@planted("the source's ledgers are deleted with its shadow", breaks="broker.shadow.cast 4")
 def deleted_with_shadow(patch: pytest.MonkeyPatch) -> None:
     def kept_of(admin: Any, topic: Any) -> Any:
         owner = topic.id if topic.source is None else topic.source.id
