@@ -87,6 +87,13 @@ def test_every_excuse_has_its_reason() -> None:
     assert wrong == []
 
 
+def test_no_link_leads_out_of_the_project() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    links = [ROOT / name for name in listed.splitlines() if (ROOT / name).is_symlink()]
+    assert links, "the packages of gnomon are links"
+    assert [str(link) for link in links if not link.resolve().is_relative_to(ROOT)] == []
+
+
 def test_every_package_is_built_into_the_wheel() -> None:
     """A package that is missing from `packages` silently vanishes from wheels."""
     text = (ROOT / "pyproject.toml").read_text()
