@@ -60,7 +60,7 @@ async def check_cookie(
         await environment.commit(lambda transaction: transaction.put(_COOKIE_KEY, cookie, db=states))
         key = COOKIES + bookie
         result = await metadata.txn((Compare.absent(key),), (Put(key, cookie),), (Get(key),))
-        there = result.results[0]  # as written; or another's, or what an earlier attempt of ours was not answered
+        there = result.results[0]  # as written now, by another, or by an attempt of ours that was not answered
         assert isinstance(there, KeyValue), f"a transaction did not say what is at {key!r}"
         if there.value != cookie:
             raise ForeignDisk(f"another disk took the name {bookie!r} just now: give each bookie a name of its own")

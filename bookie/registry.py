@@ -132,10 +132,10 @@ class RegisteredBookies:
             MetadataUnavailable: it could not be read.
         """
         self._cluster = await cluster_id(self._metadata, self._world.random("cluster-id"))
-        cookies = await self._metadata.range(COOKIES)
+        await self._follower.load()
+        cookies = await self._metadata.range(COOKIES)  # later, or one that is dismissed in between would stay known
         for item in cookies.items:
             self._meet(BookieId(item.key.removeprefix(COOKIES)), item.create_revision)
-        await self._follower.load()
 
     async def run(self) -> None:
         """Follows the registrations until cancelled."""

@@ -40,7 +40,7 @@ class LedgerWriter:
         self._quorum = quorum
         self._single = quorum.ensemble_size == 1
         self._stored: dict[EntryId, int] = {}
-        self._complete: dict[EntryId, None] = {}
+        self._complete: dict[EntryId, None] = {}  # with many idle ledgers: an empty set takes 216 bytes, a dict 64
         self._lost: dict[int, None] = {}
         self._changing = False
         self.confirmed = confirmed

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
+from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.record import Quorum
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
-from gnomon.metadata.client import Delete, Put, Revision
+from gnomon.metadata.client import Delete, Metadata, Put, RangeResult, Revision
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.runtime.rpc_errors import RpcRefused
 from gnomon.testing.ledger_cluster import BOOKIE_PORT, MAP_BYTES, METADATA_PORT, LedgerClient, LedgerCluster
@@ -125,5 +127,46 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
                 nursery.cancel_scope.cancel()
 
         await cluster.run_client("client", follow)
+
+    simulate(1, scenario)
+
+
+class DismissedBetween:
+    """Metadata whose bookie "leaves" is dismissed between the first two looks of a client."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._dismissed = False
+
+    async def range(self, prefix: str) -> RangeResult:
+        found = await self._metadata.range(prefix)
+        if not self._dismissed:
+            self._dismissed = True
+            gone = await self._metadata.txn([], [Delete(f"{COOKIES}leaves"), Delete(f"{DRAINING}leaves")])
+            assert gone.succeeded
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._metadata, name)
+
+
+def test_a_bookie_that_is_dismissed_while_a_client_starts_is_not_known_to_it() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def start(client: LedgerClient) -> None:
+            await client.metadata.txn([], [Put(f"{COOKIES}leaves", b"cookie"), Put(f"{DRAINING}leaves", b"")])
+            async with trio.open_nursery() as nursery:
+                metadata: Any = DismissedBetween(client.metadata)
+                bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
+                await bookies.load()
+                nursery.start_soon(bookies.run)
+                while "leaves" in bookies._draining:
+                    await bookies.changed()
+                assert set(bookies.known()) == {"bookie-1"}
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", start)
 
     simulate(1, scenario)
