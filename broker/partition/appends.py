@@ -39,7 +39,7 @@ class Appender(Protocol):
         """The batch is durable or refused; called once, perhaps before `append` returns."""
 
 
-_Written = tuple[Offset, Offset, int, Appender | None, Any]
+Written = tuple[Offset, Offset, int, Appender | None, Any]
 """An entry on its way to the disk: base offset, next offset, log append time, and whose slot it is; a snapshot is
 nobody's. A plain tuple, since one is made per batch."""
 
@@ -49,20 +49,33 @@ class Appends:
 
     def __init__(self, note_refused: Callable[[memoryview], None]) -> None:
         """`note_refused` is told of each batch that waited and is refused."""
-        self.waiting: deque[tuple[bytes, Appender, Any]] = deque()
-        """The batches that cannot be written now."""
-        self._written: deque[_Written] = deque()
-        self._repeats: deque[_Written] = deque()
+        self._waiting: deque[tuple[bytes, Appender, Any]] = deque()
+        self._written: deque[Written] = deque()
+        self._repeats: deque[Written] = deque()
         self._note_refused = note_refused
+
+    def wait(self, records: memoryview, appender: Appender, slot: Any) -> None:
+        """This batch cannot be written now; `records` need not outlive the call."""
+        self._waiting.append((bytes(records), appender, slot))
+
+    def take_up(self, append: Callable[[memoryview, Appender, Any], None]) -> None:
+        """Hands what waits to `append`, until that makes one of them wait again: the others stay behind it."""
+        waiting, self._waiting = self._waiting, deque()
+        while waiting:
+            records, appender, slot = waiting.popleft()
+            append(memoryview(records), appender, slot)
+            if self._waiting:
+                self._waiting.extend(waiting)
+                return
 
     def refuse_waiting(self, outcome: Produced) -> None:
         """Nothing that waits will be written."""
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self._waiting = self._waiting, deque()
         for records, appender, slot in waiting:
             self._note_refused(memoryview(records))
             appender.appended(slot, outcome)
 
-    def written(self, entry: _Written) -> None:
+    def written(self, entry: Written) -> None:
         """It is on its way, behind all others."""
         self._written.append(entry)
 

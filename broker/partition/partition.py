@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -33,7 +32,7 @@ from gnomon.bookie.errors import (
 )
 from gnomon.bookie.ids import EntryId
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.partition.appends import Appender, Appends, Produced
+from gnomon.broker.partition.appends import Appender, Appends, Produced, Written
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
@@ -168,7 +167,7 @@ class Partition(Readable):
                 if self.log.snapshot_due():
                     self._append_snapshot(self.log)
         self._opened.set()
-        self._release_stalled()
+        self._appends.take_up(self.append)
         self._changed()
 
     def _opening_failed(self, error: Exception) -> None:
@@ -286,25 +285,13 @@ class Partition(Readable):
                 text = "the partition could not be opened for writing; it is tried again soon"
                 appender.appended(slot, Produced.refusal(code, text))
                 return
-        self._appends.waiting.append((bytes(records), appender, slot))
-
-    def _release_stalled(self) -> None:
-        """Appends what has waited, until something makes it wait again."""
-        waiting, self._appends.waiting = self._appends.waiting, deque()
-        while waiting:
-            records, appender, slot = waiting.popleft()
-            self.append(memoryview(records), appender, slot)
-            if self._appends.waiting:
-                self._appends.waiting.extend(waiting)
-                return
+        self._appends.wait(records, appender, slot)
 
     def _append_snapshot(self, log: PartitionLog) -> None:
         entry = self.segments[-1].ledger.next_entry
         self._write((NO_OFFSET, log.next_offset, -1, None, 0), log.snapshot(entry))
 
-    def _write(
-        self, entry: tuple[Offset, Offset, int, Appender | None, Any], payload: Sequence[bytes | memoryview]
-    ) -> None:
+    def _write(self, entry: Written, payload: Sequence[bytes | memoryview]) -> None:
         self._appends.written(entry)
         try:
             self.segments[-1].ledger.append(payload, self._stored)
@@ -348,7 +335,7 @@ class Partition(Readable):
     async def _roll_then_go_on(self) -> None:
         async with self._maintenance:
             await self._roll()
-        self._release_stalled()
+        self._appends.take_up(self.append)
         self._changed()
 
     async def _roll(self, asked: bool = False) -> None:
@@ -404,7 +391,7 @@ class Partition(Readable):
             if self.log is not None and self._state is State.OPEN and self.log.segment_is_old(self._clock.wall_ms()):
                 self._state = State.ROLLING
                 await self._roll(asked=True)
-        self._release_stalled()
+        self._appends.take_up(self.append)
         self._changed()
 
     async def enforce_retention(self, held: AskHeld = waits_for_nobody) -> bool:
@@ -425,7 +412,7 @@ class Partition(Readable):
             if log.segment_is_old(now_ms) and not self._roll_put_off:
                 self._state = State.ROLLING
                 await self._roll()
-                self._release_stalled()
+                self._appends.take_up(self.append)
                 self._changed()
             trim = Trim(self._chain, log, self.segments)
             if not trim.segments_due(now_ms):

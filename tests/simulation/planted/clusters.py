@@ -117,7 +117,7 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
     release = Partition.release
 
     def forgetting(partition: Any) -> None:
-        partition._appends.waiting.clear()
+        partition._appends._waiting.clear()
         release(partition)
 
     patch.setattr(Partition, "release", forgetting)

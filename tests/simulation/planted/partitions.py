@@ -180,13 +180,13 @@ def append_while_rolling(patch: pytest.MonkeyPatch) -> None:
 
 @planted("what waited for a roll is written in reverse order", breaks="broker.partition.partition 2")
 def stalled_reversed(patch: pytest.MonkeyPatch) -> None:
-    release = Partition._release_stalled
+    take_up = Appends.take_up
 
-    def reversing(partition: Any) -> None:
-        partition._appends.waiting.reverse()
-        release(partition)
+    def reversing(appends: Any, append: Any) -> None:
+        appends._waiting.reverse()
+        take_up(appends, append)
 
-    patch.setattr(Partition, "_release_stalled", reversing)
+    patch.setattr(Appends, "take_up", reversing)
 
 
 @planted("the new segment begins one offset late", breaks="broker.partition.entry 1", quick=True)
@@ -292,7 +292,7 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
     opening_failed = Partition._opening_failed
 
     def forgetting(partition: Any, error: Exception) -> None:
-        partition._appends.waiting.clear()
+        partition._appends._waiting.clear()
         opening_failed(partition, error)
 
     patch.setattr(Partition, "_opening_failed", forgetting)
