@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, Protocol, TypeAlias
 
@@ -161,6 +161,23 @@ class WatchBatch:
 
     revision: Revision
     events: tuple[Event, ...]
+    _first: str = field(init=False, repr=False, compare=False)
+    _last: str = field(init=False, repr=False, compare=False)
+    """Of the keys in order; those below a prefix are side by side there."""
+
+    def __post_init__(self) -> None:
+        keys = [event.key for event in self.events]
+        object.__setattr__(self, "_first", min(keys, default=""))
+        object.__setattr__(self, "_last", max(keys, default=""))
+
+    def below(self, prefix: str) -> WatchBatch:
+        """The same with the events below `prefix` alone; each is looked at only where some are and some are not."""
+        first_is_below = self._first.startswith(prefix)
+        if first_is_below and self._last.startswith(prefix):
+            return self
+        if self._last < prefix or (self._first > prefix and not first_is_below):
+            return WatchBatch(self.revision, ())
+        return WatchBatch(self.revision, tuple([event for event in self.events if event.key.startswith(prefix)]))
 
 
 class Metadata(Protocol):

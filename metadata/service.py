@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from gnomon.metadata.client import InvalidRequest, LeaseId, Metadata, Revision, WatchBatch
+from gnomon.metadata.client import InvalidRequest, LeaseId, Metadata, Revision
 from gnomon.metadata.messages import (
     ERRORS,
     SERVICE,
@@ -109,11 +109,11 @@ class _Served:
         quiet_revisions = 0
         async with self._metadata.watch("", Revision(checked(int, from_revision))) as batches:
             async for batch in batches:
-                events = tuple([event for event in batch.events if event.key.startswith(prefix)])
+                below = batch.below(prefix)
                 quiet_revisions += 1
-                if events or quiet_revisions >= PROGRESS_REVISIONS:
+                if below.events or quiet_revisions >= PROGRESS_REVISIONS:
                     quiet_revisions = 0
-                    call.item(encode_batch(WatchBatch(batch.revision, events)))
+                    call.item(encode_batch(below))
                     await call.room()
 
     async def lease(self, call: Call) -> object:

@@ -163,11 +163,10 @@ class State:
         if at <= self.compacted:
             raise Compacted(from_revision, Revision(self.compacted + 1))
         while at <= self.revision:
-            batch = self._history[Revision(at)]
+            batch = self._history[Revision(at)].below(prefix)
             at += 1
-            events = tuple([event for event in batch.events if event.key.startswith(prefix)])
-            if events:
-                return WatchBatch(batch.revision, events), Revision(at)
+            if batch.events:
+                return batch, Revision(at)
         return None, Revision(at)
 
     def batch(self, revision: Revision) -> WatchBatch:

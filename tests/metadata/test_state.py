@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -316,3 +316,11 @@ def in_key_order(batches: list[WatchBatch]) -> list[WatchBatch]:
 
 StateAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestStateAgainstModel = StateAgainstModel.TestCase
+
+
+@given(st.lists(st.text("ab/", max_size=4), max_size=5), st.text("ab/", max_size=4))
+def test_a_batch_below_a_prefix_has_the_events_below_it_in_order(keys: list[str], prefix: str) -> None:
+    batch = WatchBatch(Revision(1), tuple(Event(key, None) for key in keys))
+    assert batch.below(prefix) == WatchBatch(
+        Revision(1), tuple(Event(key, None) for key in keys if key.startswith(prefix))
+    )
