@@ -24,6 +24,12 @@ OpenStore: TypeAlias = Callable[[Topic, int], SubscriptionsStore]
 HostKey: TypeAlias = tuple[uuid.UUID, int]
 """A topic's id, and the number of a partition."""
 
+RELIEF_PAUSES = 4
+"""After a flush nothing is stored for so many times as long as it took: many brokers together could ask for more than
+the metadata and the bookies can do, and make everybody wait for that."""
+RELIEF_SECONDS_MAX = 10.0
+"""But for no longer than this."""
+
 
 class Hosts:
     """The hosted partitions of one broker."""
@@ -116,11 +122,16 @@ class Hosts:
         self._nursery.start_soon(finish)
 
     async def flush_regularly(self) -> None:
-        """Stores positions, until it is cancelled."""
+        """Stores positions, until it is cancelled; where that is slow, for a fifth of the time."""
+        clock = self._broker.world.clock
+        pause_seconds = self._settings.flush_seconds
         while True:
-            await self._broker.world.clock.sleep(self._settings.flush_seconds)
+            await clock.sleep(pause_seconds)
+            began = clock.monotonic()
             for host in list(self._hosts.values()):
                 await host.flush(self._settings.flush_positions_max)
+            relief_seconds = RELIEF_PAUSES * (clock.monotonic() - began)
+            pause_seconds = max(self._settings.flush_seconds, min(relief_seconds, RELIEF_SECONDS_MAX))
 
 
 def _not_open(name: str, index: int, failure: ErrorCode | None) -> NativeError:
