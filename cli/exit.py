@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from gnomon.bookie import errors as ledgers
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
-from gnomon.runtime.settings import SettingsError
+from gnomon.runtime.loaded_settings import SettingsError
 from gnomon.runtime.world import DirectoryTaken, Unreachable, WorldError
 from gnomon.wire.kafka.errors import ErrorCode
 

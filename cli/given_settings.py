@@ -11,7 +11,7 @@ import click
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
 from gnomon.cli.options import BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE
-from gnomon.runtime.settings import FILE_VARIABLE, Loaded, load_settings
+from gnomon.runtime.loaded_settings import FILE_VARIABLE, Loaded, load_settings
 
 KAFKA = "kafka."
 

@@ -15,11 +15,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Protocol
 
+from gnomon.broker.kafka.exchange import Exchange, Shortcut
+from gnomon.broker.kafka.request_memory import RequestMemory
 from gnomon.runtime.world import Buffer, Connection
 from gnomon.wire.kafka.api import request_header_version
-from gnomon.wire.kafka.frame import FrameReader, MalformedFrame, RequestHeader, parse_request_header
+from gnomon.wire.kafka.frame import (
+    CORRELATION_ID_AT,
+    FrameReader,
+    MalformedFrame,
+    RequestHeader,
+    parse_request_header,
+)
 
 BACKLOG_BYTES_MAX = 4 << 20
 """Bytes a peer may leave untaken before its next requests wait; or of answers ready behind one that is not."""
@@ -33,115 +40,7 @@ IDLE_LOOK_SECONDS_MIN = 1.0
 REQUEST_BYTES_MIN = 256
 """What the smallest request counts for: its bookkeeping is not free either."""
 
-
-CORRELATION_ID_AT = 4
 _CORRELATION_ID = Struct(">i")
-
-
-class RequestMemory:
-    """The bytes of all requests in flight and of all answers not taken yet, broker-wide, and who waits for room.
-
-    Requests beyond the limit wait. Answers do not, or one peer's sloth would cost the others: with as many bytes
-    untaken as the limit allows, each further answer to a fetch has one batch only. An answer that is ready behind one
-    that is not counts as untaken too.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.bytes_used = 0
-        self.backlog_bytes = 0
-        self.unfinished_bytes = 0
-        """Of requests that have not arrived whole."""
-        self.unfinished: dict[KafkaConnection, None] = {}
-        """Whose they are."""
-        self._waiting: dict[KafkaConnection, None] = {}
-        self._waking = False
-
-    def take(self, count: int) -> None:
-        """A request of `count` bytes has arrived."""
-        self.bytes_used += count
-
-    def give_back(self, count: int) -> None:
-        """Its reply has left, or its connection is gone."""
-        self.bytes_used -= count
-        if not self._waiting or self._waking:
-            return
-        self._waking = True  # those woken give back in turn: a loop here, no recursion
-        while self._waiting and not self.full():
-            connection = next(iter(self._waiting))
-            del self._waiting[connection]
-            connection.go_on()
-        self._waking = False
-
-    def full(self) -> bool:
-        """Whether the next request has to wait."""
-        return self.bytes_used >= self.bytes_max
-
-    def backlog_room(self) -> int:
-        """Bytes of answers that may be left untaken before further ones have to be small."""
-        return max(0, self.bytes_max - self.backlog_bytes)
-
-    def wait(self, connection: KafkaConnection) -> None:
-        """`connection.go_on()` is called when there is room."""
-        self._waiting[connection] = None
-
-    def forget(self, connection: KafkaConnection) -> None:
-        """The connection is gone."""
-        self._waiting.pop(connection, None)
-
-
-class Exchange:
-    """One request and the place of its reply."""
-
-    __slots__ = (
-        "api_key",
-        "api_version",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "cut_short",
-        "reply_chunks",
-        "size",
-        "started",
-    )
-
-    def __init__(self, connection: KafkaConnection, header: RequestHeader, size: int, started: float) -> None:
-        self.connection = connection
-        self.api_key = header.api_key
-        self.api_version = header.api_version
-        self.correlation_id = header.correlation_id
-        self.client_id = header.client_id
-        self.size = size
-        self.started = started
-        """When the turn that it arrived in began, by the driver's clock."""
-        self.reply_chunks: Sequence[Buffer] | None = None
-        self.cut_short: Callable[[], None] | None = None
-        """Called when another request arrives behind this one; set by handlers that make their client wait."""
-
-    def reply(self, chunks: Sequence[Buffer], *, flush: bool = True) -> None:
-        """Answers with a whole frame; the chunks need to live only during this call when `flush` is set.
-
-        With `flush=False` the caller sees to `KafkaConnection.flush` soon, and the chunks must live on until then:
-        many replies then leave in one system call.
-        """
-        self.connection.replied(self, chunks, flush)
-
-    def no_reply(self) -> None:
-        """The request is done and gets no answer (acks=0)."""
-        self.connection.replied(self, (), False)
-
-
-class Shortcut(Protocol):
-    """Handles a connection's next request without parsing it, where it is like the one before."""
-
-    header: RequestHeader
-    """That one's header; the correlation id differs."""
-
-    def fits(self, frame: memoryview) -> bool:
-        """Whether the request is like it."""
-
-    def handle(self, exchange: Exchange, frame: memoryview) -> None:
-        """Takes the request, which fits."""
 
 
 class KafkaConnection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.fetch_route import fetch_route
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
 from gnomon.broker.kafka.poll import Poll, RecentAnswers

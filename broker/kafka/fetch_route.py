@@ -14,13 +14,13 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.fetch_sessions import FINAL_EPOCH, Followed
 from gnomon.broker.kafka.poll import Poll, RecentAnswers
 from gnomon.broker.partition.readable import Readable
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
-from gnomon.wire.kafka.frame import RequestHeader
+from gnomon.wire.kafka.frame import CORRELATION_ID_AT, RequestHeader
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
@@ -48,7 +48,7 @@ def fetch_route(
 
 
 class FetchRoute:
-    """`connection.Shortcut` to one partition."""
+    """`exchange.Shortcut` to one partition."""
 
     def __init__(
         self,

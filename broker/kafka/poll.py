@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
-from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.fetch_sessions import FetchSession, Followed, TopicRef
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.readable import Readable

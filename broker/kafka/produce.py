@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.connection import Exchange, KafkaConnection
+from gnomon.broker.kafka.connection import KafkaConnection
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.produce_route import produce_route, refusal_by_attributes
 from gnomon.broker.partition.appends import Produced
 from gnomon.wire.kafka.errors import ErrorCode

@@ -15,13 +15,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.connection import CORRELATION_ID_AT, Exchange, KafkaConnection
+from gnomon.broker.kafka.connection import KafkaConnection
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.partition import Partition
 from gnomon.wire.kafka.batch import ATTRIBUTES_LOW_AT, COMPRESSION_MASK, TRANSACTIONAL
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import RequestHeader, encode_unsigned_varint
+from gnomon.wire.kafka.frame import CORRELATION_ID_AT, RequestHeader, encode_unsigned_varint
 from gnomon.wire.kafka.produce import (
     FLEXIBLE_FROM,
     LOG_START_FROM,
@@ -91,7 +92,7 @@ def _records_length(version: int, size: int) -> bytes:
 
 
 class ProduceRoute:
-    """`connection.Shortcut` to one partition; the exchange of a request is its slot."""
+    """`exchange.Shortcut` to one partition; the exchange of a request is its slot."""
 
     def __init__(
         self,

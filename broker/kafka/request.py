@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.wire.kafka.api import response_header_version
 from gnomon.wire.kafka.fields import Message
 from gnomon.wire.kafka.frame import response_prefix

@@ -13,7 +13,8 @@ from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.configs import ConfigHandlers
-from gnomon.broker.kafka.connection import Exchange, KafkaConnection, RequestMemory
+from gnomon.broker.kafka.connection import KafkaConnection
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.groups import GroupHandlers
 from gnomon.broker.kafka.log_dirs import LogDirHandlers
@@ -23,6 +24,7 @@ from gnomon.broker.kafka.placement import PlacementHandlers
 from gnomon.broker.kafka.positions import PositionHandlers
 from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.request_memory import RequestMemory
 from gnomon.broker.kafka.topics import TopicHandlers
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.settings import EVERY_ADDRESS

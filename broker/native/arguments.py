@@ -10,6 +10,7 @@ from gnomon.broker.subscriptions.subscription import SubscriptionType
 
 CLIENT_CHARACTERS_MAX: Final = 100
 NUMBER_MAX: Final = 2**62
+"""What every number in a call is below, so that sums of two stay within 64 bits."""
 
 
 def subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, list[Any]]:

@@ -113,7 +113,7 @@ class Hosts:
             self._broker.log.error("cut_unreadable", topic=topic.name, partition=index, reason=str(error))
             return None
 
-    def _ended(self, key: tuple[uuid.UUID, int], host: HostedPartition) -> None:
+    def _ended(self, key: HostKey, host: HostedPartition) -> None:
         async def finish() -> None:
             await host.finish()
             if self._hosts.get(key) is host:

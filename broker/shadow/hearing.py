@@ -12,14 +12,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnomon.bookie.ids import EntryId, Session
+from gnomon.broker.native.arguments import NUMBER_MAX
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
 from gnomon.broker.shadow.outbox import Run
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
-
-NUMBER_MAX = 2**62
 
 
 class Why(Enum):

@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.cli import host_checks
 from gnomon.cli.check import Status
-from gnomon.runtime.settings import load_settings
+from gnomon.runtime.loaded_settings import load_settings
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -5,7 +5,7 @@ import pytest
 from gnomon.bookie.errors import LedgerFailed, NoSuchLedger, NotEnoughBookies, UnauthorizedAccess
 from gnomon.cli.exit import KAFKA_ERRORS, Exit, Failure, failure_of, kafka_failure
 from gnomon.metadata.client import MetadataFull, MetadataUnavailable
-from gnomon.runtime.settings import SettingsError
+from gnomon.runtime.loaded_settings import SettingsError
 from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
 
 

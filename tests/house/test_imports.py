@@ -49,7 +49,9 @@ PURE = (
     "broker/subscriptions/record.py",
     "broker/subscriptions/record_changes.py",
     "broker/kafka/connection.py",
+    "broker/kafka/exchange.py",
     "broker/kafka/fetch_sessions.py",
+    "broker/kafka/request_memory.py",
 )
 """Modules that decide and do nothing: no Trio, no clock, no disk."""
 NOT_PURE = {"trio", "lmdb", "time", "os", "socket", "threading", "asyncio", "random"}

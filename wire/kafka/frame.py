@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from gnomon.wire import frame_reader
 from gnomon.wire.kafka.primitives import STRING_BYTES_MAX, Fault, read_uvarint, write_uvarint
 
+CORRELATION_ID_AT: Final = 4
+"""Where a request has its correlation id, of four bytes."""
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
 

@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_peer import Peer, answer
 
-from gnomon.broker.kafka.connection import (
-    BACKLOG_BYTES_MAX,
-    REQUESTS_IN_FLIGHT_MAX,
-    Exchange,
-    RequestMemory,
-)
+from gnomon.broker.kafka.connection import BACKLOG_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX
+from gnomon.broker.kafka.exchange import Exchange
+from gnomon.broker.kafka.request_memory import RequestMemory
 from gnomon.wire.kafka.frame import MalformedFrame
 
 

@@ -7,10 +7,8 @@ import math
 import pytest
 from kafka_peer import Peer, answer
 
-from gnomon.broker.kafka.connection import (
-    IDLE_LOOK_SECONDS_MIN,
-    RequestMemory,
-)
+from gnomon.broker.kafka.connection import IDLE_LOOK_SECONDS_MIN
+from gnomon.broker.kafka.request_memory import RequestMemory
 
 
 def test_an_idle_connection_is_ended_and_whoever_looks_too_early_is_told_when_to_come_back() -> None:  # invariant 7

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.broker.kafka.connection import Exchange
+from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.produce_route import ProduceRoute, produce_route
 from gnomon.broker.partition.appends import Appender, Produced
 from gnomon.wire.kafka.api import request_header_version

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from kafka_peer import Peer, answer
 
-from gnomon.broker.kafka.connection import (
-    BACKLOG_BYTES_MAX,
-    REQUEST_BYTES_MIN,
-    Exchange,
-    RequestMemory,
-)
+from gnomon.broker.kafka.connection import BACKLOG_BYTES_MAX, REQUEST_BYTES_MIN
+from gnomon.broker.kafka.exchange import Exchange
+from gnomon.broker.kafka.request_memory import RequestMemory
 
 
 def test_when_all_memory_is_taken_connections_wait_until_some_is_given_back() -> None:  # invariant 3
