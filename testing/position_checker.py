@@ -23,9 +23,8 @@ from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStor
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
 from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position, replicators_prefix
-from gnomon.metadata.client import Delete, DeletePrefix, Put
-from gnomon.metadata.embedded import EmbeddedMetadata
-from gnomon.testing.ledger_probes import Patches
+from gnomon.metadata.client import Delete, DeletePrefix, Operation, Put
+from gnomon.testing.patches import Patches, follow_transactions
 from gnomon.testing.simulation import Simulation
 
 COUNTERS = ("positions/stored", "positions/loaded", "positions/replicator loaded")
@@ -123,38 +122,26 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
 
         return followed
 
-    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
-            result = await before(metadata, compare, then, otherwise)
-            if result.succeeded:
-                deleted.update(each.prefix for each in then if isinstance(each, DeletePrefix))
-            return result
-
-        return followed
+    def transaction(then: Sequence[Operation], *_: Any) -> None:
+        deleted.update(each.prefix for each in then if isinstance(each, DeletePrefix))
 
     patch(ReplicatorCursors, "_flush_one", flush_one)
     patch(ReplicatorCursors, "load", load_cursor)
-    patch(EmbeddedMetadata, "txn", txn)
+    follow_transactions(patch, transaction)
 
 
 def _follow_records(patch: Patches, simulation: Simulation) -> None:
     records: dict[str, SubscriberRecord] = {}
 
-    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
-            result = await before(metadata, compare, then, otherwise)
-            for each in then if result.succeeded else ():
-                if isinstance(each, Delete):
-                    records.pop(each.key, None)
-                elif isinstance(each, Put) and each.key.startswith(SUBSCRIPTIONS):
-                    written = SubscriberRecord.decode(each.value)
-                    known = records.get(each.key, written)
-                    records[each.key] = written
-                    if written.position.dlsn < known.position.dlsn and written.resets == known.resets:
-                        text = f"{each.key} went back from {known.position.dlsn} to {written.position.dlsn}"
-                        _fail(simulation, text)
-            return result
+    def transaction(then: Sequence[Operation], *_: Any) -> None:
+        for each in then:
+            if isinstance(each, Delete):
+                records.pop(each.key, None)
+            elif isinstance(each, Put) and each.key.startswith(SUBSCRIPTIONS):
+                written = SubscriberRecord.decode(each.value)
+                known = records.get(each.key, written)
+                records[each.key] = written
+                if written.position.dlsn < known.position.dlsn and written.resets == known.resets:
+                    _fail(simulation, f"{each.key} went back from {known.position.dlsn} to {written.position.dlsn}")
 
-        return followed
-
-    patch(EmbeddedMetadata, "txn", txn)
+    follow_transactions(patch, transaction)
