@@ -32,6 +32,7 @@ from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.testing.coverage import Coverage
+from gnomon.testing.patches import Patches
 
 PROBES = tuple(
     f"ledger/{event}"
@@ -87,18 +88,6 @@ def ledger_probes(coverage: Coverage) -> Iterator[None]:
 
 
 Count = Callable[[str], None]
-
-
-class Patches:
-    """Wraps functions of the product until the stack is closed."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def __call__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        before = getattr(owner, name)
-        setattr(owner, name, wrap(before))
-        self._stack.callback(setattr, owner, name, before)
 
 
 def _probe_claims(patch: Patches, count: Count) -> None:

@@ -22,10 +22,12 @@ from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.segment_store import SegmentSubscriptionsStore
-from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position, replicators_prefix
-from gnomon.metadata.client import Delete, DeletePrefix, Put
+from gnomon.broker.subscriptions.store import SUBSCRIPTIONS, Position
+from gnomon.broker.topics import Topic, topic_key
+from gnomon.metadata.client import KeyValue, Operation, Revision, TxnResult
 from gnomon.metadata.embedded import EmbeddedMetadata
-from gnomon.testing.ledger_probes import Patches
+from gnomon.metadata.state import State
+from gnomon.testing.patches import Patches, follow_transactions
 from gnomon.testing.simulation import Simulation
 
 COUNTERS = ("positions/stored", "positions/loaded", "positions/replicator loaded")
@@ -97,7 +99,18 @@ def _follow_stores(patch: Patches, simulation: Simulation) -> None:
 
 def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
     told: dict[tuple[uuid.UUID, int], Cursor] = {}
-    deleted: set[str] = set()
+    services: list[EmbeddedMetadata] = []
+
+    def init(before: Callable[..., None]) -> Any:
+        def followed(metadata: EmbeddedMetadata, *args: Any) -> None:
+            before(metadata, *args)
+            services.append(metadata)
+
+        return followed
+
+    def lives(shadow: Topic) -> bool:
+        item = services[-1]._state.get(topic_key(shadow.name))
+        return item is not None and item.create_revision == shadow.create_revision
 
     def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
         async def followed(cursors: ReplicatorCursors, group: Sequence[Any]) -> None:
@@ -114,7 +127,7 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
         async def followed(cursors: ReplicatorCursors, each: Any) -> Cursor | None:
             said = told.get((each.shadow.id, each.index))
             found = await before(cursors, each)
-            if said is not None and replicators_prefix(each.shadow.id) not in deleted:
+            if said is not None and lives(each.shadow):
                 simulation.coverage.count("positions/replicator loaded")
                 if found is None or found < said:
                     text = f"how far shadow {each.shadow.name} was told was stored as {said}, and found as {found}"
@@ -123,38 +136,22 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
 
         return followed
 
-    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
-            result = await before(metadata, compare, then, otherwise)
-            if result.succeeded:
-                deleted.update(each.prefix for each in then if isinstance(each, DeletePrefix))
-            return result
-
-        return followed
-
     patch(ReplicatorCursors, "_flush_one", flush_one)
     patch(ReplicatorCursors, "load", load_cursor)
-    patch(EmbeddedMetadata, "txn", txn)
+    patch(EmbeddedMetadata, "__init__", init)
 
 
 def _follow_records(patch: Patches, simulation: Simulation) -> None:
-    records: dict[str, SubscriberRecord] = {}
+    records: dict[str, tuple[Revision, SubscriberRecord]] = {}
 
-    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
-            result = await before(metadata, compare, then, otherwise)
-            for each in then if result.succeeded else ():
-                if isinstance(each, Delete):
-                    records.pop(each.key, None)
-                elif isinstance(each, Put) and each.key.startswith(SUBSCRIPTIONS):
-                    written = SubscriberRecord.decode(each.value)
-                    known = records.get(each.key, written)
-                    records[each.key] = written
-                    if written.position.dlsn < known.position.dlsn and written.resets == known.resets:
-                        text = f"{each.key} went back from {known.position.dlsn} to {written.position.dlsn}"
-                        _fail(simulation, text)
-            return result
+    def transaction(_: Sequence[Operation], result: TxnResult, __: State) -> None:
+        for item in result.results:
+            if isinstance(item, KeyValue) and item.key.startswith(SUBSCRIPTIONS):
+                written = SubscriberRecord.decode(item.value)
+                life, known = records.get(item.key, (item.create_revision, written))
+                records[item.key] = item.create_revision, written
+                went_back = written.position.dlsn < known.position.dlsn and written.resets == known.resets
+                if went_back and life == item.create_revision:
+                    _fail(simulation, f"{item.key} went back from {known.position.dlsn} to {written.position.dlsn}")
 
-        return followed
-
-    patch(EmbeddedMetadata, "txn", txn)
+    follow_transactions(patch, transaction)

@@ -8,7 +8,7 @@ What is held against what says `source_truth`. The product has no trace of it. A
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -22,9 +22,9 @@ from gnomon.bookie.local_view import LocalView
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
-from gnomon.metadata.client import KeyValue
-from gnomon.metadata.embedded import EmbeddedMetadata
-from gnomon.testing.ledger_probes import Patches
+from gnomon.metadata.client import KeyValue, Operation, TxnResult
+from gnomon.metadata.state import State
+from gnomon.testing.patches import Patches, follow_transactions
 from gnomon.testing.simulation import Simulation
 from gnomon.testing.source_truth import TOPIC_LEDGERS, SourceTruth, standing
 
@@ -182,15 +182,9 @@ def _follow_changes(patch: Patches, truth: SourceTruth) -> None:
 
         return followed
 
-    def txn(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: EmbeddedMetadata, compare: Any, then: Any, otherwise: Any = ()) -> Any:
-            result = await before(metadata, compare, then, otherwise)
-            if result.succeeded:
-                truth.transaction(then, lambda key: metadata._state.get(key) is not None)
-            return result
-
-        return followed
+    def transaction(then: Sequence[Operation], _: TxnResult, state: State) -> None:
+        truth.transaction(then, lambda key: state.get(key) is not None)
 
     patch(Chain, "open", by_its_owner)
     patch(Ledger, "shrink", shrink)
-    patch(EmbeddedMetadata, "txn", txn)
+    follow_transactions(patch, transaction)

@@ -102,7 +102,7 @@ class SimulatedStateMachine(RuleBasedStateMachine):
 
     def judge(self) -> None:
         """Fails where something is wrong in the end; it may take steps."""
-        raise NotImplementedError
+        raise NotImplementedError  # `abstractmethod` takes a metaclass that does not go with Hypothesis' own
 
     @property
     def simulation(self) -> Simulation:

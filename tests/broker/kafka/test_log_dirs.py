@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnomon.runtime.world import WorldError
+from gnomon.testing.counting_metadata import Cost, CountingMetadata
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.simulated_disk import CAPACITY_BYTES, SimulatedDisk
 from gnomon.wire.kafka.errors import ErrorCode
@@ -111,17 +112,12 @@ def test_describing_reads_the_metadata_once_and_writes_nothing() -> None:
         for index in range(0, 250, 10):
             await client.produce("t", _batch("x"), index)
         await broker.restart()
-        client, metadata, calls = await broker.connect(), broker.serving.broker.metadata, []
-        original = metadata.range
-
-        async def counted(prefix: str) -> object:
-            calls.append(prefix)
-            return await original(prefix)
-
-        metadata.range = counted  # type: ignore[method-assign,assignment]
-        _, sizes = await _described(client)
+        client, node = await broker.connect(), broker.serving.broker
+        metadata = node.metadata = CountingMetadata(node.metadata)
+        with metadata.measure() as cost:
+            _, sizes = await _described(client)
         assert sum(size > 0 for size in sizes["t"].values()) == 25
-        assert len(calls) == 1
+        assert cost == Cost(reads=1, writes=0)
 
     simulate_broker(scenario)
 

@@ -75,8 +75,10 @@ def test_many_clients_that_ask_for_one_new_topic_at_once_get_the_same_one() -> N
         clients = [await broker.connect() for _ in range(5)]
         request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
         answers = [client.connection.send(request, 12) for client in clients]
-        found = [await client.connection.wait(answer) for client, answer in zip(clients, answers, strict=True)]
-        described: list[Any] = [message.topics[0] for message in found]  # type: ignore[attr-defined]
+        found: list[Any] = [
+            await client.connection.wait(answer) for client, answer in zip(clients, answers, strict=True)
+        ]
+        described = [message.topics[0] for message in found]
         assert {topic.error_code for topic in described} == {0}
         assert len({topic.topic_id for topic in described}) == 1
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.produce_route import ProduceRoute, produce_route
 from gnomon.broker.partition.appends import Appender, Produced
+from gnomon.broker.partition.entry import Offset
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import RequestHeader, parse_request_header
@@ -118,8 +119,8 @@ def test_its_answer_is_the_one_the_encoder_gives(
     assert route is not None
     topic = "orders" if version < 13 else TOPIC_ID
     for outcome in (
-        Produced(ErrorCode.NONE, offset, time_ms, start),  # type: ignore[arg-type]
-        Produced(ErrorCode.INVALID_RECORD, -1, -1, -1, "why"),  # type: ignore[arg-type]
+        Produced(ErrorCode.NONE, Offset(offset), time_ms, start),
+        Produced.refusal(ErrorCode.INVALID_RECORD, "why"),
     ):
         connection = RecordingConnection()
         exchange = exchange_of(route.header, connection)
