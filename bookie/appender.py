@@ -17,10 +17,10 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from gnomon.bookie.add_queue import StoreError
 from gnomon.bookie.client import Bookie, Bookies, ensemble_of
 from gnomon.bookie.digest import Mac
 from gnomon.bookie.entry import Buffer, encode_entry
-from gnomon.bookie.entry_store import StoreError
 from gnomon.bookie.errors import Fenced, LedgerError, LedgerFailed, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.placement import place

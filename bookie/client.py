@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from gnomon.bookie.add_queue import Added
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.entry_store import Added, EntryStore, FenceResult
+from gnomon.bookie.entry_store import EntryStore, FenceResult
 from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.ledger_state import Confirmed

@@ -13,20 +13,17 @@
 7. Who leaves refuses what comes from then on, behind the answers to all that came before.
 8. Bounds are told by a fence once no copy is left that they exclude; from when they are known none is put.
 
-The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs.
+The hot path is `add`: it queues, and one operation per group takes whatever is queued when it runs (`add_queue`).
 """
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
-
-import trio
+from typing import Any, Final, NamedTuple, NoReturn
 
 from gnomon.bookie import removal
+from gnomon.bookie.add_queue import Added, AddQueue, StoreError
 from gnomon.bookie.entry import decode_entry
 from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, Session
@@ -34,20 +31,12 @@ from gnomon.bookie.ledger_state import Confirmed, LedgerState
 from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.outcome import outcome_of
-from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
+from gnomon.runtime.world import Clock, Environment
 
 ENTRIES: Final = "entries"
 STATES: Final = "ledgers"
 DATABASES: Final = (ENTRIES, STATES)
 """The named databases that the store's environment must be opened with."""
-
-RETRY_SECONDS: Final = 1.0
-GROUP_BYTES_MAX: Final = 4 << 20
-"""Bytes that one operation adds, so that a transaction stays within the room that its environment keeps ahead."""
-
-T = TypeVar("T")
-StoreError: TypeAlias = LedgerError | WorldError
-Added: TypeAlias = Callable[[EntryId, StoreError | None], None]
 
 _pack_key = removal.ENTRY_KEY.pack
 
@@ -59,17 +48,6 @@ class FenceResult(NamedTuple):
     last_add_confirmed: EntryId
     bound: Session = ANY_SESSION
     """The last session whose bounds were applied here (`begin_session`)."""
-
-
-class _Group:
-    """Adds and promises that went into one commit together."""
-
-    __slots__ = ("adds", "promises", "taken")
-
-    def __init__(self) -> None:
-        self.taken = False
-        self.adds: list[tuple[tuple[bytes, bytes], EntryId, Added]] = []
-        self.promises: list[tuple[LedgerId, Session]] = []
 
 
 class EntryStore:
@@ -88,26 +66,20 @@ class EntryStore:
             may_have_lost: why synced entries may be missing here (a new disk under an old name), None normally.
         """
         self._environment = environment
-        self._clock = clock
         self._entries: Any = environment.databases[ENTRIES]
         self._states: Any = environment.databases[STATES]
         self._may_have_lost = may_have_lost
-        self._failure: DiskFailed | None = None
-        self._has_failed = trio.Event()
         self._ledgers: dict[LedgerId, LedgerState] = {}
-        # Appended to by the loop and emptied by whoever runs operations; a deque makes that safe without a lock.
-        self._queue: deque[tuple[tuple[bytes, bytes], EntryId, Added]] = deque()
-        # Promises that are not known to be durable: every operation writes them all, the loop alone changes the list.
-        self._promises: list[tuple[LedgerId, Session]] = []
         self._owned: Collection[LedgerId] = ()
         self._owned_as_of = Revision(0)
-        self._group_submitted = False
-        self._retry_at = 0.0
         self._leaving = False
-        self.read_only: str | None = None
+        self.adds = AddQueue(environment, self._entries, self._states, clock)
+        """What is on its way to disk."""
+
+    @property
+    def read_only(self) -> str | None:
         """Why adds are refused for now, None while they are taken."""
-        self.on_group: Callable[[], None] | None = None
-        """Told when a whole group of adds was answered: replies that it made ready can leave together."""
+        return self.adds.read_only
 
     async def run(self) -> NoReturn:
         """Waits for the device to fail.
@@ -115,9 +87,7 @@ class EntryStore:
         Raises:
             DiskFailed: it failed a write: the node must stop.
         """
-        await self._has_failed.wait()
-        assert self._failure is not None, "a store failed without an error"
-        raise self._failure
+        await self.adds.until_failed()
 
     # --- adding ---
 
@@ -131,27 +101,26 @@ class EntryStore:
         state = self._ledgers.get(ledger)
         if state is None:
             state = self._load(ledger)
-        if session != state.promised or self.read_only is not None or self._leaving:
+        adds = self.adds
+        if session != state.promised or adds.read_only is not None or self._leaving:
             refusal = self._refusal(ledger, session, state)
             if refusal is not None:
-                self._environment.submit(_nothing, lambda _result, error: done(entry, error or refusal))
+                adds.behind(lambda error: done(entry, error or refusal))
                 return
         if last_add_confirmed > state.confirmed:
             state.confirm(session, last_add_confirmed)
-        self._queue.append(((_pack_key(ledger, entry), value), entry, done))
-        if not self._group_submitted:
-            self._submit_group()
+        adds.waiting.append(((_pack_key(ledger, entry), value), entry, done))
+        if not adds.submitted:
+            adds.submit()
 
     def _refusal(self, ledger: LedgerId, session: Session, state: LedgerState) -> StoreError | None:
         if session < state.promised:
             return Fenced(ledger, session, state.promised)
         if self._leaving:
             return BookieLeaving()
-        if self.read_only is not None:
-            now = self._clock.monotonic()
-            if now < self._retry_at:
-                return DiskFull(self.read_only)
-            self._retry_at = now + RETRY_SECONDS
+        full = self.adds.refusal()
+        if full is not None:
+            return full
         if session > state.promised:
             # Queued before the add, so that whichever operation takes the add takes the promise as well.
             self._promise(ledger, session, state)
@@ -159,82 +128,7 @@ class EntryStore:
 
     def _promise(self, ledger: LedgerId, session: Session, state: LedgerState) -> None:
         state.promised = session
-        self._promises.append((ledger, session))
-
-    def _submit_group(self) -> None:
-        self._group_submitted = True
-        group = _Group()
-        self._environment.submit(
-            lambda transaction: self._write(group, transaction),
-            lambda _result, error: self._written(group, error),
-        )
-
-    def _write(self, group: _Group, transaction: Any, bytes_max: float = GROUP_BYTES_MAX) -> None:
-        self._take(group, bytes_max)
-        adds = group.adds
-        group.promises = self._promises.copy()
-        for ledger, session in group.promises:
-            removal.save_promise(transaction, self._states, ledger, session)
-        if len(adds) > 1:
-            with transaction.cursor(db=self._entries) as cursor:
-                cursor.putmulti([add[0] for add in adds])
-        elif adds:
-            key, value = adds[0][0]
-            transaction.put(key, value, db=self._entries)
-
-    def _take(self, group: _Group, bytes_max: float = GROUP_BYTES_MAX) -> None:
-        group.taken = True
-        # Lowered before the queue is emptied: whoever appends later sees it and submits another operation.
-        self._group_submitted = False
-        queue, adds = self._queue, group.adds
-        left_bytes = bytes_max
-        while queue:
-            add = queue.popleft()
-            adds.append(add)
-            left_bytes -= len(add[0][1])
-            if left_bytes <= 0:
-                return
-
-    def _written(self, group: _Group, error: WorldError | None) -> None:
-        self._report(group, error)
-        if self._queue and not self._group_submitted:
-            self._submit_group()  # the group was full
-
-    def _report(self, group: _Group, error: WorldError | None) -> None:
-        if error is None:
-            for promise in group.promises:
-                if promise in self._promises:
-                    self._promises.remove(promise)
-            if group.adds or group.promises:
-                self.read_only = None
-        else:
-            if not group.taken:
-                self._take(group, math.inf)  # the transaction could not even begin: what waited is refused with it
-            self._failed(error)
-        for _, entry, done in group.adds:
-            done(entry, error)
-        self._tell_group()
-
-    def probe(self) -> None:
-        """Looks whether a store that is read-only has room again, for one that nobody sends adds to meanwhile."""
-        if self.read_only is not None:
-            self._environment.submit(_nothing, self._probed)
-
-    def _probed(self, _result: None, error: WorldError | None) -> None:
-        if error is None:
-            self.read_only = None
-
-    def _tell_group(self) -> None:
-        if self.on_group is not None:
-            self.on_group()
-
-    def _failed(self, error: WorldError) -> None:
-        if isinstance(error, DiskFull):
-            self.read_only = str(error)
-            self._retry_at = self._clock.monotonic() + RETRY_SECONDS
-        elif isinstance(error, DiskFailed) and self._failure is None:
-            self._failure = error
-            self._has_failed.set()
+        self.adds.promise(ledger, session)
 
     async def leave(self) -> None:
         """Takes no entries from now on, before the node ends; returns when all that were taken have been answered.
@@ -243,7 +137,7 @@ class EntryStore:
             DiskFull, DiskFailed: as from a commit; what was taken was answered with that.
         """
         self._leaving = True
-        await outcome_of(lambda done: self._after_adds(_nothing, done))
+        await outcome_of(lambda done: self.adds.after(lambda _transaction: None, done))
 
     # --- copies and bounds ---
 
@@ -270,28 +164,14 @@ class EntryStore:
         if refusal is not None:
             self._refuse(refusal, done)
             return
-        self._after_adds(
+        self.adds.after(
             lambda transaction: self._put_copies(transaction, ledger, copies, written_by),
             lambda problem, error: done(None, error or problem),
         )
 
     def _refuse(self, refusal: StoreError, done: Callable[[None, StoreError | None], None]) -> None:
         """Answers behind what was accepted before."""
-        self._environment.submit(_nothing, lambda _result, error: done(None, error or refusal))
-
-    def _after_adds(self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
-        """Runs `work` in the transaction that holds every add and promise accepted before, however many bytes."""
-        group = _Group()
-
-        def write(transaction: Any) -> T:
-            self._write(group, transaction, math.inf)
-            return work(transaction)
-
-        def written(result: T | None, error: WorldError | None) -> None:
-            self._written(group, error)
-            done(result, error)
-
-        self._environment.submit(write, written)
+        self.adds.behind(lambda error: done(None, error or refusal))
 
     def _put_copies(
         self, transaction: Any, ledger: LedgerId, copies: Sequence[tuple[EntryId, bytes]], written_by: Sequence[Session]
@@ -339,7 +219,7 @@ class EntryStore:
                 bounds=bounds,
                 position=position,
             )
-            _removed, position = await outcome_of(partial(self._after_adds, chunk))
+            _removed, position = await outcome_of(partial(self.adds.after, chunk))
 
     # --- fencing ---
 
@@ -360,7 +240,7 @@ class EntryStore:
             bound, _ = removal.read_bound(transaction, self._states, ledger)
             return self._last(transaction, ledger)._replace(bound=bound)
 
-        self._after_adds(last, done)
+        self.adds.after(last, done)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
         last, sound = end_of(transaction, self._entries, ledger)
@@ -487,7 +367,3 @@ def _session_written(ledger: LedgerId, entry: EntryId, value: memoryview) -> Ses
         return decode_entry(ledger, entry, memoryview(value)).session
     except LedgerError:
         return None
-
-
-def _nothing(_transaction: Any) -> None:
-    """Keeps a refusal behind the answers to the adds that came before it."""

@@ -170,7 +170,7 @@ async def _leave(world: World, store: EntryStore) -> None:
 async def _tell_state(world: World, store: EntryStore, presence: Presence, registration: Registration) -> None:
     while True:
         await world.clock.sleep(STATE_SECONDS)
-        store.probe()
+        store.adds.probe()
         presence.update(replace(registration, read_only=store.read_only is not None).encode())
 
 

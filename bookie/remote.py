@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import trio
 
+from gnomon.bookie.add_queue import Added
 from gnomon.bookie.client import Bounds, Copies, RangeRead
 from gnomon.bookie.entry import StoredEntry, decode_entry
-from gnomon.bookie.entry_store import Added, FenceResult
+from gnomon.bookie.entry_store import FenceResult
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId, Session
 from gnomon.bookie.ledger_state import Confirmed

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import trio
 
+from gnomon.bookie.add_queue import StoreError
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bounds
 from gnomon.bookie.entry import HEADER_BYTES, session_of
-from gnomon.bookie.entry_store import EntryStore, StoreError
+from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import (
     BookieLeaving,
     DigestMismatch,

@@ -95,7 +95,7 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         broker.replication_settings = settings.shadow_replication
         await broker.start(nursery)
         server = KafkaServer(broker, nursery)
-        store.on_group = broker.turns.ended
+        store.adds.on_group = broker.turns.ended
         at = settings.broker
         listener = await server.listen(at.kafka_host, at.kafka_port, at.advertised_host, str(settings.data_dir))
         native = open_native_server(broker, nursery, settings.subscriptions)

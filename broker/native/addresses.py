@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
 
-def parse_addresses(text: str) -> list[tuple[str, int]]:
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
+
+
+def parse_addresses(text: str) -> list[Address]:
     """Reads addresses as users write them.
 
     Raises:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import unpack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -12,10 +13,7 @@ from gnomon.broker.native.errors import ERRORS, SERVICE, NativeError
 from gnomon.broker.native.message import DeliveredBatch
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.rpc_errors import RpcFailed
-from gnomon.runtime.world import Unreachable
-
-if TYPE_CHECKING:
-    from gnomon.broker.native.client import NativeClient
+from gnomon.runtime.world import Unreachable, World
 
 NOTICE_FIELDS = 2
 MISSED_FIELDS = 4
@@ -24,12 +22,21 @@ MISSED_FIELDS = 4
 class Link:
     """Lives as long as its connection; the client makes another one then."""
 
-    def __init__(self, client: NativeClient, host: str, port: int) -> None:
-        self.rpc = RpcClient(client.world, host, port, SERVICE, ERRORS)
+    def __init__(
+        self,
+        world: World,
+        host: str,
+        port: int,
+        detached: Callable[[Part], None],
+        ended: Callable[[Link], None],
+    ) -> None:
+        """Not open yet; `detached` is told each part that the broker sent away, `ended` that the connection is gone."""
+        self.rpc = RpcClient(world, host, port, SERVICE, ERRORS)
         self.parts: dict[int, Part] = {}
         """What is attached here, by number."""
         self.gone = False
-        self._client = client
+        self._detached = detached
+        self._ended = ended
         self._opened = trio.Event()
         self._scope = trio.CancelScope()
 
@@ -44,7 +51,7 @@ class Link:
         finally:
             self.gone = True
             self._opened.set()
-            self._client.link_gone(self)
+            self._ended(self)
 
     async def _receive(self) -> None:
         try:
@@ -75,7 +82,7 @@ class Link:
             for number in _numbers(item[0]):
                 moved = parts.get(number)
                 if moved is not None:
-                    self._client.detach(moved)
+                    self._detached(moved)
             return
         if len(item) == MISSED_FIELDS:
             packed, _, first, end = item

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 from store_calls import LEDGER, add, fence, read
 
-from gnomon.bookie.entry_store import ENTRIES, GROUP_BYTES_MAX, EntryStore, FenceResult
+from gnomon.bookie.add_queue import GROUP_BYTES_MAX
+from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
 from gnomon.bookie.errors import BookieLeaving, EntryShrunk, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
 from gnomon.metadata.client import Revision

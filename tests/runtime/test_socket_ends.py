@@ -9,7 +9,8 @@ import trio
 import trio.testing
 from socket_handlers import BIG, Recorder, open_pair, read_all, run_with_loop
 
-from gnomon.runtime.sockets import LINGER_SECONDS, SocketLoop
+from gnomon.runtime.socket_stream import LINGER_SECONDS
+from gnomon.runtime.sockets import SocketLoop
 
 
 def test_close_sends_the_backlog_first_and_writes_after_it_are_dropped() -> None:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from gnomon.bookie import ledger, removal
+from gnomon.bookie.add_queue import AddQueue
 from gnomon.bookie.appender import Appender
 from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.garbage import GarbageCollector
@@ -30,36 +31,36 @@ def add_answered_early(patch: pytest.MonkeyPatch) -> None:
     def answered_early(store: Any, name: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
         add(store, name, entry, session, confirmed, value, lambda _entry, _error: None)
         done(entry, None)
-        store._tell_group()
+        store.adds._tell_group()
 
     patch.setattr(EntryStore, "add", answered_early)
 
 
-@planted("adds that meet a full disk are never answered", breaks="bookie.entry_store 5")
+@planted("adds that meet a full disk are never answered", breaks="bookie.add_queue 1")
 def adds_forgotten(patch: pytest.MonkeyPatch) -> None:
-    failed = EntryStore._failed
+    failed = AddQueue._failed
 
-    def forgetting(store: Any, error: Any) -> None:
-        failed(store, error)
-        store.read_only = None
+    def forgetting(queue: Any, error: Any) -> None:
+        failed(queue, error)
+        queue.read_only = None
 
-    def report_nothing(store: Any, group: Any, error: Any) -> None:
+    def report_nothing(queue: Any, group: Any, error: Any) -> None:
         if error is None:
-            report(store, group, error)
+            report(queue, group, error)
             return
         if not group.taken:
-            store._take(group)
+            queue._take(group)
         group.adds.clear()
-        report(store, group, error)
+        report(queue, group, error)
 
-    report = EntryStore._report
-    patch.setattr(EntryStore, "_failed", forgetting)
-    patch.setattr(EntryStore, "_report", report_nothing)
+    report = AddQueue._report
+    patch.setattr(AddQueue, "_failed", forgetting)
+    patch.setattr(AddQueue, "_report", report_nothing)
 
 
-@planted("a full store never takes adds again", breaks="bookie.entry_store 5")
+@planted("a full store never takes adds again", breaks="bookie.add_queue 3")
 def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gnomon.bookie.entry_store.RETRY_SECONDS", 1e9)
+    patch.setattr("gnomon.bookie.add_queue.RETRY_SECONDS", 1e9)
 
 
 @planted(

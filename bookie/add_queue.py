@@ -1,0 +1,192 @@
+"""Adds and promises of one bookie on their way to disk: in groups, each of one commit.
+
+1. What was queued is answered in its order, after the commit that holds it.
+2. A promise is durable no later than the first add that was queued behind it: every operation writes all promises that
+   are not known to be.
+3. A full disk makes the queue read-only with its reason; one add a second tries whether there is room again.
+4. After a failed write `until_failed` raises DiskFailed: the environment writes nothing any more.
+
+What an add costs is spent in `EntryStore.add`, without a call: it appends to `waiting` and sees to it that a group is
+submitted. One operation takes whatever waits when it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+
+import trio
+
+from gnomon.bookie import removal
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
+
+RETRY_SECONDS: Final = 1.0
+GROUP_BYTES_MAX: Final = 4 << 20
+"""Bytes that one operation adds, so that a transaction stays within the room that its environment keeps ahead."""
+
+T = TypeVar("T")
+StoreError: TypeAlias = LedgerError | WorldError
+Added: TypeAlias = Callable[[EntryId, StoreError | None], None]
+
+
+class _Group:
+    """Adds and promises that went into one commit together."""
+
+    __slots__ = ("adds", "promises", "taken")
+
+    def __init__(self) -> None:
+        self.taken = False
+        self.adds: list[tuple[tuple[bytes, bytes], EntryId, Added]] = []
+        self.promises: list[tuple[LedgerId, Session]] = []
+
+
+class AddQueue:
+    """The adds of one entry store; see the module's invariants."""
+
+    def __init__(self, environment: Environment, entries: Any, states: Any, clock: Clock) -> None:
+        """Nothing waits; `entries` and `states` are the store's databases in the environment."""
+        self._environment = environment
+        self._entries = entries
+        self._states = states
+        self._clock = clock
+        self._failure: DiskFailed | None = None
+        self._has_failed = trio.Event()
+        # Appended to by the loop and emptied by whoever runs operations; a deque makes that safe without a lock.
+        self.waiting: deque[tuple[tuple[bytes, bytes], EntryId, Added]] = deque()
+        """Key and value as they are stored, the entry, and who is told."""
+        self.submitted = False
+        """Whether an operation is under way that will take what waits."""
+        # Promises that are not known to be durable: every operation writes them all, the loop alone changes the list.
+        self._promises: list[tuple[LedgerId, Session]] = []
+        self._retry_at = 0.0
+        self.read_only: str | None = None
+        """Why adds are refused for now, None while they are taken."""
+        self.on_group: Callable[[], None] | None = None
+        """Told when a whole group of adds was answered: replies that it made ready can leave together."""
+
+    async def until_failed(self) -> NoReturn:
+        """Waits for the device to fail.
+
+        Raises:
+            DiskFailed: it failed a write: the node must stop.
+        """
+        await self._has_failed.wait()
+        assert self._failure is not None, "a store failed without an error"
+        raise self._failure
+
+    def promise(self, ledger: LedgerId, session: Session) -> None:
+        """A promise to be written with the next operation, which is submitted by whoever has one."""
+        self._promises.append((ledger, session))
+
+    def refusal(self) -> DiskFull | None:
+        """What an add is refused with while the disk is full; None once a second."""
+        if self.read_only is not None:
+            now = self._clock.monotonic()
+            if now < self._retry_at:
+                return DiskFull(self.read_only)
+            self._retry_at = now + RETRY_SECONDS
+        return None
+
+    def submit(self) -> None:
+        """Submits an operation that takes what waits when it runs."""
+        self.submitted = True
+        group = _Group()
+        self._environment.submit(
+            lambda transaction: self._write(group, transaction),
+            lambda _result, error: self._written(group, error),
+        )
+
+    def after(self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
+        """Runs `work` in the transaction that holds every add and promise accepted before, however many bytes."""
+        group = _Group()
+
+        def write(transaction: Any) -> T:
+            self._write(group, transaction, math.inf)
+            return work(transaction)
+
+        def written(result: T | None, error: WorldError | None) -> None:
+            self._written(group, error)
+            done(result, error)
+
+        self._environment.submit(write, written)
+
+    def behind(self, done: Callable[[WorldError | None], None]) -> None:
+        """Calls behind the answers to the adds that came before."""
+        self._environment.submit(_nothing, lambda _result, error: done(error))
+
+    def probe(self) -> None:
+        """Looks whether there is room again, for a store that is read-only and that nobody sends adds to meanwhile."""
+        if self.read_only is not None:
+            self.behind(self._probed)
+
+    def _probed(self, error: WorldError | None) -> None:
+        if error is None:
+            self.read_only = None
+
+    # --- groups ---
+
+    def _write(self, group: _Group, transaction: Any, bytes_max: float = GROUP_BYTES_MAX) -> None:
+        self._take(group, bytes_max)
+        adds = group.adds
+        group.promises = self._promises.copy()
+        for ledger, session in group.promises:
+            removal.save_promise(transaction, self._states, ledger, session)
+        if len(adds) > 1:
+            with transaction.cursor(db=self._entries) as cursor:
+                cursor.putmulti([add[0] for add in adds])
+        elif adds:
+            key, value = adds[0][0]
+            transaction.put(key, value, db=self._entries)
+
+    def _take(self, group: _Group, bytes_max: float = GROUP_BYTES_MAX) -> None:
+        group.taken = True
+        # Lowered before the waiting are taken: whoever appends later sees it and submits another operation.
+        self.submitted = False
+        waiting, adds = self.waiting, group.adds
+        left_bytes = bytes_max
+        while waiting:
+            add = waiting.popleft()
+            adds.append(add)
+            left_bytes -= len(add[0][1])
+            if left_bytes <= 0:
+                return
+
+    def _written(self, group: _Group, error: WorldError | None) -> None:
+        self._report(group, error)
+        if self.waiting and not self.submitted:
+            self.submit()  # the group was full
+
+    def _report(self, group: _Group, error: WorldError | None) -> None:
+        if error is None:
+            for promise in group.promises:
+                if promise in self._promises:
+                    self._promises.remove(promise)
+            if group.adds or group.promises:
+                self.read_only = None
+        else:
+            if not group.taken:
+                self._take(group, math.inf)  # the transaction could not even begin: what waited is refused with it
+            self._failed(error)
+        for _, entry, done in group.adds:
+            done(entry, error)
+        self._tell_group()
+
+    def _tell_group(self) -> None:
+        if self.on_group is not None:
+            self.on_group()
+
+    def _failed(self, error: WorldError) -> None:
+        if isinstance(error, DiskFull):
+            self.read_only = str(error)
+            self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        elif isinstance(error, DiskFailed) and self._failure is None:
+            self._failure = error
+            self._has_failed.set()
+
+
+def _nothing(_transaction: Any) -> None:
+    """Writes nothing, and has its place in the order of what is written."""

@@ -1,0 +1,201 @@
+"""One connected socket of the epoll loop: bytes to its handler, bytes to its peer, and the ways in which it ends.
+
+What holds for all sockets of the loop stands in `sockets.py`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gnomon.runtime.timers import Timer
+from gnomon.runtime.world import Buffer, StreamHandler
+
+if TYPE_CHECKING:
+    from gnomon.runtime.sockets import SocketLoop
+
+RECEIVES_MAX = 4  # of one stream before the next stream has its turn
+CHUNKS_MAX = 1024  # IOV_MAX
+LINGER_SECONDS = 5.0
+GONE = select.EPOLLHUP | select.EPOLLERR
+"""Events of a socket whose peer went, or that was shut down both ways."""
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class SocketStream:
+    """A `Connection`.
+
+    Open → closing (the backlog flows out) → lingering (our side is shut, what the peer still sends is dropped, so that
+    it can read our last answer) → gone (shut both ways: the hang-up event removes it). `abort` and errors go straight
+    to gone.
+    """
+
+    handler: StreamHandler
+
+    def __init__(self, loop: SocketLoop, connected: socket.socket, peer: str) -> None:
+        self.socket = connected
+        self.peer = peer
+        self.backlog_bytes = 0
+        self._loop = loop
+        self._backlog: deque[memoryview] = deque()
+        self._events: int = select.EPOLLIN
+        self._paused = False
+        self._closing = False
+        self._gone = False
+        self._linger: Timer | None = None
+
+    def write(self, chunks: Sequence[Buffer]) -> None:
+        """See `Connection.write`."""
+        if self._closing:
+            return
+        if self._backlog:
+            self._keep(chunks, 0)
+            return
+        for first in range(0, len(chunks), CHUNKS_MAX):
+            some = chunks if len(chunks) <= CHUNKS_MAX else chunks[first : first + CHUNKS_MAX]
+            try:
+                sent = self.socket.sendmsg(some)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._go()
+                return
+            if sent < sum(map(len, some)):
+                self._keep(chunks[first:], sent)
+                return
+
+    def pause_reading(self) -> None:
+        """See `Connection.pause_reading`."""
+        self._paused = True
+        self._set_events()
+
+    def resume_reading(self) -> None:
+        """See `Connection.resume_reading`."""
+        self._paused = False
+        self._set_events()
+
+    def close(self) -> None:
+        """See `Connection.close`; a peer that neither reads nor closes is cut off after 5 s."""
+        if self._closing:
+            return
+        self._closing = True
+        self._linger = self._loop.timers.call_at(self._loop.clock.monotonic() + LINGER_SECONDS, self._go)
+        if not self._backlog:
+            self._shut_our_side()
+        self._set_events()
+
+    def abort(self) -> None:
+        """See `Connection.abort`; a peer that was owed data sees a reset, any other the end of the stream."""
+        if not self._gone:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._go()
+
+    def ready(self, events: int) -> None:
+        """Serves what epoll reports."""
+        if not self._gone:
+            self._serve(events)
+        if self._gone:
+            self._loop.remove(self)
+            self.handler.closed()
+
+    def _serve(self, events: int) -> None:
+        if events & select.EPOLLOUT and self._backlog:
+            self._flush()
+        if events & select.EPOLLIN and self._events & select.EPOLLIN:
+            if self._closing:
+                self._discard()
+            else:
+                self._receive()
+        elif events & GONE:
+            self._go()
+
+    def _receive(self) -> None:
+        handler, recv_into = self.handler, self.socket.recv_into
+        for _ in range(RECEIVES_MAX):
+            buffer = handler.receive_buffer()
+            try:
+                count = recv_into(buffer)
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            if count == 0:
+                self._go()
+                return
+            handler.received(count)
+            if count < len(buffer) or self._paused or self._closing:
+                return
+
+    def _discard(self) -> None:
+        try:
+            if self.socket.recv_into(self._loop.scratch) == 0:
+                self._go()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._go()
+
+    def _flush(self) -> None:
+        backlog = self._backlog
+        try:
+            sent = self.socket.sendmsg([backlog[index] for index in range(min(len(backlog), CHUNKS_MAX))])
+        except BlockingIOError:
+            return
+        except OSError:
+            self._go()
+            return
+        self.backlog_bytes -= sent
+        while backlog and sent >= len(backlog[0]):
+            sent -= len(backlog.popleft())
+        if backlog:
+            backlog[0] = backlog[0][sent:]
+            return
+        if self._closing:
+            self._shut_our_side()
+        else:
+            self.handler.drained()
+        self._set_events()
+
+    def _keep(self, chunks: Sequence[Buffer], skip_bytes: int) -> None:
+        """Copies what the socket did not take."""
+        rest = b"".join(chunks)
+        if len(rest) > skip_bytes:
+            self._backlog.append(memoryview(rest)[skip_bytes:])
+            self.backlog_bytes += len(rest) - skip_bytes
+            self._set_events()
+
+    def _set_events(self) -> None:
+        if self._gone:
+            return
+        # A closing stream reads on, whatever its handler said: only so does it learn that the peer is gone.
+        events = select.EPOLLIN if self._closing or not self._paused else 0
+        if self._backlog:
+            events |= select.EPOLLOUT
+        if events != self._events:
+            self._events = events
+            self._loop.modify(self, events)
+
+    def _shut_our_side(self) -> None:
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._go()
+
+    def _go(self) -> None:
+        """Drops all that is left; the hang-up event that follows lets the loop call `closed`."""
+        if self._gone:
+            return
+        self._gone = self._closing = True
+        self._backlog.clear()
+        self.backlog_bytes = 0
+        if self._linger is not None:
+            self._linger.cancel()
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer went first: its hang-up is there already
