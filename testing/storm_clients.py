@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 import trio
 
-from gnomon.runtime.world import Unreachable
+from gnomon.runtime.world import Clock, Unreachable
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import EARLIEST, RETRY_SECONDS, Refused, SimulatedConsumer, SimulatedProducer
 from gnomon.testing.wire_client import METADATA_VERSION, KafkaCluster, KafkaConnection
@@ -292,9 +292,8 @@ async def keep_short_log(
             await clock.sleep(stream.expovariate(150 / seconds))
         await producer.flush()
         nursery.cancel_scope.cancel()
-    await clock.sleep(5.0)  # retention comes by every second
     final = SimulatedConsumer(cluster, "short", 0, history, name="final")
-    history.final = await final.read_all()
+    history.final = await _read_until_kept(final, clock)
     history.log_start_offset = history.final[0][0] if history.final else 0
     findings = [finding.text for finding in check_log(history)]
     kept, segments = final.batches_bytes, final.batches_bytes // segment_bytes + 1
@@ -305,6 +304,16 @@ async def keep_short_log(
         findings.append(f"{kept} bytes are kept, retention.bytes is {retention_bytes}")
     if findings:
         raise Refused("short log: " + "; ".join(findings))
+
+
+async def _read_until_kept(consumer: SimulatedConsumer, clock: Clock) -> list[tuple[int, bytes]]:
+    """All that retention keeps in the end: it comes by every second once the partition is in use."""
+    found = await consumer.read_all()
+    while True:
+        await clock.sleep(5.0)
+        before, found = found, await consumer.read_all()
+        if found == before:
+            return found
 
 
 async def delete_records(
