@@ -33,6 +33,13 @@ from gnomon.testing.wire_client import KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, Message
 from gnomon.wire.kafka.frame import FrameReader
+from gnomon.wire.kafka.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from gnomon.wire.kafka.messages.produce import (
     PartitionProduceData,
@@ -155,6 +162,24 @@ class BrokerClient:
         assert result.error_code == 0, f"topic {name}: {ErrorCode(result.error_code).name}: {result.error_message}"
         self.topic_ids[name] = result.topic_id
         return result.topic_id
+
+    async def describe_configs(self, kind: int, name: str, keys: list[str] | None = None, version: int = 4) -> Any:
+        """The configs of a topic (kind 2) or broker (4) with their synonyms; without `keys`, all of them."""
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        return (await self.ask(request, version)).results[0]
+
+    async def alter_configs(
+        self, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
+    ) -> tuple[int, str | None]:
+        """Changes configs: each a key, 0 to set it or 1 to take it away, its value. Returns the error, and its text."""
+        configs = [
+            IncrementalAlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes
+        ]
+        resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate)
+        (result,) = (await self.ask(request, 1)).responses
+        return result.error_code, result.error_message
 
     def produce_request(
         self,

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from unittest.mock import patch
 
 import trio
 import trio.testing
@@ -176,13 +177,12 @@ def deterministic_scheduling(seed: int | str) -> Iterator[None]:
     These are private names of Trio: `tests/testing/test_simulation.py` says what to do when they go.
     """
     core = trio._core._run
-    allowed, state = core._ALLOW_DETERMINISTIC_SCHEDULING, core._r.getstate()
-    core._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    state = core._r.getstate()
     core._r.seed(f"{seed}/scheduler")
     try:
-        yield
+        with patch.object(core, "_ALLOW_DETERMINISTIC_SCHEDULING", True):
+            yield
     finally:
-        core._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
         core._r.setstate(state)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from gnomon.testing.broker_cluster import KAFKA_PORT
+from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
@@ -46,6 +46,14 @@ async def create(client: KafkaCluster, partitions: int) -> None:
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def lose_leader(cluster: BrokerCluster) -> int:
+    """Kills the broker that leads the first partition; which one of the two leads it then."""
+    first = cluster.leader("orders", 0)
+    cluster.brokers[first].kill()
+    await cluster.settled(3 - first)
+    return 3 - first
 
 
 async def produce_one(connection: KafkaConnection, partition: int = 0) -> ErrorCode:

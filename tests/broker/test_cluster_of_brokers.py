@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import trio
-from cluster_calls import LEASE_SECONDS, at, create, latest, produce, produce_one, read_all
+from cluster_calls import LEASE_SECONDS, at, create, latest, lose_leader, produce, produce_one, read_all
 
 from gnomon.bookie.ledger import Quorum
 from gnomon.runtime.world import Unreachable
@@ -98,11 +98,8 @@ def test_taking_a_partition_over_costs_one_read_and_one_write() -> None:
 
         async def work(client: KafkaCluster) -> None:
             await create(client, 1)
-            first = cluster.leader("orders", 0)
-            assert await produce_one(await at(client, first)) is ErrorCode.NONE
-            cluster.brokers[first].kill()
-            second = 3 - first
-            await cluster.settled(second)
+            assert await produce_one(await at(client, cluster.leader("orders", 0))) is ErrorCode.NONE
+            second = await lose_leader(cluster)
             await client.world.clock.sleep(1)
             with cluster.counting[second].measure() as cost:
                 assert await produce_one(await at(client, second)) is ErrorCode.NONE

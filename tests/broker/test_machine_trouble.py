@@ -21,11 +21,6 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
 )
-from gnomon.wire.kafka.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
@@ -77,11 +72,8 @@ def test_changes_that_a_full_disk_refuses_are_answered_so_and_their_connection_l
         )
         assert grown.results[0].error_code == refused
         assert (await client.ask(InitProducerIdRequest(), 4)).error_code == refused
-        for kind, name in ((2, "t"), (4, "")):
-            key = IncrementalAlterableConfig(name="retention.ms" if kind == 2 else "log.retention.ms", value="1000000")
-            resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[key])
-            altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-            assert altered.responses[0].error_code == refused
+        for kind, name, key in ((2, "t", "retention.ms"), (4, "", "log.retention.ms")):
+            assert (await client.alter_configs(kind, name, (key, 0, "1000000")))[0] == refused
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
         assert (await client.ask(wanted, 9)).topics[0].error_code == refused
         deleted = await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)

@@ -10,11 +10,6 @@ import trio
 from gnomon.broker.errors import KafkaError
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -67,12 +62,8 @@ def test_clients_neither_create_the_topic_nor_change_it() -> None:
         await client.create_topic("t")
         for group in GROUPS:
             assert await _commit(client, group, 5) is ErrorCode.NONE
-        config = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1")
-        resource = IncrementalAlterConfigsResource(
-            resource_type=2, resource_name="__consumer_offsets", configs=[config]
-        )
-        altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-        assert altered.responses[0].error_code == ErrorCode.INVALID_REQUEST
+        altered, _ = await client.alter_configs(2, "__consumer_offsets", ("retention.ms", 0, "1"))
+        assert altered == ErrorCode.INVALID_REQUEST
 
     simulate_broker(scenario)
 

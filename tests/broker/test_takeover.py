@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from uuid import UUID
 
-from cluster_calls import LEASE_SECONDS, at, create, latest, produce, produce_one, read_all
+from cluster_calls import LEASE_SECONDS, at, create, latest, lose_leader, produce, produce_one, read_all
 
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
@@ -106,14 +106,10 @@ def test_leader_epochs_rise_with_each_claim_and_old_ones_end_where_they_did() ->
 
         async def work(client: KafkaCluster) -> None:
             await create(client, 1)
-            first = cluster.leader("orders", 0)
-            connection = await at(client, first)
+            connection = await at(client, cluster.leader("orders", 0))
             assert await produce_one(connection) is ErrorCode.NONE
             assert await latest(connection) == (ErrorCode.NONE, 1, 0)
-            cluster.brokers[first].kill()
-            second = 3 - first
-            await cluster.settled(second)
-            connection = await at(client, second)
+            connection = await at(client, await lose_leader(cluster))
             assert await latest(connection) == (ErrorCode.NONE, 1, 1)
             assert await produce_one(connection) is ErrorCode.NONE
             for current, error in ((-1, 0), (0, 0), (1, 0), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):

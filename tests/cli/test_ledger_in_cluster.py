@@ -117,8 +117,9 @@ def test_what_is_missing_taken_or_out_of_place_is_said(ledger: Run, tmp_path: Pa
 def test_a_writer_that_lost_its_ledger_says_what_is_in_it(ledger: Run, cluster: LedgerProcesses) -> None:
     assert ledger("create", "contested").returncode == 0
     command = [sys.executable, "-m", "gnomon.cli.main", "ledger", "append", "contested", "--metadata", cluster.metadata]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as writer:  # type: ignore[call-overload]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as writer:
+        assert writer.stdin is not None
         writer.stdin.write("one\n")
         writer.stdin.flush()
         assert ledger("tail", "contested", "--from", 0, "--count", 1).stdout == "one\n"

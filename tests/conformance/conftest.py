@@ -17,14 +17,13 @@ import pytest
 
 from gnomon.testing import KafkaBroker
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # for `families`: test folders are no packages
+sys.path.insert(0, str(Path(__file__).parent))  # for `families`: test folders are no packages
 
-from cluster_broker import ClusterBroker  # noqa: E402 - found through the line above
-from toolchains import java  # noqa: E402 - found through the line above
+from cluster_broker import ClusterBroker
+from toolchains import java
 
-from families.aim import FAMILIES, SETTINGS, connected  # noqa: E402 - found through the line above
-from families.shadowed import ShadowedFamily  # noqa: E402 - found through the line above
+from families.aim import FAMILIES, SETTINGS, connected
+from families.shadowed import ShadowedFamily
 
 if TYPE_CHECKING:
     from families.family import Admin, Family
@@ -48,7 +47,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = [item for item in items if HERE in item.path.parents]
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:  # kafka-python loads its schemas by a call that Python gave up
         item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"))
     if config.getoption("--shadows"):

@@ -40,7 +40,10 @@ def test_a_group_grows_to_three_and_shrinks_to_two_without_a_loss(
         settle(members[1:], PARTITIONS)
         sent = stream.close()
         expected = {b"%d" % number for number in range(sent)}
-        consumed = lambda: {record.value for member in members for record in member.records}  # noqa: E731 - asked often
+
+        def consumed() -> set[bytes | None]:
+            return {record.value for member in members for record in member.records}
+
         wait_until(lambda: consumed() == expected, f"all of {sent} records are consumed")
     finally:
         for member in members:

@@ -24,7 +24,7 @@ def _fatal_error(consumer: Any) -> KafkaError:
         try:
             came = consumer.poll(timeout=0.2)
         except KafkaException as error:
-            return error.args[0]  # type: ignore[no-any-return]
+            return error.args[0]
         for message in came if isinstance(came, list) else [came]:
             if message is not None and message.error() is not None:
                 return message.error()

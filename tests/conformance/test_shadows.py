@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
-
 from gnomon.testing import KafkaBroker
 
 from families.aim import connected
 from families.group import read
-
-if TYPE_CHECKING:
-    from families.family import Family
+from families.refusal import refused
 
 INVALID_CONFIG = 40
 POLICY_VIOLATION = 44
-
-
-def refused(family: Family, action: object, *arguments: object) -> int:
-    """The code of the error that the call raises."""
-    with pytest.raises(Exception) as error:  # noqa: PT011 - each library has its own; the code is checked
-        action(*arguments)  # type: ignore[operator]
-    return family.code(error.value)
 
 
 def test_a_shadow_shows_its_source_and_is_not_written_to(family_name: str, broker: KafkaBroker, topic: str) -> None:

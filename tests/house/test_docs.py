@@ -16,11 +16,11 @@ from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.cli.main import main
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))  # for `settings_page`: test folders are no packages
 
-from settings_page import PAGE, settings_page  # noqa: E402 - found only now
+from settings_page import PAGE, settings_page
 
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ARCHITECTURE = DOCS / "ARCHITECTURE.md"
 MAPPED = ("wire", "runtime", "metadata", "bookie", "broker", "cli", "testing", "bench")

@@ -89,7 +89,7 @@ def recorder() -> Iterator[Recorder]:
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     yield recorder
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     sys.setprofile(before)
 
 

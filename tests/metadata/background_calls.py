@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ class Asked:
         self.error: MetadataError | None = None
         self.answered = False
 
-    async def run(self, call: Coroutine[Any, Any, Any]) -> None:
+    async def run(self, call: Awaitable[Any]) -> None:
         try:
             self.result = await call
         except MetadataError as error:
@@ -34,11 +34,11 @@ class Asked:
 
 
 @asynccontextmanager
-async def calls() -> AsyncIterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+async def calls() -> AsyncIterator[Callable[[Awaitable[Any]], Any]]:
     """Starts calls in the order asked; what is unanswered at the end is cancelled."""
     async with trio.open_nursery() as nursery:
 
-        async def start(call: Coroutine[Any, Any, Any]) -> Asked:
+        async def start(call: Awaitable[Any]) -> Asked:
             asked = Asked()
             nursery.start_soon(asked.run, call)
             await wait_all_tasks_blocked()

@@ -251,7 +251,7 @@ def test_a_watcher_that_falls_behind_the_history_is_told_and_the_others_miss_not
 def test_a_watch_of_a_quiet_prefix_does_not_fall_out_of_the_history(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         async with calls() as start, metadata.watch("quiet/", Revision(1)) as watch:
-            waiting = await start(anext(watch))  # type: ignore[arg-type]
+            waiting = await start(anext(watch))
             for _ in range(10):
                 await metadata.txn([], [Put("a", b"")])
                 await wait_all_tasks_blocked()

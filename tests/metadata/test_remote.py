@@ -328,7 +328,7 @@ def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_h
             with pytest.raises(InvalidRequest, match="cannot be asked for"):
                 await remote.get("\udc80")
             with pytest.raises(LeaseNotFound, match="lease 99"):
-                await remote.keep_alive(99)  # type: ignore[arg-type]
+                await remote.keep_alive(99)
             served.environment.failing = DiskFull("no room left")
             with pytest.raises(MetadataFull, match="nothing was applied: no room left"):
                 await remote.txn([], [Put("a", b"")])

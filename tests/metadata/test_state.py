@@ -16,6 +16,7 @@ from gnomon.metadata.client import (
     Event,
     Get,
     KeyValue,
+    LeaseId,
     LeaseNotFound,
     MetadataError,
     Put,
@@ -24,7 +25,7 @@ from gnomon.metadata.client import (
     WatchBatch,
 )
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
-from gnomon.metadata.state import Draft, Snapshot, State
+from gnomon.metadata.state import Changes, Draft, Snapshot, State
 from gnomon.testing.metadata_model import MetadataModel, prefixes, requests
 
 
@@ -32,6 +33,12 @@ def done(state: State, *operations: Put | Delete | DeletePrefix | Get, now: floa
     reply, _ = state.apply(Txn((), operations), now)
     assert isinstance(reply, TxnResult)
     return reply
+
+
+def leased(state: State, seconds: float) -> LeaseId:
+    lease, _ = state.apply(Grant(seconds), 0.0)
+    assert isinstance(lease, int)
+    return LeaseId(lease)
 
 
 def watched(state: State, prefix: str = "", from_revision: int = 1) -> list[WatchBatch]:
@@ -61,7 +68,7 @@ def test_a_refused_request_leaves_nothing_behind_even_after_others_of_its_draft(
     state = State()
     draft = Draft(state)
     draft.apply(Txn((), (Put("a", b"1"),)), 0.0)
-    refused = draft.apply(Txn((), (Put("b", b"1"), Put("c", b"", lease=7))), 0.0)  # type: ignore[arg-type]
+    refused = draft.apply(Txn((), (Put("b", b"1"), Put("c", b"", lease=LeaseId(7)))), 0.0)
     assert isinstance(refused, LeaseNotFound)
     state.adopt(draft)
     assert [item.key for item in state.range("").items] == ["a"]
@@ -158,8 +165,8 @@ def test_a_snapshot_with_a_gap_in_its_history_is_a_bug() -> None:  # invariant 5
 
 def test_a_lease_ends_at_its_deadline_and_takes_its_keys_in_one_revision() -> None:  # invariant 6
     state = State()
-    lease, _ = state.apply(Grant(10.0), 0.0)
-    done(state, Put("b", b"", lease=lease), Put("a", b"", lease=lease), Put("kept", b""))  # type: ignore[arg-type]
+    lease = leased(state, 10.0)
+    done(state, Put("b", b"", lease=lease), Put("a", b"", lease=lease), Put("kept", b""))
     state.apply(Tick(), 9.99)
     assert len(state) == 3
     assert state.next_deadline == 10.0
@@ -170,8 +177,7 @@ def test_a_lease_ends_at_its_deadline_and_takes_its_keys_in_one_revision() -> No
 
 def test_a_renewed_lease_lives_its_full_time_from_then_on() -> None:  # invariant 6
     state = State()
-    lease, _ = state.apply(Grant(10.0), 0.0)
-    assert isinstance(lease, int)
+    lease = leased(state, 10.0)
     assert state.apply(KeepAlive(lease), 9.0) == (None, None)
     done(state, Put("a", b"", lease=lease), now=18.9)
     reply, _ = state.apply(KeepAlive(lease), 19.0)
@@ -181,8 +187,7 @@ def test_a_renewed_lease_lives_its_full_time_from_then_on() -> None:  # invarian
 
 def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
     state = State()
-    lease, _ = state.apply(Grant(10.0), 0.0)
-    assert isinstance(lease, int)
+    lease = leased(state, 10.0)
     done(state, Put("a", b"", lease=lease))
     done(state, Put("a", b""))
     _, changes = state.apply(Revoke(lease), 0.0)
@@ -194,8 +199,7 @@ def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
 
 def test_a_key_detached_and_one_attached_in_the_draft_that_ends_the_lease_are_told_apart() -> None:  # invariant 7
     state = State()
-    lease, _ = state.apply(Grant(10.0), 0.0)
-    assert isinstance(lease, int)
+    lease = leased(state, 10.0)
     done(state, Put("before", b"", lease=lease), Put("detached", b"", lease=lease), Put("deleted", b"", lease=lease))
     draft = Draft(state)
     draft.apply(Txn((), (Put("detached", b""), Put("attached", b"", lease=lease), Delete("deleted"))), 0.0)
@@ -233,8 +237,8 @@ class Store:
     def __init__(self) -> None:
         self.databases: dict[str, dict[bytes, bytes]] = {name: {} for name in records.DATABASES}
 
-    def write(self, changes: object) -> None:
-        for database, key, value in [] if changes is None else records.writes(changes):  # type: ignore[arg-type]
+    def write(self, changes: Changes | None) -> None:
+        for database, key, value in [] if changes is None else records.writes(changes):
             if value is None:
                 self.databases[database].pop(key, None)
             else:

@@ -117,7 +117,8 @@ def test_a_full_table_of_files_pauses_accepting_and_is_logged() -> None:
     async def main(loop: SocketLoop) -> None:
         server = Server(Recorder)
         listener = await loop.listen("127.0.0.1", 0, server.accept)
-        listener.socket = refusing = NoFiles(listener.socket)  # type: ignore[assignment]
+        refusing: Any = NoFiles(listener.socket)
+        listener.socket = refusing
         peer = await trio.open_tcp_stream("127.0.0.1", listener.port)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert refusing.attempts == 1

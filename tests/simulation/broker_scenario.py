@@ -14,6 +14,7 @@ from gnomon.broker.groups import hosted_shard
 from gnomon.broker.partition import log
 from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
+from gnomon.testing.append_checker import append_checker
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.ledger_cluster import METADATA
@@ -75,7 +76,7 @@ CLUSTER = ClusterScenario(
 
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
     """Snapshots of producers and of groups come within the few hundred records of a seed, and segments get too long."""
-    with pytest.MonkeyPatch.context() as patch:
+    with append_checker(simulation), pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
         patch.setattr(log, "OVERRUN_BYTES_MAX", 1024)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)

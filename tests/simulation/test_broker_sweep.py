@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker_scenario import SCENARIO
 from extent import swept
 
+from gnomon.testing import append_checker
 from gnomon.testing.faults import Fault
 from gnomon.testing.sweep import assert_traces_repeat
 
@@ -19,8 +20,9 @@ BRANCHES = (
     "log/groups_not_loaded",
     "log/groups_not_stored",
     "log/topic_not_changed",
+    append_checker.REFUSED,
 )
-"""What a broker says where it recovers or refuses: rarer than in one seed of four, a sweep tests less than it says."""
+"""Where a broker recovers or refuses: rarer than in one seed of four, a sweep tests less than it says."""
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:

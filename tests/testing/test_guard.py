@@ -18,7 +18,8 @@ def node_code(source: str, module: str = "gnomon.broker.toy") -> Callable[[], An
     """A function `go` that looks as if it stood in a node's module."""
     namespace: dict[str, Any] = {"__name__": module}
     exec(source, namespace)  # noqa: S102 - the text stands in this file
-    return namespace["go"]  # type: ignore[no-any-return]
+    go: Callable[[], Any] = namespace["go"]
+    return go
 
 
 FORBIDDEN = {

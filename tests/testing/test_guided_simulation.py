@@ -97,7 +97,7 @@ def test_a_node_that_fails_ends_the_simulation_in_the_step_in_which_it_did() -> 
 
 def test_what_goes_around_its_world_fails() -> None:
     async def impatient(world: SimulatedWorld) -> None:
-        exec("import time; time.monotonic()", {"__name__": "gnomon.broker.node"})  # noqa: S102
+        exec("import time; time.monotonic()", {"__name__": "gnomon.broker.node"})  # noqa: S102 - it stands here
 
     guided = GuidedSimulation(1)
     guided.machine("impatient").start(impatient)

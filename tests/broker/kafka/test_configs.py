@@ -19,9 +19,6 @@ from gnomon.wire.kafka.messages.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
 )
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -29,25 +26,9 @@ TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-async def _describe(client: BrokerClient, kind: int, name: str, keys: list[str] | None = None, version: int = 4) -> Any:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    return (await client.ask(request, version)).results[0]
-
-
 async def _value(client: BrokerClient, kind: int, name: str, key: str) -> tuple[str, int, list[tuple[str, str, int]]]:
-    (found,) = (await _describe(client, kind, name, [key])).configs
+    (found,) = (await client.describe_configs(kind, name, [key])).configs
     return found.value, found.config_source, [(item.name, item.value, item.source) for item in found.synonyms]
-
-
-async def _alter(
-    client: BrokerClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
-) -> tuple[int, str | None]:
-    configs = [IncrementalAlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
-    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate)
-    result = (await client.ask(request, 1)).responses[0]
-    return result.error_code, result.error_message
 
 
 def _batch(size: int = 1) -> bytes:
@@ -60,14 +41,14 @@ def test_every_key_is_described_with_source_and_type(version: int) -> None:
         client = await broker.connect()
         await client.create_topic("t", configs={"retention.ms": "5000"})
         for keys in (None, []):
-            topic = await _describe(client, TOPIC, "t", keys, version)
+            topic = await client.describe_configs(TOPIC, "t", keys, version)
             assert {item.name for item in topic.configs} == set(TOPIC_CONFIGS)
-        node = await _describe(client, BROKER, "1", None, version)
+        node = await client.describe_configs(BROKER, "1", None, version)
         assert {item.name for item in node.configs} == set(BROKER_CONFIGS)
         for item in topic.configs:
             assert item.config_source in set(ConfigSource)
             assert version < 3 or item.config_type == TOPIC_CONFIGS[item.name].type
-        some = await _describe(client, TOPIC, "t", ["retention.ms", "no.such.key"], version)
+        some = await client.describe_configs(TOPIC, "t", ["retention.ms", "no.such.key"], version)
         assert [(item.name, item.value, item.config_source) for item in some.configs] == [("retention.ms", "5000", 1)]
 
     simulate_broker(scenario)
@@ -81,11 +62,11 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
         # Kafka names no source for a value that only an older name gives.
         assert await _value(client, TOPIC, "t", "retention.ms") == ("3600000", 5, [])
         assert await _value(client, BROKER, "1", "log.retention.hours") == ("1", 4, list(hours))
-        assert await _alter(client, BROKER, "", ("log.retention.ms", SET, "30")) == (0, None)
+        assert await client.alter_configs(BROKER, "", ("log.retention.ms", SET, "30")) == (0, None)
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("30", 3)
-        assert await _alter(client, BROKER, "1", ("log.retention.ms", SET, "20")) == (0, None)
+        assert await client.alter_configs(BROKER, "1", ("log.retention.ms", SET, "20")) == (0, None)
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("20", 2)
-        assert await _alter(client, TOPIC, "t", ("retention.ms", SET, "10")) == (0, None)
+        assert await client.alter_configs(TOPIC, "t", ("retention.ms", SET, "10")) == (0, None)
         value, source, synonyms = await _value(client, TOPIC, "t", "retention.ms")
         assert (value, source) == ("10", 1)
         assert synonyms == [
@@ -98,7 +79,7 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
         client = await broker.connect()
         assert (await _value(client, TOPIC, "t", "retention.ms"))[2] == synonyms
         for kind, name, key in ((TOPIC, "t", "retention.ms"), (BROKER, "1", "log.retention.ms")):
-            assert await _alter(client, kind, name, (key, DELETE, None)) == (0, None)
+            assert await client.alter_configs(kind, name, (key, DELETE, None)) == (0, None)
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("30", 3)
 
     simulate_broker(scenario, kafka={"log.retention.hours": "1"})
@@ -143,7 +124,7 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
-        before = (await _describe(client, TOPIC, "t")).configs
+        before = (await client.describe_configs(TOPIC, "t")).configs
         for key, value, word in [
             ("cleanup.policy", "compact", "compaction"),
             ("compression.type", "lzma", "one of uncompressed, gzip, snappy, lz4, zstd"),
@@ -156,11 +137,11 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
             ("preallocate", "yes", "true or false"),
             ("no.such.key", "1", "Unknown topic config name"),
         ]:
-            code, text = await _alter(client, TOPIC, "t", ("max.message.bytes", SET, "5"), (key, SET, value))
+            code, text = await client.alter_configs(TOPIC, "t", ("max.message.bytes", SET, "5"), (key, SET, value))
             assert code == ErrorCode.INVALID_CONFIG
             assert word in str(text)
-        assert (await _describe(client, TOPIC, "t")).configs == before
-        code, text = await _alter(client, BROKER, "1", ("num.partitions", SET, "3"))
+        assert (await client.describe_configs(TOPIC, "t")).configs == before
+        code, text = await client.alter_configs(BROKER, "1", ("num.partitions", SET, "3"))
         assert code == ErrorCode.INVALID_CONFIG
         assert "settings file" in str(text)
 
@@ -172,16 +153,16 @@ def test_requests_that_make_no_sense_are_refused() -> None:
         client = await broker.connect()
         await client.create_topic("t")
         twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
-        assert (await _alter(client, TOPIC, "t", *twice))[0] == ErrorCode.INVALID_REQUEST
-        assert (await _alter(client, TOPIC, "t", ("retention.ms", 9, "1")))[0] == ErrorCode.INVALID_REQUEST
-        assert (await _alter(client, TOPIC, "t", ("retention.ms", SET, None)))[0] == ErrorCode.INVALID_CONFIG
-        assert (await _alter(client, TOPIC, "t", ("retention.ms", APPEND, "1")))[0] == ErrorCode.INVALID_CONFIG
+        assert (await client.alter_configs(TOPIC, "t", *twice))[0] == ErrorCode.INVALID_REQUEST
+        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", 9, "1")))[0] == ErrorCode.INVALID_REQUEST
+        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", SET, None)))[0] == ErrorCode.INVALID_CONFIG
+        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", APPEND, "1")))[0] == ErrorCode.INVALID_CONFIG
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert (await _alter(client, TOPIC, "missing", ("retention.ms", SET, "1")))[0] == missing
+        assert (await client.alter_configs(TOPIC, "missing", ("retention.ms", SET, "1")))[0] == missing
         for kind, name, code in [(TOPIC, "missing", missing), (BROKER, "2", 42), (LOGGER, "1", 42), (77, "x", 42)]:
-            assert (await _describe(client, kind, name)).error_code == code
+            assert (await client.describe_configs(kind, name)).error_code == code
             if kind != TOPIC:
-                assert (await _alter(client, kind, name, ("log.retention.ms", SET, "1")))[0] == 42
+                assert (await client.alter_configs(kind, name, ("log.retention.ms", SET, "1")))[0] == 42
 
     simulate_broker(scenario)
 
@@ -190,9 +171,9 @@ def test_validate_only_changes_nothing() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
-        assert await _alter(client, TOPIC, "t", ("retention.ms", SET, "1"), validate=True) == (0, None)
-        assert (await _alter(client, TOPIC, "t", ("retention.ms", SET, "x"), validate=True))[0] == 40
-        assert await _alter(client, BROKER, "1", ("log.retention.ms", SET, "1"), validate=True) == (0, None)
+        assert await client.alter_configs(TOPIC, "t", ("retention.ms", SET, "1"), validate=True) == (0, None)
+        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", SET, "x"), validate=True))[0] == 40
+        assert await client.alter_configs(BROKER, "1", ("log.retention.ms", SET, "1"), validate=True) == (0, None)
         assert (await _value(client, TOPIC, "t", "retention.ms"))[1] == ConfigSource.DEFAULT
 
     simulate_broker(scenario)
@@ -224,11 +205,11 @@ def test_a_changed_size_limit_holds_from_the_next_batch_on() -> None:
 
         too_large = ErrorCode.MESSAGE_TOO_LARGE
         assert await error("t", 2000) == 0
-        await _alter(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
+        await client.alter_configs(TOPIC, "t", ("max.message.bytes", SET, "1000"))
         assert [await error("t", 2000), await error("t", 500)] == [too_large, 0]
-        await _alter(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
+        await client.alter_configs(TOPIC, "t", ("max.message.bytes", DELETE, None))
         assert await error("t", 2000) == 0
-        await _alter(client, BROKER, "", ("message.max.bytes", SET, "1000"))
+        await client.alter_configs(BROKER, "", ("message.max.bytes", SET, "1000"))
         assert [await error("t", 2000), await error("own", 2000)] == [too_large, 0]
 
     simulate_broker(scenario)
@@ -239,7 +220,7 @@ def test_changed_time_stamping_holds_from_the_next_batch_on() -> None:
         client = await broker.connect()
         await client.create_topic("t")
         assert (await client.produce("t", _batch())).log_append_time_ms == -1
-        await _alter(client, TOPIC, "t", ("message.timestamp.type", SET, "LogAppendTime"))
+        await client.alter_configs(TOPIC, "t", ("message.timestamp.type", SET, "LogAppendTime"))
         assert (await client.produce("t", _batch())).log_append_time_ms > 1_000_000
 
     simulate_broker(scenario)
@@ -258,7 +239,7 @@ def test_changed_retention_holds_at_the_next_look_also_for_partitions_that_nobod
         client = await broker.connect()
         await client.fetch("used", 0)
         for name in ("used", "unused"):
-            assert await _alter(client, TOPIC, name, ("retention.ms", SET, "1000")) == (0, None)
+            assert await client.alter_configs(TOPIC, name, ("retention.ms", SET, "1000")) == (0, None)
         await broker.simulation.sleep(70)
         opened = broker.serving.broker.partitions.with_own_log()
         assert len(opened) == 2  # the one that nothing is due of stays closed

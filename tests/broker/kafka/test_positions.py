@@ -11,11 +11,6 @@ from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulat
 from gnomon.wire.kafka.batch import HEADER, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
-from gnomon.wire.kafka.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -88,7 +83,7 @@ def test_offsets_are_found_by_time_and_by_name(version: int) -> None:
 def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node_serves_on() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)
-        await client.ask(_no_bound_on_timestamps(), 1)
+        await client.alter_configs(2, "t", ("message.timestamp.after.max.ms", 0, str((1 << 63) - 1)))
         batch = memoryview(build_batch([Record(timestamp_delta=1, value=b"v")], base_timestamp=5000))
         changed = HEADER.pack(*parse_batch(batch)._replace(base_timestamp=(1 << 63) - 1)) + bytes(batch[HEADER.size :])
         poison = changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:]
@@ -97,13 +92,6 @@ def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node
         assert (place.error_code, place.offset, place.timestamp) == (0, 2, 5001)
 
     simulate_broker(scenario)
-
-
-def _no_bound_on_timestamps() -> IncrementalAlterConfigsRequest:
-    key = IncrementalAlterableConfig(name="message.timestamp.after.max.ms", value=str((1 << 63) - 1))
-    return IncrementalAlterConfigsRequest(
-        resources=[IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=[key])]
-    )
 
 
 def test_a_partition_that_is_named_twice_is_refused_and_a_long_list_is_answered() -> None:

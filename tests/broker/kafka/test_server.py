@@ -9,13 +9,6 @@ from gnomon.broker.config_key import ConfigType
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
-from gnomon.wire.kafka.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from gnomon.wire.kafka.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -158,13 +151,9 @@ def test_a_connection_costs_one_timer_whatever_is_asked_and_none_when_it_is_gone
 def test_the_time_that_connections_may_be_idle_is_shown_and_is_not_altered_while_the_broker_runs() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        wanted = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=list(IDLE_MS))
-        (found,) = (await client.ask(DescribeConfigsRequest(resources=[wanted]), 4)).results
-        (shown,) = found.configs
+        (shown,) = (await client.describe_configs(4, "1", list(IDLE_MS))).configs
         assert (shown.value, shown.read_only, shown.config_type) == ("5000", True, ConfigType.LONG)
-        change = IncrementalAlterableConfig(name="connections.max.idle.ms", config_operation=0, value="1")
-        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
-        (refused,) = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses
-        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        refused, _ = await client.alter_configs(4, "1", ("connections.max.idle.ms", 0, "1"))
+        assert refused == ErrorCode.INVALID_CONFIG
 
     simulate_broker(scenario, kafka=IDLE_MS)

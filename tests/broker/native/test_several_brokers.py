@@ -6,7 +6,7 @@ from functools import partial
 
 import trio
 
-from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.client import NativeClient, Type, connect
 from gnomon.broker.native.consumer import Consumer
 from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory
@@ -39,7 +39,7 @@ async def produce(client: KafkaCluster, partition: int, first: int, count: int) 
 class Reader:
     """A client on a machine of its own with one consumer, and what that has got and acknowledged."""
 
-    def __init__(self, cluster: BrokerCluster, name: str, kind: str = "exclusive", topic: str = "orders") -> None:
+    def __init__(self, cluster: BrokerCluster, name: str, kind: Type = "exclusive", topic: str = "orders") -> None:
         self.got: list[str] = []
         self.topic = topic
         self.cluster = cluster
@@ -54,12 +54,7 @@ class Reader:
             await self._read(native)
 
     async def _read(self, native: NativeClient) -> None:
-        self.consumer = await native.subscribe(
-            self.topic,
-            "billing",
-            type=self.kind,  # type: ignore[arg-type]
-            initial_position="earliest",
-        )
+        self.consumer = await native.subscribe(self.topic, "billing", type=self.kind, initial_position="earliest")
         self.subscribed.set()
         async for message in self.consumer:
             self.got.append((message.value or b"").decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from topic_calls import alter, batch, cast, delete, described, grow, image, replace_configs, told
+from topic_calls import TOPIC, batch, cast, delete, described, grow, image, replace_configs, told
 
 from gnomon.broker.shadow.cast import SHADOW_SOURCE, as_shadow
 from gnomon.broker.topics import SourceRef, Topic, topic_key
@@ -125,12 +125,12 @@ def test_the_configs_of_a_shadow_are_its_source_s_and_are_not_altered() -> None:
         assert configs["retention.ms"].value == "5000"
         assert SHADOW_SOURCE not in await described(client, "orders")
         invalid = ErrorCode.INVALID_CONFIG
-        code, text = await alter(client, "copy", ("retention.ms", SET, "1"))
+        code, text = await client.alter_configs(TOPIC, "copy", ("retention.ms", SET, "1"))
         assert (code, text) == (invalid, "Topic 'copy' is a shadow of 'orders': set retention.ms on the source")
-        assert (await alter(client, "copy", (SHADOW_SOURCE, DELETE, None)))[0] == invalid
-        assert (await alter(client, "copy", (SHADOW_SOURCE, SET, "other")))[0] == invalid
-        assert (await alter(client, "copy", (SHADOW_SOURCE, SET, "orders")))[0] == 0
-        assert (await alter(client, "orders", (SHADOW_SOURCE, SET, "copy")))[0] == invalid
+        assert (await client.alter_configs(TOPIC, "copy", (SHADOW_SOURCE, DELETE, None)))[0] == invalid
+        assert (await client.alter_configs(TOPIC, "copy", (SHADOW_SOURCE, SET, "other")))[0] == invalid
+        assert (await client.alter_configs(TOPIC, "copy", (SHADOW_SOURCE, SET, "orders")))[0] == 0
+        assert (await client.alter_configs(TOPIC, "orders", (SHADOW_SOURCE, SET, "copy")))[0] == invalid
         assert await replace_configs(client, "copy") == invalid
         assert await replace_configs(client, "copy", gnomon_shadow_source="orders") == 0
         assert await replace_configs(client, "orders", gnomon_shadow_source="copy") == invalid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shadowed_cluster import Shadowed, run
 
 from gnomon.broker.shadow.window import WINDOW_BYTES
@@ -32,7 +34,7 @@ def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone
             assert await shadowed.read_all("copy") == await shadowed.read_all("orders")
 
     for trouble in ("none", "paused", "cut off", "killed"):
-        run(2, lambda shadowed, trouble=trouble: scenario(shadowed, trouble))  # type: ignore[misc]
+        run(2, partial(scenario, trouble=trouble))
     assert max(slowest.values()) <= slowest["none"] + 0.005, slowest
 
 

@@ -12,11 +12,6 @@ from gnomon.wire.kafka.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
 )
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
@@ -61,13 +56,6 @@ async def grow(client: BrokerClient, name: str, count: int) -> Outcome:
     return result.error_code, result.error_message
 
 
-async def alter(client: BrokerClient, name: str, *changes: tuple[str, int, str | None]) -> Outcome:
-    configs = [IncrementalAlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
-    resource = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
-    result = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)).responses[0]
-    return result.error_code, result.error_message
-
-
 async def replace_configs(client: BrokerClient, name: str, **configs: str) -> int:
     given = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=given)
@@ -76,8 +64,7 @@ async def replace_configs(client: BrokerClient, name: str, **configs: str) -> in
 
 
 async def described(client: BrokerClient, name: str) -> dict[str, Any]:
-    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name)])
-    return {item.name: item for item in (await client.ask(request, 4)).results[0].configs}
+    return {item.name: item for item in (await client.describe_configs(TOPIC, name)).configs}
 
 
 async def told(client: BrokerClient, name: str) -> Any:

@@ -72,7 +72,8 @@ class ConfluentKafka:
 
     def reader(self, topic: str, partition: int, start: Start) -> Consumer:
         consumer = self._consumer({"group.id": "unused", "enable.auto.commit": False})
-        offset = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}.get(start, start)  # type: ignore[arg-type]
+        named: dict[Start, Start] = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+        offset = named.get(start, start)
         consumer.assign([TopicPartition(topic, partition, offset)])
         return ConfluentConsumer(consumer)
 

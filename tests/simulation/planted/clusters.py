@@ -85,10 +85,10 @@ def planted(
 
 @planted("a takeover forgets the producers", breaks="broker.partition.producers 1", quick=True)
 def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
-    restore = Chain._restore.__func__  # type: ignore[attr-defined]
+    restore = Chain._restore
 
     async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
-        await restore(cls, log, segments, now_ms)
+        await restore(log, segments, now_ms)
         log.producers.clear()
 
     patch.setattr(Chain, "_restore", classmethod(forgetting))

@@ -42,10 +42,10 @@ def bare_segment(patch: pytest.MonkeyPatch) -> None:
 
 @planted("an empty last segment forgets the producers of the one before", breaks="broker.partition.entry 3")
 def empty_segment_forgets(patch: pytest.MonkeyPatch) -> None:
-    restore = Chain._restore.__func__  # type: ignore[attr-defined]
+    restore = Chain._restore
 
     async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
-        await restore(cls, log, segments[-1:], now_ms)
+        await restore(log, segments[-1:], now_ms)
 
     patch.setattr(Chain, "_restore", classmethod(forgetting))
 
@@ -167,13 +167,11 @@ def append_while_rolling(patch: pytest.MonkeyPatch) -> None:
             append(partition, records, appender, slot)
             return
         partition._state = State.OPEN
-        roll_due, PartitionLog.roll_due = PartitionLog.roll_due, lambda *arguments: False  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(PartitionLog, "roll_due", lambda *arguments: False)
             append(partition, records, appender, slot)
-        finally:
-            PartitionLog.roll_due = roll_due  # type: ignore[method-assign]
-            if partition._state is State.OPEN:
-                partition._state = State.ROLLING
+        if partition._state is State.OPEN:
+            partition._state = State.ROLLING
 
     patch.setattr(Partition, "append", careless)
 
