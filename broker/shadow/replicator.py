@@ -1,10 +1,10 @@
 """Tells the shadows of what this broker writes: one replicator for each shadow and partition.
 
 1. A produce never waits for it: an entry that is confirmed is put on a list, and told at the end of the turn or, where
-   something was told within PACE_SECONDS, with the next one or after TRAILING_SECONDS. Nothing is done for each entry
-   and each shadow.
+   something was told within PACE_SECONDS, with the next one or TRAILING_SECONDS after that. Nothing is done for each
+   entry and each shadow.
 2. What a shadow that is away, slow or paused costs is bounded: a window of bytes for its broker (`window`), and some
-   runs of ids (`outbox`). Entries are held for TRAILING_SECONDS at most.
+   runs of ids (`outbox`). Entries are held for milliseconds.
 3. Shadows and their leaders are those of this broker's image, always as it is now.
 4. How far a shadow was told is stored, and a new or restarted owner goes on from there.
 """
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 0.002
 """Least time between two frames to one broker, so that a message of a thousand a second costs a part of a frame."""
-TRAILING_SECONDS = 0.0025
-"""After so long what came within that time is told, though nothing came behind it: fewer timers than frames."""
+LARGE_PACE_SECONDS = 0.005
+"""The same where entries are too large to come along: their readers wait for a bookie anyway."""
+TRAILING_SECONDS = 0.0005
+"""So much later what came within that time is told, though nothing came behind it: fewer timers than frames."""
 MOVED_SECONDS = 0.2
 """After so long a broker is asked again that says it does not lead a shadow."""
 IDLE_SECONDS = 0.5
@@ -286,19 +288,20 @@ class ShadowReplication:
 
     # --- telling --------------------------------------------------------------------------------------------------
 
-    def due(self, tail: SourceTail, first: bool, *, much: bool = False) -> None:
-        """It has something fresh, the first since it was told; or `much`, that must not wait."""
+    def due(self, tail: SourceTail, size_bytes: int, first: bool, *, much: bool = False) -> None:
+        """It has a fresh entry of this size, the first since it was told; or `much`, that must not wait."""
         if first:
             self._due.append(tail)
         if self._soon:
             return
         now = self.now()
-        if much or now - self._told_at >= PACE_SECONDS:
+        pace_seconds = PACE_SECONDS if size_bytes <= self._settings.inline_bytes_max else LARGE_PACE_SECONDS
+        if much or now - self._told_at >= pace_seconds:
             self._soon = True
             self._broker.world.network.call_soon(self._tell_due)
         elif not self._trailing:
             self._trailing = True
-            self._broker.timers.call_at(now + TRAILING_SECONDS, self._trail)
+            self._broker.timers.call_at(now + pace_seconds + TRAILING_SECONDS, self._trail)
 
     def _trail(self) -> None:
         self._trailing = False

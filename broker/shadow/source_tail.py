@@ -63,8 +63,9 @@ class SourceTail:
     def _confirmed(self, entry: EntryId, value: bytes) -> None:
         self._fresh.append(value)
         self._fresh_end = entry
-        self._fresh_bytes += len(value)
-        self._replication.due(self, len(self._fresh) == 1, much=self._fresh_bytes > FRESH_BYTES_MAX)
+        size_bytes = len(value)
+        self._fresh_bytes += size_bytes
+        self._replication.due(self, size_bytes, len(self._fresh) == 1, much=self._fresh_bytes > FRESH_BYTES_MAX)
 
     def collect(self) -> list[bytes]:
         """What was confirmed since this was called last; its ids are with the replicators then."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shadowed_cluster import Shadowed, run
 
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
-from gnomon.broker.shadow.replicator import TRAILING_SECONDS
+from gnomon.broker.shadow.replicator import LARGE_PACE_SECONDS, PACE_SECONDS, TRAILING_SECONDS
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -20,7 +22,7 @@ def test_a_shadow_shows_a_record_within_milliseconds_and_reads_no_bookie_for_it(
             acknowledged_at = shadowed.clock.monotonic()
             while log.high_watermark < number + 2:
                 await shadowed.clock.sleep(0.0005)
-            assert shadowed.clock.monotonic() - acknowledged_at < TRAILING_SECONDS + 0.004
+            assert shadowed.clock.monotonic() - acknowledged_at < PACE_SECONDS + TRAILING_SECONDS + 0.004
         await shadowed.produce("many", 200, pause=0.0005)
         await shadowed.clock.sleep(0.2)
         assert await shadowed.read_all("copy") == await shadowed.read_all("orders")
@@ -47,6 +49,21 @@ def test_an_entry_that_is_too_large_is_told_by_its_id_and_read_from_a_bookie() -
         assert shadowed.stats().backlog_entries == 0
 
     run(7, scenario, inline_bytes_max=2000)
+
+
+def test_ids_of_entries_that_do_not_come_along_are_gathered_for_longer() -> None:
+    frames: dict[int, float] = {}
+
+    async def scenario(shadowed: Shadowed, value_bytes: int) -> None:
+        await shadowed.start_read()
+        (link,) = shadowed.cluster.serving[shadowed.owner].broker.replication.links()
+        before, began = link.next_frame, shadowed.clock.monotonic()
+        await shadowed.produce("many", 200, pause=0.0005, value_bytes=value_bytes)
+        frames[value_bytes] = (link.next_frame - before) / (shadowed.clock.monotonic() - began)
+
+    for value_bytes in (1_000, 20_000):
+        run(1, partial(scenario, value_bytes=value_bytes))
+    assert frames[20_000] <= 1 / LARGE_PACE_SECONDS < frames[1_000] <= 1 / PACE_SECONDS
 
 
 def test_nobody_reads_a_shadow_that_nobody_uses() -> None:
@@ -91,7 +108,7 @@ def test_a_shadow_on_its_source_s_own_broker_is_told_within_milliseconds() -> No
         assert shadow.log is not None
         for number in range(1, 20):
             await writer.produce("orders", build_batch([Record(value=b"a")], base_timestamp=1))
-            await broker.simulation.clock.sleep(TRAILING_SECONDS)
+            await broker.simulation.clock.sleep(PACE_SECONDS + TRAILING_SECONDS)
             assert shadow.log.high_watermark == number
         stats = node.replication.stats(node.find_topic("copy"), 0)
         assert stats is not None

@@ -22,7 +22,7 @@ def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone
             network.block(f"broker-{owner}", f"broker-{reader}")
         elif trouble == "killed":
             shadowed.cluster.brokers[reader].kill()
-        took = await shadowed.produce("during", 300, pause=0.002, value_bytes=20_000)
+        took = await shadowed.produce("during", 300, pause=0.002, value_bytes=16_000)
         slowest[trouble] = max(took[1:])  # the client looks for the leader in the first
         if trouble in ("paused", "cut off"):
             assert shadowed.stats().backlog_bytes > WINDOW_BYTES
