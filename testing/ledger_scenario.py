@@ -140,7 +140,9 @@ class _Run:
         clients = self._start_clients(cluster, names, quorum, habits, stream)
         simulation.machine("watcher").start(cluster.client_node(self._watch))
         storm = Storm(simulation, [cluster.metadata, *cluster.bookies.values()], mix=scenario.mix)
-        beside = LedgerStorm(cluster, clients, flips=quorum.ack_quorum > 1, drains=audit is not None and spare)
+        beside = LedgerStorm(
+            cluster, clients, flips=quorum.ack_quorum > 1, drains=audit is not None and bookies > quorum.ensemble_size
+        )
         simulation.start_soon(beside.rage, scenario.storm_seconds)
         await storm.rage(scenario.storm_seconds)
         beside.calm()
