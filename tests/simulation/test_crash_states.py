@@ -69,7 +69,7 @@ def test_no_power_failure_costs_the_entry_store_what_it_acknowledged(tmp_path: P
 
 
 def test_no_power_failure_costs_the_metadata_store_what_it_acknowledged(tmp_path: Path) -> None:
-    verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_200)
+    verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_000)
     assert verdicts.bad == []
     assert verdicts.states >= 500
 
