@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test check simulate planted chaos bench bench-fanout conformance clean
 

@@ -239,7 +239,9 @@ def prepared(
 def autojumping_clock() -> trio.testing.MockClock:
     """Virtual time: it stands while a task can run, and then jumps to the next deadline.
 
-    To be made before a `guard` stands: Trio's clock keeps the real one that it finds, and through the guard that took a
-    fifth of a simulation.
+    Trio's own `current_time` adds what has passed by the real clock, times a rate of 0: 430 ns instead of 160, 100,000
+    times in a second of a processor, and far more where the real clock is asked through a `guard`.
     """
-    return trio.testing.MockClock(autojump_threshold=0)
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    clock.current_time = lambda: clock._virtual_base  # type: ignore[method-assign]  # a private name, as in `_jump`
+    return clock

@@ -1,8 +1,9 @@
-"""The command line in processes of its own, as a shell runs it, and one broker for all who only ask it."""
+"""The command line, as a shell runs it or inside the process of the tests, and one broker for all who only ask it."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,7 +54,11 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(*arguments: object, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         given = list(map(str, arguments))
-        result = CliRunner().invoke(main, given, input=stdin, env=variables)
+        at_sigterm = signal.getsignal(signal.SIGTERM)
+        try:
+            result = CliRunner().invoke(main, given, input=stdin, env=variables)
+        finally:
+            signal.signal(signal.SIGTERM, at_sigterm)  # `consume` takes it for its process
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return subprocess.CompletedProcess(given, result.exit_code, result.stdout, result.stderr)
@@ -68,10 +73,10 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def ask(gnomon: Run, broker: KafkaBroker) -> Run:
-    """Runs `gnomon` aimed at the broker."""
+def ask(inside: Run, broker: KafkaBroker) -> Run:
+    """Runs `gnomon` in this process, aimed at the broker."""
 
     def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return gnomon(*arguments, stdin=stdin, GNOMON_BOOTSTRAP_SERVER=broker.bootstrap_servers)
+        return inside(*arguments, stdin=stdin, GNOMON_BOOTSTRAP_SERVER=broker.bootstrap_servers)
 
     return run

@@ -27,8 +27,8 @@ def test_a_machine_with_a_running_broker_passes(ask: Run, broker: KafkaBroker) -
     assert (found["python"], found["packages"], found["format"], found["broker"]) == ("ok", "ok", "ok", "ok")
 
 
-def test_a_broker_that_was_asked_for_has_to_answer(gnomon: Run, tmp_path: Path) -> None:
-    done = gnomon("doctor", "--data-dir", tmp_path / "new", "--bootstrap-server", "127.0.0.1:1", "--output", "json")
+def test_a_broker_that_was_asked_for_has_to_answer(inside: Run, tmp_path: Path) -> None:
+    done = inside("doctor", "--data-dir", tmp_path / "new", "--bootstrap-server", "127.0.0.1:1", "--output", "json")
     assert (done.returncode, statuses(done)["broker"]) == (1, "fail")
     assert not (tmp_path / "new").exists()
 
@@ -40,45 +40,45 @@ def stored(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def test_it_changes_nothing_that_is_stored(gnomon: Run, tmp_path: Path) -> None:
-    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
-    assert gnomon("ledger", "append", "audit", "--data-dir", tmp_path, stdin="one\n").returncode == 0
+def test_it_changes_nothing_that_is_stored(inside: Run, tmp_path: Path) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    assert inside("ledger", "append", "audit", "--data-dir", tmp_path, stdin="one\n").returncode == 0
     before = stored(tmp_path)
     assert {"FORMAT", "bookie/data.mdb", "metadata/data.mdb"} <= set(before)
-    assert gnomon("doctor", "--data-dir", tmp_path, "--deep").returncode == 0
+    assert inside("doctor", "--data-dir", tmp_path, "--deep").returncode == 0
     assert stored(tmp_path) == before
 
 
 @pytest.mark.parametrize("folder", ["bookie", "metadata"])
-def test_half_a_data_directory_fails_and_is_left_as_it_is(gnomon: Run, tmp_path: Path, folder: str) -> None:
-    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+def test_half_a_data_directory_fails_and_is_left_as_it_is(inside: Run, tmp_path: Path, folder: str) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
     shutil.rmtree(tmp_path / folder)
-    done = gnomon("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
+    done = inside("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
     assert (done.returncode, statuses(done)["ledgers"]) == (1, "fail")
     assert f"{tmp_path}/{folder} is missing" in done.stdout
     assert not (tmp_path / folder).exists()
 
 
-def test_a_store_of_entries_that_was_begun_anew_fails(gnomon: Run, tmp_path: Path) -> None:
-    assert gnomon("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+def test_a_store_of_entries_that_was_begun_anew_fails(inside: Run, tmp_path: Path) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
     shutil.rmtree(tmp_path / "bookie")
-    assert gnomon("ledger", "list", "--data-dir", tmp_path).returncode == 1, "it has begun the store anew, and refused"
-    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json")
+    assert inside("ledger", "list", "--data-dir", tmp_path).returncode == 1, "it has begun the store anew, and refused"
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json")
     assert (done.returncode, statuses(done)["ledgers"]) == (1, "fail")
 
 
-def test_a_newer_format_and_lost_durability_are_told(gnomon: Run, tmp_path: Path) -> None:
+def test_a_newer_format_and_lost_durability_are_told(inside: Run, tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text("99\n")
-    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BOOKIE__DURABILITY="none")
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BOOKIE__DURABILITY="none")
     found = statuses(done)
     assert (done.returncode, found["format"], found["durability"]) == (1, "fail", "warn")
 
 
-def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whole(gnomon: Run, tmp_path: Path) -> None:
+def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whole(inside: Run, tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text("1 bookie\n")
     (tmp_path / "bookie").mkdir()
     (tmp_path / "bookie" / "data.mdb").write_bytes(b"")
-    done = gnomon("doctor", "--data-dir", tmp_path, "--output", "json")
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json")
     found = {row["check"]: row["found"] for row in json.loads(done.stdout)}
     assert statuses(done)["ledgers"] == "ok"
     assert found["format"] == "1, of `gnomon bookie`"

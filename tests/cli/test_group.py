@@ -78,8 +78,8 @@ def test_a_missing_group_or_topic_ends_with_5(ask: Run, lines: str) -> None:
     assert ask("group", "reset-offsets", "nobody", "--topic", lines, "--shift-by", 1).returncode == 5
 
 
-def test_a_reset_needs_exactly_one_target(gnomon: Run) -> None:
+def test_a_reset_needs_exactly_one_target(inside: Run) -> None:
     reset = ("group", "reset-offsets", "g", "--topic", "t")
-    assert gnomon(*reset).returncode == 2
-    assert gnomon(*reset, "--to-latest", "--to-earliest").returncode == 2
-    assert gnomon(*reset, "--to-datetime", "yesterday").returncode == 2
+    assert inside(*reset).returncode == 2
+    assert inside(*reset, "--to-latest", "--to-earliest").returncode == 2
+    assert inside(*reset, "--to-datetime", "yesterday").returncode == 2

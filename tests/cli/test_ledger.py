@@ -98,16 +98,16 @@ def test_the_segments_of_a_partition_can_be_read_but_not_changed(ledger: Ledger)
         assert "belongs to a Kafka partition" in done.stderr
 
 
-def test_a_directory_that_a_broker_has_open_is_in_use(gnomon: Run) -> None:
+def test_a_directory_that_a_broker_has_open_is_in_use(inside: Run) -> None:
     with KafkaBroker() as broker:
-        done = gnomon("ledger", "list", "--data-dir", broker.data_dir)
+        done = inside("ledger", "list", "--data-dir", broker.data_dir)
         assert (done.returncode, done.stdout) == (5, "")
         assert f"is in use by process {broker.pid}" in done.stderr
         assert done.stderr.count("\n") == 1
-        gnomon("produce", "flights", stdin="x\n", GNOMON_BOOTSTRAP_SERVER=broker.bootstrap_servers)
+        inside("produce", "flights", stdin="x\n", GNOMON_BOOTSTRAP_SERVER=broker.bootstrap_servers)
         broker.stop()
         listed = json.loads(
-            gnomon("ledger", "list", "topics/", "--output", "json", "--data-dir", broker.data_dir).stdout
+            inside("ledger", "list", "topics/", "--output", "json", "--data-dir", broker.data_dir).stdout
         )
         assert [row["last_entry"] for row in listed] == [0]
 

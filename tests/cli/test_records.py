@@ -97,7 +97,7 @@ def test_an_interrupted_consume_ends_with_0(ask: Run, broker: KafkaBroker, numbe
     assert (consume.returncode, stderr) == (0, b"")
 
 
-def test_bad_usage_ends_with_2(gnomon: Run) -> None:
-    assert gnomon("consume", "x", "--from", "middle").returncode == 2
-    assert gnomon("consume", "x", "--group", "g", "--partition", 1).returncode == 2
-    assert gnomon("produce", "x", "--header", "novalue").returncode == 2
+def test_bad_usage_ends_with_2(inside: Run) -> None:
+    assert inside("consume", "x", "--from", "middle").returncode == 2
+    assert inside("consume", "x", "--group", "g", "--partition", 1).returncode == 2
+    assert inside("produce", "x", "--header", "novalue").returncode == 2

@@ -81,24 +81,26 @@ def test_a_newer_format_ends_with_1_and_is_left_alone(gnomon: Run, tmp_path: Pat
     assert (tmp_path / "FORMAT").read_text() == "99\n"
 
 
-def test_a_directory_whose_entries_are_gone_is_refused_until_they_are_put_back(gnomon: Run, tmp_path: Path) -> None:
+def test_a_directory_whose_entries_are_gone_is_refused_until_they_are_put_back(
+    gnomon: Run, inside: Run, tmp_path: Path
+) -> None:
     at = ("--data-dir", tmp_path / "data")
-    assert gnomon("ledger", "create", "audit", *at).returncode == 0
-    assert gnomon("ledger", "append", "audit", *at, stdin="one\n").returncode == 0
+    assert inside("ledger", "create", "audit", *at).returncode == 0
+    assert inside("ledger", "append", "audit", *at, stdin="one\n").returncode == 0
     (tmp_path / "data" / "bookie").rename(tmp_path / "kept")
     for _ in range(2):  # the first attempt leaves an empty store behind
-        for refused in (gnomon("standalone", *PORTS, *at), gnomon("ledger", "read", "audit", *at)):
+        for refused in (gnomon("standalone", *PORTS, *at), inside("ledger", "read", "audit", *at)):
             assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
             assert f"{tmp_path}/data/bookie was gone or empty" in refused.stderr
             assert f"delete {tmp_path}/data and start again" in refused.stderr
     shutil.rmtree(tmp_path / "data" / "bookie")
     (tmp_path / "kept").rename(tmp_path / "data" / "bookie")
-    assert gnomon("ledger", "read", "audit", *at, "--format", "text").stdout == "one\n"
+    assert inside("ledger", "read", "audit", *at, "--format", "text").stdout == "one\n"
 
 
-def test_an_unknown_or_unfit_setting_ends_with_2(gnomon: Run) -> None:
-    unknown = gnomon("standalone", "--set", "num.partition=3")
+def test_an_unknown_or_unfit_setting_ends_with_2(inside: Run) -> None:
+    unknown = inside("standalone", "--set", "num.partition=3")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "num.partitions" in unknown.stderr
-    assert gnomon("standalone", "--set", "num.partitions=many").returncode == 2
-    assert gnomon("standalone", "--kafka-port", "70000").returncode == 2
+    assert inside("standalone", "--set", "num.partitions=many").returncode == 2
+    assert inside("standalone", "--kafka-port", "70000").returncode == 2

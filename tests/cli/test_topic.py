@@ -71,11 +71,11 @@ def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -
     assert done.stderr.count("\n") == 1
 
 
-def test_bad_usage_ends_with_2(gnomon: Run) -> None:
-    assert gnomon("topic", "create").returncode == 2
-    assert gnomon("topic", "alter", "x").returncode == 2
-    assert gnomon("topic", "create", "x", "--config", "novalue").returncode == 2
-    assert gnomon("topic", "list", "--bootstrap-server", "host:port").returncode == 2
+def test_bad_usage_ends_with_2(inside: Run) -> None:
+    assert inside("topic", "create").returncode == 2
+    assert inside("topic", "alter", "x").returncode == 2
+    assert inside("topic", "create", "x", "--config", "novalue").returncode == 2
+    assert inside("topic", "list", "--bootstrap-server", "host:port").returncode == 2
 
 
 def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -> None:

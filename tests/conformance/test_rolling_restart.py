@@ -100,12 +100,18 @@ def test_librdkafka_sees_no_error(cluster: ClusterBroker) -> None:
     assert len(clients.acknowledged) > 100
 
 
-def test_java_sees_no_error(cluster: ClusterBroker, request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def asked_java(request: pytest.FixtureRequest) -> list[str]:
+    """How to start a program on Kafka's jars; stands before `cluster`, which is not to be started for nothing."""
     if not request.config.getoption("--all-clients"):
         pytest.skip("Java is asked with --all-clients")
     java: list[str] = request.getfixturevalue("java")
+    return java
+
+
+def test_java_sees_no_error(asked_java: list[str], cluster: ClusterBroker) -> None:
     create(cluster, "rolled")
-    program = [*java, str(HERE / "java" / "Stream.java"), cluster.bootstrap_servers, "rolled"]
+    program = [*asked_java, str(HERE / "java" / "Stream.java"), cluster.bootstrap_servers, "rolled"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
         assert stream.stdout is not None
         assert stream.stdout.readline() == "begun\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,22 +63,24 @@ def sources() -> Iterator[Path]:
         yield from sorted((ROOT / floor).rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """Every imported module, and whether the import is for types alone."""
     tree = ast.parse(path.read_text())
     typing_only = {
         id(child)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for child in ast.walk(node)
     }
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) in typing_only
+            found += [(alias.name, id(node) in typing_only) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module or "", id(node) in typing_only
+            found.append((node.module or "", id(node) in typing_only))
+    return found
 
 
 def test_imports_run_downward_only() -> None:

@@ -348,7 +348,8 @@ def checker(events: list[Event], folder: Path) -> Check:
 
     def check(state: CrashState) -> None:
         history.advance(state.after)
-        with image_folder(state.image, folder) as path, opened(path, DATABASES) as (lmdb, handles):
+        path = image_folder(state.image, folder)
+        with opened(path, DATABASES) as (lmdb, handles):
             found = read_content(lmdb, handles)
             check_content(contents, found)
             stray = {removal.ENTRY_KEY.unpack(key) for key, _ in found[1][0]} - history.live

@@ -120,10 +120,10 @@ def checker(events: list[Event], folder: Path) -> Check:
 
     def check(state: CrashState) -> None:
         history.advance(state.after)
-        with image_folder(state.image, folder) as path:
-            with opened(path, DATABASES) as (lmdb, handles):
-                check_content(contents, read_content(lmdb, handles))
-            trio.run(_check, path, history)
+        path = image_folder(state.image, folder)
+        with opened(path, DATABASES) as (lmdb, handles):
+            check_content(contents, read_content(lmdb, handles))
+        trio.run(_check, path, history)
 
     return check
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -39,9 +38,7 @@ class BadState(Exception):
 
 
 def commit_as(mode: str) -> None:
-    """Has the environments of this process committed in another way, and grown in small steps."""
-    # A file that has all its room from the start would never grow here.
-    room.AHEAD_BYTES, room.AHEAD_BYTES_MAX, room.AHEAD_BYTES_MIN = 128 << 10, 256 << 10, 64 << 10
+    """Has the environments of this process committed in another way."""
     opened, committed = lmdb.open, commit.commit_group
     if mode == WITHOUT_METASYNC:
         lmdb.open = functools.partial(opened, metasync=False)
@@ -58,16 +55,20 @@ def commit_as(mode: str) -> None:
         removal.save_promise = lambda *_arguments: None
 
 
-@contextmanager
-def image_folder(image: bytes | bytearray, parent: Path) -> Iterator[Path]:
-    """A new folder with a data file, unless that is empty; removed afterwards."""
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    try:
-        if image:
-            (folder / "data.mdb").write_bytes(image)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+def image_folder(image: bytes | bytearray, parent: Path) -> Path:
+    """The one folder in `parent`, with a data file, unless that is empty, and nothing else."""
+    folder = parent / "image"
+    data = folder / "data.mdb"
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path != data or not image:
+            path.unlink()
+    if image:
+        # Over what is there: to give back the memory of one file and to take that of another costs more than to write.
+        with open(data, "r+b" if data.exists() else "wb") as file:
+            file.write(image)
+            file.truncate()
+    return folder
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def contents_by_transaction(events: Sequence[Event], folder: Path, databases: Se
     for event in events:
         apply(image, event)
         if isinstance(event, Replace) or (isinstance(event, Write) and event.offset < META_PAGES_BYTES):
-            with image_folder(image, folder) as path, opened(path, databases) as (environment, handles):
+            with opened(image_folder(image, folder), databases) as (environment, handles):
                 number, content = read_content(environment, handles)
                 contents[number] = content
     return contents
@@ -132,6 +133,8 @@ def main(record: Callable[[Path, int], None], checker: Callable[[list[Event], Pa
         record: runs the workload in a folder.
         checker: makes the check of a recorded run, which may put files into a folder.
     """
+    # A file that has all its room from the start would never grow when recorded, and be large each time it is judged.
+    room.AHEAD_BYTES, room.AHEAD_BYTES_MAX, room.AHEAD_BYTES_MIN = 128 << 10, 256 << 10, 64 << 10
     if sys.argv[1] == "record":
         folder, mode, seed_text = sys.argv[2:]
         commit_as(mode)

@@ -63,13 +63,13 @@ def test_no_power_failure_costs_the_entry_store_what_it_acknowledged(tmp_path: P
     taken_ahead, beyond = grew(recorded.events)
     assert taken_ahead > 1
     assert beyond > 0
-    verdicts = recorded.judged(18_000)
+    verdicts = recorded.judged(16_500)
     assert verdicts.bad == []
     assert verdicts.states >= 10_000
 
 
 def test_no_power_failure_costs_the_metadata_store_what_it_acknowledged(tmp_path: Path) -> None:
-    verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_200)
+    verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_000)
     assert verdicts.bad == []
     assert verdicts.states >= 500
 

@@ -226,7 +226,7 @@ def _frame(version: int, topics: Any) -> bytes:
                 declared.FetchTopic(
                     topic=topic if version < 13 else "",
                     topic_id=NO_UUID,
-                    partitions=[declared.FetchPartition(partition_max_bytes=100) for _ in partitions],
+                    partitions=[declared.FetchPartition(partition_max_bytes=100)] * len(partitions),
                 )
                 for topic, partitions in topics
             ],

@@ -318,7 +318,7 @@ def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_heard", heard)
 
 
-@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", quick=True)
+@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", quick=True, scenario=NARROW)
 def unconfirmed_read(patch: pytest.MonkeyPatch) -> None:
     def ahead(store: Any, ledger: Any) -> Any:
         confirmed = told(store, ledger)
