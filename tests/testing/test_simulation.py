@@ -43,6 +43,14 @@ def test_trio_still_asks_its_clock_to_jump_when_no_task_can_run() -> None:
     assert jumps == [(0, 5.0)]
 
 
+def test_trio_s_clock_still_keeps_virtual_time_where_it_is_read() -> None:
+    """If this fails after an upgrade of Trio: have `testing.simulation.autojumping_clock` return the clock as it is."""
+    clock = autojumping_clock()
+    clock.jump(2.5)
+    clock.jump(0.5)
+    assert clock.current_time() == 3.0
+
+
 def test_a_timer_that_fails_ends_the_simulation() -> None:
     def fail() -> None:
         raise ValueError("the timer's own bug")
