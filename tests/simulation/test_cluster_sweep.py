@@ -45,7 +45,7 @@ FAILED_ONCE = (24, 50, 64, 113, 114, 179)
 
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
-    result = swept(CLUSTER_SCENARIO, 20)
+    result = swept(CLUSTER_SCENARIO, 24)
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *EVENTS])
     if result.seeds >= RARE_SEEDS_MIN:
