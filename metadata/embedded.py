@@ -32,8 +32,9 @@ from gnomon.metadata.client import (
     TxnResult,
     WatchBatch,
 )
+from gnomon.metadata.draft import Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
-from gnomon.metadata.state import HISTORY_REVISIONS, Draft, State
+from gnomon.metadata.state import HISTORY_REVISIONS, State
 from gnomon.runtime.world import DiskFailed, DiskFull, Environment, World, WorldError
 
 DATABASES = records.DATABASES

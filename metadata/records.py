@@ -23,7 +23,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgpack
 
 from gnomon.metadata.client import Event, KeyValue, LeaseId, MetadataError, Revision, WatchBatch
-from gnomon.metadata.state import Changes, Snapshot
+from gnomon.metadata.draft import Changes
+from gnomon.metadata.state import Snapshot
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview

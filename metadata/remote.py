@@ -42,8 +42,9 @@ from gnomon.metadata.messages import (
     encode_operations,
 )
 from gnomon.metadata.request import Txn, refusal
-from gnomon.runtime.rpc_client import RpcClient, RpcStream
+from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.rpc_errors import NotSent, RpcFailed, RpcRefused
+from gnomon.runtime.rpc_stream import RpcStream
 from gnomon.runtime.world import Unreachable, World
 
 T = TypeVar("T")

@@ -5,25 +5,24 @@
    unknown. NotSent, a kind of it, is certain that it had none.
 3. Calls leave in the order in which they were made; those of one turn in one write.
 4. A peer that fell silent is found out within 6 s while anything is expected of it, whatever the transport says.
-5. A stream's reader that is slow holds up its own stream alone, and at most `STREAM_WINDOW_BYTES` of it are kept.
+5. A stream's reader that is slow holds up its own stream alone (`rpc_stream`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, NewType, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
 from gnomon.runtime.rpc_connection import RpcConnection, is_immutable
 from gnomon.runtime.rpc_errors import ErrorTable, NotSent, RpcFailed, RpcRefused
+from gnomon.runtime.rpc_stream import CallNumber, RpcStream
 from gnomon.runtime.world import Buffer, Connection, Unreachable, World
 from gnomon.wire import rpc
-from gnomon.wire.rpc import CALL, RESULT, STREAM_WINDOW_BYTES, MalformedRpc
+from gnomon.wire.rpc import CALL, RESULT, MalformedRpc
 
-CallNumber = NewType("CallNumber", int)
 Done: TypeAlias = Callable[[Any, memoryview, Exception | None], None]
 """Is given value, attachment (valid during the call) and None; or None, no bytes and the error."""
 
@@ -48,56 +47,6 @@ class _Pending:
     def __init__(self, done: Done, deadline: float) -> None:
         self.done = done
         self.deadline = deadline
-
-
-class RpcStream:
-    """The items of one stream, in order; made by `RpcClient.stream`."""
-
-    def __init__(self, client: RpcClient, number: CallNumber) -> None:
-        self._client = client
-        self._number = number
-        self._items: deque[tuple[Any, int]] = deque()
-        self._buffered_bytes = 0
-        self._taken_bytes = 0
-        self._error: Exception | None = None
-        self._changed = trio.Event()
-
-    def __aiter__(self) -> RpcStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        """The next item; a call that is cancelled has lost none.
-
-        Raises:
-            Unreachable: the connection is gone.
-            Exception: what the service ended the stream with.
-        """
-        await trio.lowlevel.checkpoint()
-        while not self._items:
-            if self._error is not None:
-                raise self._error
-            self._changed = trio.Event()
-            await self._changed.wait()
-        value, size = self._items.popleft()
-        self._buffered_bytes -= size
-        self._taken_bytes += size
-        if self._taken_bytes * 2 >= STREAM_WINDOW_BYTES:
-            self._client.tell_taken(self._number, self._taken_bytes)
-            self._taken_bytes = 0
-        return value
-
-    def add(self, value: Any, size: int) -> None:
-        """An item has arrived."""
-        if self._buffered_bytes >= STREAM_WINDOW_BYTES:
-            raise MalformedRpc("a stream goes on though its window is full")
-        self._items.append((value, size))
-        self._buffered_bytes += size
-        self._changed.set()
-
-    def end(self, error: Exception) -> None:
-        """Nothing comes any more; StopAsyncIteration where it is the regular end."""
-        self._error = error
-        self._changed.set()
 
 
 class RpcClient:

@@ -16,6 +16,7 @@ FLOORS = ("wire", "runtime", "metadata", "bookie", "broker", "cli", "testing")
 PURE = (
     "wire",
     "metadata/messages.py",
+    "metadata/draft.py",
     "metadata/state.py",
     "metadata/records.py",
     "metadata/etcd_json.py",

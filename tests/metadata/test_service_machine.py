@@ -25,11 +25,11 @@ from gnomon.metadata.client import (
     Put,
     Revision,
 )
+from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata, _Watcher
 from gnomon.metadata.request import Txn, refusal
-from gnomon.metadata.state import Draft
 from gnomon.testing.machine_examples import check, found_by
 from gnomon.testing.metadata_checker import LeaseLife, MetadataHistory, Watched, in_key_order
 from gnomon.testing.metadata_model import prefixes, txns

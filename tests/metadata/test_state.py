@@ -24,8 +24,9 @@ from gnomon.metadata.client import (
     TxnResult,
     WatchBatch,
 )
+from gnomon.metadata.draft import Changes, Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
-from gnomon.metadata.state import Changes, Draft, Snapshot, State
+from gnomon.metadata.state import Snapshot, State
 from gnomon.testing.metadata_model import MetadataModel, prefixes, requests
 
 

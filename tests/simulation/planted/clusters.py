@@ -19,7 +19,7 @@ from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import MetadataUnavailable, Put
-from gnomon.metadata.state import Draft
+from gnomon.metadata.draft import Draft
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions

@@ -17,8 +17,9 @@ from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.recovery import Recovery
 from gnomon.bookie.store_view import StoreView
 from gnomon.broker.partition.log import PartitionLog
+from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
-from gnomon.metadata.state import Draft, State
+from gnomon.metadata.state import State
 from gnomon.runtime.world import DiskFull
 
 from planted.planted_bug import planted

@@ -1,0 +1,235 @@
+"""What requests make of a metadata state, before that is durable; pure. The invariants stand in `state.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gnomon.metadata.client import (
+    Compare,
+    Delete,
+    DeletePrefix,
+    Event,
+    Field,
+    Get,
+    InvalidRequest,
+    KeyValue,
+    LeaseId,
+    LeaseNotFound,
+    MetadataError,
+    Operation,
+    Put,
+    Revision,
+    TxnResult,
+    WatchBatch,
+)
+from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn, refusal
+
+if TYPE_CHECKING:
+    from gnomon.metadata.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease and the monotonic second at which it ends."""
+
+    ttl_seconds: float
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a draft changes durably; all of it belongs into one commit."""
+
+    revision: Revision
+    compacted: Revision
+    next_lease: LeaseId
+    puts: tuple[KeyValue, ...]
+    deletes: tuple[str, ...]
+    batches: tuple[WatchBatch, ...]
+    dropped: range
+    """Revisions whose batches leave the history."""
+    granted: tuple[tuple[LeaseId, float], ...]
+    """Lease and its ttl in seconds."""
+    ended: tuple[LeaseId, ...]
+
+
+class Draft:
+    """Requests judged on top of a state that does not move meanwhile."""
+
+    def __init__(self, base: State) -> None:
+        self.base = base
+        self.base_adoptions = base.adoptions
+        self.revision = base.revision
+        self.next_lease = base.next_lease
+        self.keys: dict[str, KeyValue | None] = {}
+        """Every key written, None where it is deleted."""
+        self.leases: dict[LeaseId, Lease | None] = {}
+        """Every lease granted, renewed or (None) ended."""
+        self.batches: list[WatchBatch] = []
+        self.events = base.events
+        """Those in the history, as it would be."""
+        self._compacted = base.compacted
+        self._oldest = Revision(base.compacted + 1)
+        self._no_deadline_before = base.next_deadline
+
+    @property
+    def compacted(self) -> Revision:
+        """The newest revision whose batch is not kept."""
+        return Revision(max(self._compacted, self.revision - self.base.history_revisions))
+
+    def get(self, key: str) -> KeyValue | None:
+        """One key, as this draft has it."""
+        return self.keys[key] if key in self.keys else self.base.get(key)
+
+    def apply(self, request: Request, now: float) -> Reply:
+        """Judges one request at monotonic second `now`; a refused one changes nothing of its own."""
+        self._end_due_leases(now)
+        match request:
+            case Txn():
+                return self._txn(request)
+            case Grant(ttl_seconds):
+                return self._grant(ttl_seconds, now)
+            case KeepAlive(lease_id):
+                lease = self._lease(lease_id)
+                if lease is None:
+                    return _lease_not_found(lease_id)
+                self.leases[lease_id] = Lease(lease.ttl_seconds, now + lease.ttl_seconds)
+            case Revoke(lease_id):
+                if self._lease(lease_id) is not None:
+                    self._end_lease(lease_id)
+            case Compact(revision):
+                if revision > self.revision:
+                    return InvalidRequest(
+                        f"revision {revision} has not happened yet, the store is at {self.revision}: compact up to that"
+                    )
+                self._compacted = max(self._compacted, Revision(revision - 1))
+                self.bound_history()
+            case Tick():
+                pass
+        return None
+
+    def changes(self) -> Changes | None:
+        """What has to be made durable before this draft may be adopted; None where nothing has."""
+        base = self.base
+        granted, ended = [], []
+        for lease_id, lease in self.leases.items():
+            if lease is None and lease_id in base.leases:
+                ended.append(lease_id)
+            elif lease is not None and lease_id not in base.leases:
+                granted.append((lease_id, lease.ttl_seconds))
+        moved = (self.revision, self.compacted, self.next_lease) != (base.revision, base.compacted, base.next_lease)
+        if not moved and not ended:
+            return None
+        return Changes(
+            revision=self.revision,
+            compacted=self.compacted,
+            next_lease=self.next_lease,
+            puts=tuple([value for value in self.keys.values() if value is not None]),
+            deletes=tuple([key for key, value in self.keys.items() if value is None]),
+            batches=tuple([batch for batch in self.batches if batch.revision > self.compacted]),
+            dropped=range(base.compacted + 1, min(self.compacted, base.revision) + 1),
+            granted=tuple(granted),
+            ended=tuple(ended),
+        )
+
+    def _txn(self, request: Txn) -> TxnResult | MetadataError:
+        refused = refusal(request)
+        if refused is not None:
+            return InvalidRequest(f"the transaction is refused: {refused}")
+        succeeded = all(self._holds(compare) for compare in request.compare)
+        branch = request.then if succeeded else request.otherwise
+        for operation in branch:
+            lease = operation.lease if isinstance(operation, Put) else None
+            if lease is not None and self._lease(lease) is None:
+                return _lease_not_found(lease)
+        written: dict[str, KeyValue | None] = {}
+        results = tuple([self._operate(operation, written) for operation in branch])
+        self._record(written)
+        return TxnResult(succeeded, self.revision, results)
+
+    def _holds(self, compare: Compare) -> bool:
+        value = self.get(compare.key)
+        if value is None:
+            return compare.value == (b"" if compare.field is Field.VALUE else 0)
+        return bool(getattr(value, compare.field.value) == compare.value)
+
+    def _operate(self, operation: Operation, written: dict[str, KeyValue | None]) -> KeyValue | int | None:
+        """Carries out one operation of a branch whose earlier ones wrote `written`."""
+        match operation:
+            case Get(key):
+                return written[key] if key in written else self.get(key)
+            case Put(key, value, lease):
+                revision = Revision(self.revision + 1)
+                before = self.get(key)
+                if before is None:
+                    after = KeyValue(key, value, revision, revision, 1, lease)
+                else:
+                    after = KeyValue(key, value, before.create_revision, revision, before.version + 1, lease)
+                written[key] = after
+                return after
+            case Delete(key):
+                doomed = [key]
+            case DeletePrefix(prefix):
+                fresh = [key for key in self.keys if key.startswith(prefix)]
+                doomed = sorted({*self.base.keys_under(prefix), *fresh})
+        doomed = [key for key in doomed if key not in written and self.get(key) is not None]
+        written.update(dict.fromkeys(doomed))
+        return len(doomed)
+
+    def _record(self, written: Mapping[str, KeyValue | None]) -> None:
+        """Makes the writes of one transaction or lease the next revision."""
+        if not written:
+            return
+        self.revision = Revision(self.revision + 1)
+        self.keys.update(written)
+        events = tuple([Event(key, current) for key, current in written.items()])
+        self.batches.append(WatchBatch(self.revision, events))
+        self.events += len(events)
+        self.bound_history()
+
+    def bound_history(self) -> None:
+        """Forgets the oldest batches where there are too many of them or of their events (invariant 5)."""
+        base, events_max = self.base, self.base.history_events
+        while self._oldest <= self.compacted or (self.events > events_max and self._oldest < self.revision):
+            at = self._oldest
+            batch = base.batch(at) if at <= base.revision else self.batches[at - base.revision - 1]
+            self.events -= len(batch.events)
+            self._oldest = Revision(at + 1)
+        self._compacted = max(self._compacted, Revision(self._oldest - 1))
+
+    def _lease(self, lease_id: LeaseId) -> Lease | None:
+        return self.leases[lease_id] if lease_id in self.leases else self.base.leases.get(lease_id)
+
+    def _grant(self, ttl_seconds: float, now: float) -> LeaseId | InvalidRequest:
+        if not (math.isfinite(ttl_seconds) and ttl_seconds > 0):
+            return InvalidRequest(f"a lease of {ttl_seconds} seconds is refused: ask for a positive, finite time")
+        lease_id = self.next_lease
+        self.next_lease = LeaseId(lease_id + 1)
+        self.leases[lease_id] = Lease(ttl_seconds, now + ttl_seconds)
+        self._no_deadline_before = min(self._no_deadline_before, now + ttl_seconds)
+        return lease_id
+
+    def _end_due_leases(self, now: float) -> None:
+        if now < self._no_deadline_before:
+            return
+        alive = {
+            lease_id: lease for lease_id, lease in {**self.base.leases, **self.leases}.items() if lease is not None
+        }
+        for lease_id in sorted(alive):
+            if alive[lease_id].deadline <= now:
+                self._end_lease(lease_id)
+                del alive[lease_id]
+        self._no_deadline_before = min((lease.deadline for lease in alive.values()), default=math.inf)
+
+    def _end_lease(self, lease_id: LeaseId) -> None:
+        attached = [key for key, value in self.keys.items() if value is not None and value.lease == lease_id]
+        attached += [key for key in self.base.lease_keys(lease_id) if key not in self.keys]
+        self.leases[lease_id] = None
+        self._record(dict.fromkeys(sorted(attached)))
+
+
+def _lease_not_found(lease_id: LeaseId) -> LeaseNotFound:
+    return LeaseNotFound(f"lease {lease_id} expired or was revoked, and its keys went with it: ask for a new one")
