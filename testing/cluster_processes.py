@@ -192,6 +192,10 @@ class ClusterProcesses:
 
     # --- what is to run ---
 
+    def serves(self, node: Node) -> bool:
+        """Whether it has said so, and was not asked to end since."""
+        return node.serves and node.name not in self._stopping
+
     def want(self, node: Node, seconds: float = 0.0) -> None:
         """It is to run, beginning in so many seconds."""
         self._wanted[node.name] = time.monotonic() + seconds
@@ -245,7 +249,7 @@ class ClusterProcesses:
         def served() -> bool:
             self.tick()
             wanted = [node for node in self.nodes.values() if node.name in self._wanted]
-            return all(node.serves for node in wanted) and all(node.page("/readyz") for node in wanted)
+            return all(map(self.serves, wanted)) and all(node.page("/readyz") for node in wanted)
 
         try:
             wait_until(served, "", seconds)

@@ -79,7 +79,7 @@ class ProcessStorm:
         for fault in list(self._active):
             if now >= fault.until and not fault.over:
                 self._end(fault)
-            if fault.over and all(node.serves for node in fault.nodes):
+            if fault.over and all(map(self.cluster.serves, fault.nodes)):
                 fault.until = now
                 self._active.remove(fault)
         if now >= self._next_at and len(self._active) < AT_ONCE_MAX:
@@ -121,7 +121,7 @@ class ProcessStorm:
         other = self._random.choice([other for other in self.cluster.nodes.values() if other.role != role])
         hit = [node, other] if kind in (CUT, CUT_ONE_WAY) else [node]
         busy = [node for fault in self._active for node in fault.nodes]
-        if not node.serves or any(node in busy for node in hit):
+        if not self.cluster.serves(node) or any(node in busy for node in hit):
             return
         undo = kind.begin(self, node, other)
         text = " ".join([kind.name, *(node.name for node in hit)]) + ("" if kind is STOP else f" {seconds:.1f} s")
