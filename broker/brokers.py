@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gnomon.broker.leadership import Leadership, LiveBroker
-from gnomon.metadata.client import KeyValue, Metadata, MetadataError, RangeResult, WatchBatch
+from gnomon.metadata.client import KeyValue, LeaseId, Metadata, MetadataError, RangeResult, WatchBatch
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
@@ -32,8 +32,12 @@ def broker_key(broker_id: int) -> str:
     return f"{BROKERS}{broker_id}"
 
 
+def _id_of(key: str) -> int:
+    return int(key.removeprefix(BROKERS))
+
+
 def _decode(item: KeyValue) -> LiveBroker:
-    return LiveBroker.decode(int(item.key.removeprefix(BROKERS)), item.value)
+    return LiveBroker.decode(_id_of(item.key), item.value)
 
 
 async def wait_for_id(metadata: Metadata, clock: Clock, broker_id: int) -> None:
@@ -74,11 +78,16 @@ class Brokers:
         self.follower = Follower(metadata, clock, log, BROKERS, self._replace, self._apply)
         self._changed = changed
         self._alive: dict[int, LiveBroker] = {}
+        self._leases: dict[int, LeaseId | None] = {}
 
     @property
     def alive(self) -> Sequence[LiveBroker]:
         """Those whose lease lives."""
         return list(self._alive.values())
+
+    def shows_lease(self, broker_id: int, lease: LeaseId | None) -> bool:
+        """Whether the image shows a broker's registration under this lease, and so all that came before it."""
+        return lease is not None and self._leases.get(broker_id) == lease
 
     async def shown(self, broker: LiveBroker) -> None:
         """Waits until the image shows a broker as it is given."""
@@ -90,6 +99,7 @@ class Brokers:
             self._alive = {}
             self._tell()
         self._alive = {broker.id: broker for broker in map(_decode, found.items)}
+        self._leases = {_id_of(item.key): item.lease for item in found.items}
         self._tell()
 
     def _apply(self, batch: WatchBatch) -> None:
@@ -97,8 +107,10 @@ class Brokers:
             if event.current is not None:
                 broker = _decode(event.current)
                 self._alive[broker.id] = broker
+                self._leases[broker.id] = event.current.lease
             else:
-                self._alive.pop(int(event.key.removeprefix(BROKERS)), None)
+                self._alive.pop(_id_of(event.key), None)
+                self._leases.pop(_id_of(event.key), None)
             self._tell()
 
     def _tell(self) -> None:

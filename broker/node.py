@@ -137,7 +137,12 @@ async def _serve(
     broker.me = me
     key = broker_key(me.id)
     presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
-    broker.lease_until = lambda: presence.alive_until
+
+    def lease_until() -> float:
+        # Under a new lease it is another leader: it serves once it has heard who led in between.
+        return presence.alive_until if brokers.shows_lease(me.id, presence.lease) else float("-inf")
+
+    broker.lease_until = lease_until
     broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
     registered = trio.CancelScope()
     nursery.start_soon(_register, presence, me, registered)

@@ -56,7 +56,8 @@ class Presence:
         self._value = value
         self._said: set[bytes] = set()
         self._ttl_seconds = ttl_seconds
-        self._lease: LeaseId | None = None
+        self.lease: LeaseId | None = None
+        """The key stands under it, or soon will."""
         self._changed = trio.Event()
         self._put = trio.Event()
 
@@ -84,11 +85,11 @@ class Presence:
         """
         while True:
             try:
-                if self._lease is None:
+                if self.lease is None:
                     await self._begin()
-                await self._keep(self._lease)
+                await self._keep(self.lease)
             except LeaseNotFound:
-                self._lease = None
+                self.lease = None
                 self.alive_until = float("-inf")
             except KeyTaken:
                 raise
@@ -97,7 +98,7 @@ class Presence:
 
     async def _begin(self) -> None:
         asked = self._clock.monotonic()
-        self._lease = await self._metadata.lease(self._ttl_seconds)
+        self.lease = await self._metadata.lease(self._ttl_seconds)
         self.alive_until = asked + self._ttl_seconds
         self._changed.set()
 
@@ -137,7 +138,7 @@ class Presence:
 
     async def withdraw(self) -> None:
         """Takes the key away now, where the metadata service answers; call it when `run` has ended."""
-        lease, self._lease = self._lease, None
+        lease, self.lease = self.lease, None
         self.alive_until = float("-inf")
         if lease is not None:
             with suppress(MetadataError):

@@ -190,6 +190,18 @@ class Chain:
         """
         await self._metadata.get(self._topic_lives.key)
 
+    async def is_ours(self, last: Segment) -> bool:
+        """Whether nobody else has claimed the chain since this broker has; False where that is not certain.
+
+        Raises:
+            MetadataError: it does not answer.
+        """
+        found = await self._metadata.get(ledger_key(last.ledger.name))
+        if found is None:
+            return False
+        now, claimed = decode_record(found.value), last.ledger.record
+        return not now.sealed and now.session == claimed.session
+
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
         """Seals the last segment and begins the next one, in one transaction; nothing may be appended meanwhile."""
         sealed = {

@@ -10,6 +10,8 @@
 7. A roll begins only if the metadata answers. While it does not, the segment takes more than its size, within a bound:
    nothing of the roll was asked for yet, so its ledger is what it was. Where the outcome of a roll is unknown, nothing
    is appended to that ledger any more, as the next segment may exist; like beyond the bound, 3 holds.
+8. A producer is told that a batch of its is missing only if the metadata says that nobody else has claimed the chain:
+   where somebody has, that batch may have gone there. Everything else that is final follows from what is durable.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
 
 ANSWER_SECONDS = 1.0
-"""How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
+"""How long the metadata may take to answer before a roll is put off, or a refusal is not certain; appends wait."""
 ROLL_RETRY_SECONDS = 5.0
 """How long after the metadata did not answer it is asked again."""
 
@@ -81,6 +83,9 @@ class State(Enum):
 
 _DELETED = Produced.refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 _RELEASED = Produced.refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition from now on")
+_NOT_CERTAIN = Produced.refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know whether it still leads the partition"
+)
 _TAKEN_OVER = (Fenced, LedgerFenced)
 """Somebody else has claimed the chain."""
 _LEADERSHIP_LOST = (Fenced, LedgerFenced, LedgerSealed, LedgerExists, NoSuchLedger, LedgerClosed, MetadataError)
@@ -262,9 +267,13 @@ class Partition(Readable):
         try:
             verdict = log.append(records, now_ms, self.segments[-1].ledger.next_entry)
         except BatchRejected as error:
+            refusal = Produced.refusal(error.error_code, error.text)
+            if error.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self._nursery.start_soon(self._refuse_if_ours, refusal, appender, slot)
+                return
             if error.error_code == ErrorCode.POLICY_VIOLATION:
                 self._note_refused(records)  # the next one may be taken
-            appender.appended(slot, Produced.refusal(error.error_code, error.text))
+            appender.appended(slot, refusal)
             return
         if isinstance(verdict, Duplicate):
             self._appends.repeated(log, verdict, appender, slot)
@@ -286,6 +295,14 @@ class Partition(Readable):
                 appender.appended(slot, Produced.refusal(code, text))
                 return
         self._appends.wait(records, appender, slot)
+
+    async def _refuse_if_ours(self, refusal: Produced, appender: Appender, slot: Any) -> None:
+        """Says that a batch is missing where the log cannot have gone on elsewhere, with that batch."""
+        ours = False
+        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
+            ours = await self._chain.is_ours(self.segments[-1])
+        appender.appended(slot, refusal if ours else _NOT_CERTAIN)
+        self._turn_ended()
 
     def _append_snapshot(self, log: PartitionLog) -> None:
         entry = self.segments[-1].ledger.next_entry

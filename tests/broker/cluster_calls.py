@@ -56,8 +56,18 @@ async def lose_leader(cluster: BrokerCluster) -> int:
     return 3 - first
 
 
-async def produce_one(connection: KafkaConnection, partition: int = 0) -> ErrorCode:
-    batch = build_batch([Record(offset_delta=0, value=b"v")], base_timestamp=1)
+async def produce_one(
+    connection: KafkaConnection, partition: int = 0, *, producer_id: int = -1, sequence: int = -1
+) -> ErrorCode:
+    """One record; with a `producer_id` it is of an idempotent producer's first epoch."""
+    epoch = -1 if producer_id < 0 else 0
+    batch = build_batch(
+        [Record(offset_delta=0, value=b"v")],
+        base_timestamp=1,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
     data = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=partition, records=batch)])
     answer = await connection.request(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9, ProduceResponse)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)

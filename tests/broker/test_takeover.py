@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from uuid import UUID
 
+import pytest
 from cluster_calls import LEASE_SECONDS, at, create, latest, lose_leader, produce, produce_one, read_all
 
+from gnomon.metadata.client import WatchBatch
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer
@@ -166,6 +168,65 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
         assert len(history.final) == 5 + 1000 + 50
 
     simulate(7, scenario)
+
+
+def test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_meanwhile() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create(client, 1)
+            old = cluster.leader("orders", 0)
+            new = 3 - old
+            connection = await at(client, old)
+            assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
+            links = ((f"broker-{old}", "metadata"), ("metadata", f"broker-{old}"))
+            for link in links:
+                simulation.network.block(*link)
+            while cluster.serving[new].broker.leadership.leader(topic_id(cluster, new), 0) != new:
+                await simulation.clock.sleep(0.1)
+            for sequence in (1, 2):
+                assert await produce_one(await at(client, new), producer_id=7, sequence=sequence) is ErrorCode.NONE
+            heard: list[WatchBatch] = []
+            follower = cluster.serving[old].brokers.follower
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(follower, "_apply", heard.append)
+                for link in links:
+                    simulation.network.unblock(*link)
+                await simulation.clock.sleep(LEASE_SECONDS)
+                assert len(heard) == 2, "its registration did not end, or did not begin anew"
+                assert await latest(connection) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
+                again = await produce_one(connection, producer_id=7, sequence=2)
+                assert again is ErrorCode.NOT_LEADER_OR_FOLLOWER, "a batch that is there was called missing"
+            for batch in heard:
+                follower._apply(batch)
+            connection = await at(client, old)
+            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NONE
+            assert await latest(connection) == (ErrorCode.NONE, 3, 2)
+
+        await cluster.run_client("client", work)
+
+    simulate(8, scenario)
+
+
+def test_a_batch_is_called_missing_only_while_the_metadata_answers() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create(client, 1)
+            connection = await at(client, 1)
+            assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
+            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            cluster.ledgers.metadata.power_off()
+            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert await produce_one(connection, producer_id=7, sequence=1) is ErrorCode.NONE
+
+        await cluster.run_client("client", work)
+
+    simulate(9, scenario)
 
 
 def topic_id(cluster: BrokerCluster, number: int) -> UUID:
