@@ -72,6 +72,10 @@ class Call:
         """The connection that it came by: equal for all calls of one connection, and for no others."""
         return self._connection
 
+    def let_others_pass(self) -> None:
+        """What its connection brings from now on may wait while other connections are served."""
+        self._connection.transport.patient = True
+
     @property
     def errors(self) -> ErrorTable:
         """The errors that the caller will know."""

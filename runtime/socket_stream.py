@@ -40,6 +40,7 @@ class SocketStream:
     def __init__(self, loop: SocketLoop, connected: socket.socket, peer: str) -> None:
         self.socket = connected
         self.peer = peer
+        self.patient = False
         self.backlog_bytes = 0
         self._loop = loop
         self._backlog: deque[memoryview] = deque()

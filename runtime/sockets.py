@@ -8,6 +8,8 @@ A Trio task per connection costs about 20 µs a request; one task that drains al
 2. A file descriptor is closed only while its own event is served, so an event is never taken for that of a later socket
    with the same number.
 3. `closed` is called exactly once, last; a loop that is cancelled closes its sockets without telling handlers.
+4. Streams whose handlers are patient are served last, and for PATIENT_SECONDS a turn; who was left out comes first in
+   the next one. Between two turns all other tasks run.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ EVENTS_MAX = 256  # a wake-up's worth; then other Trio tasks have their turn
 ACCEPTS_MAX = 64
 LISTEN_BACKLOG = 1024
 ACCEPT_PAUSE_SECONDS = 0.1
+PATIENT_SECONDS = 0.004
+"""Of each turn: that long a request may wait for what need not be done at once."""
 
 _TABLES_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -50,6 +54,8 @@ class SocketLoop:
         self._sources: dict[int, SocketStream | _Acceptor] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._serving = False
+        self._left_out: dict[int, None] = {}
+        """Patient streams that had something in the last turn and were not served, in order."""
         self._bell: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ringing = threading.Lock()
         self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
@@ -102,11 +108,31 @@ class SocketLoop:
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             self._serving = True
+            patient: dict[int, int] = {}
             for number, events in poll(0, EVENTS_MAX):
                 source = sources.get(number)
-                if source is not None:
+                if source is None:
+                    continue
+                if source.patient:
+                    patient[number] = events
+                else:
                     source.ready(events)
             self._run_calls()
+            if patient:
+                self._serving = True
+                self._serve_patient(patient)
+                self._run_calls()
+
+    def _serve_patient(self, reported: dict[int, int]) -> None:
+        """Serves some of these streams, by number and events, one at least; epoll reports the others again."""
+        queue = [number for number in self._left_out if number in reported]
+        queue += [number for number in reported if number not in self._left_out]
+        until, served = self.clock.monotonic() + PATIENT_SECONDS, 0
+        while served < len(queue) and (not served or self.clock.monotonic() < until):
+            number = queue[served]
+            self._sources[number].ready(reported[number])
+            served += 1
+        self._left_out = dict.fromkeys(queue[served:])
 
     async def listen(self, host: str, port: int, accept: AcceptStream) -> _Acceptor:
         """See `Network.listen`. A name that has an IPv4 address is bound to that; `::` takes IPv4 too."""
@@ -199,6 +225,8 @@ def _advice(error: OSError) -> str:
 
 class _Acceptor:
     """A `Listener`."""
+
+    patient = False
 
     def __init__(self, loop: SocketLoop, listening: socket.socket, accept: AcceptStream) -> None:
         self.socket = listening

@@ -69,6 +69,8 @@ class Connection(Protocol):
 
     peer: str
     """`host:port` of the other side, for logs."""
+    patient: bool
+    """Whether what comes in may wait while others are served; for its handler to set."""
 
     @property
     def backlog_bytes(self) -> int:

@@ -165,6 +165,8 @@ class SimulatedConnection:
         self.process = process
         self.machine_name = process.machine_name
         self.peer = peer
+        self.patient = False
+        """Without a meaning here: nothing that is served takes time."""
         self.name = f"{process.name}({peer})"
         self.gone = False
         self.silent = False

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -16,6 +16,8 @@ from gnomon.broker.native.consumer import Part
 from gnomon.broker.native.errors import Retriable, Unavailable
 from gnomon.broker.native.link import Link
 from gnomon.runtime.world import Unreachable, World
+
+T = TypeVar("T")
 
 RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 1.0
@@ -86,8 +88,7 @@ class Leaders:
 
     async def find(self, topic: str) -> list[Address | None]:
         """`look_up`, tried again for TRY_SECONDS where that may help."""
-        leaders: list[Address | None] = await self._persist(lambda: self.look_up(topic))
-        return leaders
+        return await self._persist(lambda: self.look_up(topic))
 
     async def ask(self, part: Part, method: str, *args: Any) -> Any:
         """Calls whoever leads a partition; tried again for TRY_SECONDS where that may help.
@@ -105,7 +106,7 @@ class Leaders:
 
         return await self._persist(ask)
 
-    async def _persist(self, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does something until it works, or trying again does not help, or TRY_SECONDS have passed."""
         clock = self._world.clock
         pause, until = RETRY_SECONDS_MIN, clock.monotonic() + TRY_SECONDS

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 1000
 """Subscriptions that one answer describes."""
+ATTACHED_AT_ONCE = 100
+"""Consumers: work for 3 ms, during which nobody else is served."""
 
 
 class NativeServer:
@@ -57,6 +59,8 @@ class NativeServer:
         self._nursery = nursery
         self._connections: dict[object, NativeConnection] = {}
         self._hosts = Hosts(broker, nursery, settings, open_store)
+        self._attaching = trio.Lock()
+        """Held for ATTACHED_AT_ONCE consumers; whoever waits for it has let all others have their turn."""
         self._server = RpcServer(
             broker.world, SERVICE, self._methods(), ERRORS, broker.log, cluster=broker.cluster_id or None
         )
@@ -122,6 +126,7 @@ class NativeServer:
         if call.connection in self._connections:
             raise InvalidCall("the connection has a stream of deliveries already")
         connection = self._connections[call.connection] = NativeConnection(call)
+        call.let_others_pass()  # a frame of acknowledgements is work for a millisecond, and a hundred come at once
 
         def gone() -> None:
             del self._connections[call.connection]
@@ -161,11 +166,14 @@ class NativeServer:
         await host.create(
             [item[0] for item in items], log.start_offset if initial == "earliest" else log.high_watermark
         )
-        if host.ended:
-            raise NotLeader(f"partition {index} of topic '{name}' has just gone to another broker")
-        if connection.gone:
-            raise InvalidCall("the connection is gone")
-        results = [_attached(host, connection, kind, item) for item in items]
+        results: list[object] = []
+        for at in range(0, len(items), ATTACHED_AT_ONCE):
+            async with self._attaching:
+                if host.ended:
+                    raise NotLeader(f"partition {index} of topic '{name}' has just gone to another broker")
+                if connection.gone:
+                    raise InvalidCall("the connection is gone")
+                results += [_attached(host, connection, kind, item) for item in items[at : at + ATTACHED_AT_ONCE]]
         host.pump()
         return results
 

@@ -1,8 +1,8 @@
 """Tells the shadows of what this broker writes: one replicator for each shadow and partition.
 
 1. A produce never waits for it: an entry that is confirmed is put on a list, and told at the end of the turn or, where
-   something was told within PACE_SECONDS, with the next one or TRAILING_SECONDS after that. Nothing is done for each
-   entry and each shadow.
+   something was told within PACE_SECONDS (LARGE_PACE_SECONDS before a large entry), with the next one or
+   TRAILING_SECONDS after that. Nothing is done for each entry and each shadow.
 2. What a shadow that is away, slow or paused costs is bounded: a window of bytes for its broker (`window`), and some
    runs of ids (`outbox`). Entries are held for milliseconds.
 3. Shadows and their leaders are those of this broker's image, always as it is now.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -12,6 +14,7 @@ import trio.testing
 from socket_handlers import Echo, Recorder, Server, open_pair, read_exactly, run_with_loop
 
 from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.trio_world import TrioClock
 
 
 def test_an_exception_of_a_handler_stops_the_loop() -> None:
@@ -141,3 +144,51 @@ def test_no_call_of_a_thread_is_lost_while_the_loop_is_busy() -> None:
             nursery.cancel_scope.cancel()
 
     run_with_loop(main)
+
+
+def test_patient_streams_are_served_last_one_after_the_other_and_in_turns_of_their_own() -> None:
+    served: list[str] = []
+
+    class Watch(TrioClock):
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    class Noting(Recorder):
+        name = ""
+
+        def received(self, count: int) -> None:
+            served.append(self.name)
+            super().received(count)
+
+    async def main(loop: SocketLoop) -> None:
+        loop.clock = watch = Watch()
+
+        class Slow(Noting):
+            """Takes longer than a turn has for patient streams, and has both others and itself something to read."""
+
+            def received(self, count: int) -> None:
+                watch.now += 1.0
+                peers["prompt"].send(b"x")
+                super().received(count)
+                if served.count(self.name) == 1:
+                    peers[self.name].send(b"x")
+
+        peers: dict[str, socket.socket] = {}
+        for name, kind in {"prompt": Noting, "a": Slow, "b": Slow, "c": Slow}.items():
+            server = Server(kind)
+            listener = await loop.listen("127.0.0.1", 0, server.accept)
+            peers[name] = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+            handler = await server.first()
+            assert isinstance(handler, Noting)
+            handler.name, handler.connection.patient = name, kind is Slow
+        for name in ("a", "b", "c", "prompt"):
+            peers[name].send(b"x")
+        while served.count("prompt") < 7:
+            await trio.testing.wait_all_tasks_blocked()
+
+    with ExitStack() as stack:
+        run_with_loop(main)
+    assert served[::2] == ["prompt"] * 7
+    assert sorted(served[1:6:2]) == sorted(served[7::2]) == ["a", "b", "c"]

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from gnomon.broker.groups import hosted_shard
+from gnomon.broker.native import server
 from gnomon.broker.partition import log
 from gnomon.broker.standalone import run_standalone
 from gnomon.runtime.settings import Settings
@@ -75,11 +76,13 @@ CLUSTER = ClusterScenario(
 
 
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
-    """Snapshots of producers and of groups come within the few hundred records of a seed, and segments get too long."""
+    """Snapshots of producers and of groups come within the few hundred records of a seed, segments get too long, and
+    consumers are attached one by one."""
     with append_checker(simulation), pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
         patch.setattr(log, "OVERRUN_BYTES_MAX", 1024)
         patch.setattr(hosted_shard, "SNAPSHOT_BYTES_MIN", 500)
+        patch.setattr(server, "ATTACHED_AT_ONCE", 1)
         return await scenario(simulation)
 
 

@@ -15,6 +15,7 @@ class Transport:
     """A peer that takes everything, unless `backlog_bytes` says otherwise."""
 
     peer = "peer:1"
+    patient = False
 
     def __init__(self) -> None:
         self.written = bytearray()

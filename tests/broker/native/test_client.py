@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -180,8 +181,9 @@ def test_what_makes_no_sense_is_refused_with_the_reason(broker: KafkaBroker) -> 
             await client.subscribe("nowhere", "billing")
         with pytest.raises(InvalidCall, match="300"):
             await client.subscribe("flights", "x" * 400)
+        unknown: Any = "queue"
         with pytest.raises(InvalidCall, match="not 'queue'"):
-            await client.subscribe("flights", "billing", type="queue")  # type: ignore[arg-type]
+            await client.subscribe("flights", "billing", type=unknown)
 
     with_client(broker, work)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from struct import pack
+from typing import Any
 
 import pytest
 import trio
 
+from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.connection import NativeConnection
 from gnomon.broker.native.consumer import Consumer
 from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.runtime.rpc_client import RpcClient
@@ -240,3 +245,63 @@ def test_what_is_acknowledged_after_the_client_told_the_rest_at_once_reaches_the
                 assert SubscriberRecord.decode(found.items[0].value).position.dlsn.entry == number + 1
 
     simulate_broker(scenario)
+
+
+class Ticks(trio.abc.Instrument):
+    """How often tasks that were ready had their turn."""
+
+    count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+def test_many_consumers_are_attached_in_turns_between_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, attached, at_ticks = Ticks(), server._attached, list[int]()
+
+    def noted(*args: Any) -> object:
+        at_ticks.append(ticks.count)
+        return attached(*args)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        trio.lowlevel.add_instrument(ticks)
+        async with trio.open_nursery() as nursery:
+            for client in range(3):
+                nursery.start_soon(subscribe_many, broker, client)
+
+    async def subscribe_many(broker: EmbeddedBroker, client: int) -> None:
+        async with rpc(broker) as peer, peer.stream("receive"):
+            items = [[f"{client}-{number}", number, "me", 1] for number in range(250)]
+            assert await peer.call("subscribe", "orders", 0, "exclusive", "earliest", items) == [None] * 250
+
+    monkeypatch.setattr(server, "_attached", noted)
+    simulate_broker(scenario)
+    assert sorted(Counter(at_ticks).values()) == [50] * 3 + [100] * 6
+
+
+def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attached, sent_away = server._attached, list[str]()
+
+    def sending_away(host: HostedPartition, connection: NativeConnection, kind: Any, item: list[Any]) -> object:
+        result = attached(host, connection, kind, item)
+        if not sent_away:
+            sent_away.append(item[0])
+            host.send_away(host.dispatcher.subscriptions[item[0]].consumers)
+        return result
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 2)
+        async with native(broker) as client, trio.open_nursery() as nursery:
+            for name in ("one", "two"):
+                nursery.start_soon(read, client, name)
+
+    async def read(client: NativeClient, name: str) -> None:
+        assert await values(await client.subscribe("orders", name, initial_position="earliest"), 2) == [0, 1]
+
+    monkeypatch.setattr(server, "ATTACHED_AT_ONCE", 1)
+    monkeypatch.setattr(server, "_attached", sending_away)
+    simulate_broker(scenario)
+    assert sent_away
