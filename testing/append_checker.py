@@ -78,7 +78,7 @@ def _kept(partition: Partition) -> int:
     """How many appends it still has to answer; a snapshot is nobody's."""
     appends = partition._appends
     on_their_way = sum(appender is not None for _, _, _, appender, _ in (*appends._written, *appends._repeats))
-    return len(appends._waiting) + on_their_way
+    return len(appends._waiting) + len(appends._doubted) + on_their_way
 
 
 def _fail(simulation: Simulation, text: str) -> None:

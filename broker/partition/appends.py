@@ -52,6 +52,7 @@ class Appends:
         self._waiting: deque[tuple[bytes, Appender, Any]] = deque()
         self._written: deque[Written] = deque()
         self._repeats: deque[Written] = deque()
+        self._doubted: dict[object, tuple[Appender, Any]] = {}
         self._note_refused = note_refused
 
     def wait(self, records: memoryview, appender: Appender, slot: Any) -> None:
@@ -68,8 +69,22 @@ class Appends:
                 self._waiting.extend(waiting)
                 return
 
+    def doubt(self, appender: Appender, slot: Any) -> object:
+        """A batch that is not written, and waits to be told why; `judge` takes what this returns."""
+        doubted = object()
+        self._doubted[doubted] = (appender, slot)
+        return doubted
+
+    def judge(self, doubted: object, outcome: Produced) -> None:
+        """Tells one in doubt its outcome, unless it was refused meanwhile with all that waited."""
+        if doubted in self._doubted:
+            appender, slot = self._doubted.pop(doubted)
+            appender.appended(slot, outcome)
+
     def refuse_waiting(self, outcome: Produced) -> None:
         """Nothing that waits will be written."""
+        for doubted in list(self._doubted):
+            self.judge(doubted, outcome)
         waiting, self._waiting = self._waiting, deque()
         for records, appender, slot in waiting:
             self._note_refused(memoryview(records))

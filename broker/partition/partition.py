@@ -10,8 +10,8 @@
 7. A roll begins only if the metadata answers. While it does not, the segment takes more than its size, within a bound:
    nothing of the roll was asked for yet, so its ledger is what it was. Where the outcome of a roll is unknown, nothing
    is appended to that ledger any more, as the next segment may exist; like beyond the bound, 3 holds.
-8. A producer is told that a batch of its is missing only if the metadata says that nobody else has claimed the chain:
-   where somebody has, that batch may have gone there. Everything else that is final follows from what is durable.
+8. A producer is told that a batch of its is missing, and a reader that there is nothing where it is, only once the
+   metadata has said that nobody else has claimed the chain: where somebody has, the log may have gone on there.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ ANSWER_SECONDS = 1.0
 """How long the metadata may take to answer before a roll is put off, or a refusal is not certain; appends wait."""
 ROLL_RETRY_SECONDS = 5.0
 """How long after the metadata did not answer it is asked again."""
+CONFIRMED_SECONDS = 5.0
+"""Within which a reader comes again that was sent away from an offset beyond the end."""
+ENDS_CONFIRMED_MAX = 64
 
 
 class Tail(Protocol):
@@ -122,6 +125,8 @@ class Partition(Readable):
         self._roll_put_off = False
         self._opened = trio.Event()
         self._tail: Tail | None = None
+        self._ends_confirmed: dict[Offset, float] = {}
+        """Offsets that readers asked for and that this log did not reach at a time."""
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -199,6 +204,36 @@ class Partition(Readable):
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
         self._awaited.refused_batch(records, self._clock.wall_ms())
 
+    # --- being sure ---------------------------------------------------------------------------------------------
+
+    def _confirm(self, done: Callable[[bool], None]) -> None:
+        """Has `done` called, later, with whether it is certain that the log has not gone on elsewhere."""
+        self._nursery.start_soon(self._ask_whether_ours, done)
+
+    async def _ask_whether_ours(self, done: Callable[[bool], None]) -> None:
+        ours = False
+        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
+            ours = await self._chain.is_ours(self.segments[-1])
+        done(ours)
+        self._turn_ended()
+
+    def beyond_end(self, offset: Offset) -> ErrorCode:
+        """See `Readable.beyond_end`: a reader that comes again is told, once the metadata has confirmed it."""
+        if self.epochs_told:
+            return ErrorCode.OFFSET_OUT_OF_RANGE  # a broker alone: nobody else can have gone on
+        now = self._clock.monotonic()
+        if now - self._ends_confirmed.pop(offset, float("-inf")) < CONFIRMED_SECONDS:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+
+        def done(ours: bool) -> None:
+            if ours:
+                self._ends_confirmed[offset] = now
+                if len(self._ends_confirmed) > ENDS_CONFIRMED_MAX:
+                    del self._ends_confirmed[next(iter(self._ends_confirmed))]
+
+        self._confirm(done)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def size_bytes(self) -> int | None:
         """The bytes of all its batches, None until opened."""
         log = self.log
@@ -269,7 +304,8 @@ class Partition(Readable):
         except BatchRejected as error:
             refusal = Produced.refusal(error.error_code, error.text)
             if error.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                self._nursery.start_soon(self._refuse_if_ours, refusal, appender, slot)
+                doubted = self._appends.doubt(appender, slot)
+                self._confirm(lambda ours: self._appends.judge(doubted, refusal if ours else _NOT_CERTAIN))
                 return
             if error.error_code == ErrorCode.POLICY_VIOLATION:
                 self._note_refused(records)  # the next one may be taken
@@ -295,14 +331,6 @@ class Partition(Readable):
                 appender.appended(slot, Produced.refusal(code, text))
                 return
         self._appends.wait(records, appender, slot)
-
-    async def _refuse_if_ours(self, refusal: Produced, appender: Appender, slot: Any) -> None:
-        """Says that a batch is missing where the log cannot have gone on elsewhere, with that batch."""
-        ours = False
-        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
-            ours = await self._chain.is_ours(self.segments[-1])
-        appender.appended(slot, refusal if ours else _NOT_CERTAIN)
-        self._turn_ended()
 
     def _append_snapshot(self, log: PartitionLog) -> None:
         entry = self.segments[-1].ledger.next_entry

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log_reader import LogBounds, LogReader
 from gnomon.runtime.logs import Logger
 from gnomon.wire.kafka.errors import ErrorCode
@@ -68,6 +69,10 @@ class Readable(LogReader, ABC):
         """
         code = super().check_epoch(epoch)
         return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH and not self.epochs_told else code
+
+    def beyond_end(self, offset: Offset) -> ErrorCode:
+        """What is said to a reader at an `offset` that this log does not reach."""
+        return ErrorCode.OFFSET_OUT_OF_RANGE
 
     def wait(self, waiter: Waiter) -> None:
         """`waiter.wake()` is called whenever something changes for readers at the end."""

@@ -9,6 +9,7 @@ from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from gnomon.wire.kafka.messages.positions import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -78,3 +79,11 @@ async def latest(connection: KafkaConnection) -> tuple[ErrorCode, int, int]:
     answer = await connection.request(ListOffsetsRequest(topics=[wanted]), 6, ListOffsetsResponse)
     found = answer.topics[0].partitions[0]
     return ErrorCode(found.error_code), found.offset, found.leader_epoch
+
+
+async def fetch(connection: KafkaConnection, offset: int) -> tuple[ErrorCode, int]:
+    """The error and high watermark of a fetch from the first partition."""
+    wanted = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=offset)])
+    answer = await connection.request(FetchRequest(max_wait_ms=0, topics=[wanted]), 12, FetchResponse)
+    (topic,) = answer.responses
+    return ErrorCode(topic.partitions[0].error_code), topic.partitions[0].high_watermark

@@ -6,7 +6,7 @@ from functools import partial
 from uuid import UUID
 
 import pytest
-from cluster_calls import LEASE_SECONDS, at, create, latest, lose_leader, produce, produce_one, read_all
+from cluster_calls import LEASE_SECONDS, at, create, fetch, latest, lose_leader, produce, produce_one, read_all
 
 from gnomon.metadata.client import WatchBatch
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
@@ -227,6 +227,59 @@ def test_a_batch_is_called_missing_only_while_the_metadata_answers() -> None:
         await cluster.run_client("client", work)
 
     simulate(9, scenario)
+
+
+def test_a_reader_that_is_ahead_of_a_leader_that_has_not_heard_of_the_next_one_is_sent_there() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create(client, 1)
+            new = cluster.leader("orders", 0)
+            old = 3 - new
+            cluster.brokers[new].kill()
+            await cluster.settled(old)
+            connection = await at(client, old)
+            assert await produce_one(connection) is ErrorCode.NONE
+            heard: list[WatchBatch] = []
+            follower = cluster.serving[old].brokers.follower
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(follower, "_apply", heard.append)
+                cluster.start_broker(new)
+                while new not in cluster.serving:
+                    await simulation.clock.sleep(0.1)
+                assert await produce_one(await at(client, new)) is ErrorCode.NONE
+                assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+                for _ in range(3):
+                    assert await fetch(connection, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+                    await simulation.clock.sleep(0.1)
+            assert await fetch(await at(client, new), 2) == (ErrorCode.NONE, 2)
+
+        await cluster.run_client("client", work)
+
+    simulate(10, scenario)
+
+
+def test_a_reader_beyond_the_end_is_told_so_when_it_comes_again() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def work(client: KafkaCluster) -> None:
+            await create(client, 1)
+            connection = await at(client, 1)
+            assert await produce_one(connection) is ErrorCode.NONE
+            answers = []
+            for offset in (7, 7, 7, 7, 1):
+                answers.append((await fetch(connection, offset))[0])
+                await simulation.clock.sleep(0.1)
+            again = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE]
+            assert answers == [*again, *again, ErrorCode.NONE]
+
+        await cluster.run_client("client", work)
+
+    simulate(11, scenario)
 
 
 def topic_id(cluster: BrokerCluster, number: int) -> UUID:
