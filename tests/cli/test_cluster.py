@@ -192,8 +192,8 @@ def test_a_bookie_that_is_decommissioned_ends_alone_and_a_broker_that_starts_aga
         assert not any(child.is_running() for child in children)
 
 
-def test_the_children_of_a_cluster_that_is_killed_end_too() -> None:
-    with up("--brokers", "2", "--bookies", "1") as cluster:
+def test_the_children_of_a_cluster_that_is_killed_end_too(tmp_path: Path) -> None:
+    with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path)) as cluster:
         children = cluster.children()
         cluster.process.kill()
         wait_until(lambda: not any(child.is_running() for child in children), "the children end")
