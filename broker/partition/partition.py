@@ -35,6 +35,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import EntryId
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.appends import Appender, Appends, Produced, Written
+from gnomon.broker.partition.certainty import Certainty
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import NO_OFFSET, Offset
 from gnomon.broker.partition.log import LogSettings, PartitionLog
@@ -49,12 +50,9 @@ from gnomon.wire.kafka.batch import BatchRejected
 from gnomon.wire.kafka.errors import ErrorCode
 
 ANSWER_SECONDS = 1.0
-"""How long the metadata may take to answer before a roll is put off, or a refusal is not certain; appends wait."""
+"""How long the metadata may take to answer before a roll is put off; appends wait meanwhile."""
 ROLL_RETRY_SECONDS = 5.0
 """How long after the metadata did not answer it is asked again."""
-CONFIRMED_SECONDS = 5.0
-"""Within which a reader comes again that was sent away from an offset beyond the end."""
-ENDS_CONFIRMED_MAX = 64
 
 
 class Tail(Protocol):
@@ -125,8 +123,7 @@ class Partition(Readable):
         self._roll_put_off = False
         self._opened = trio.Event()
         self._tail: Tail | None = None
-        self._ends_confirmed: dict[Offset, float] = {}
-        """Offsets that readers asked for and that this log did not reach at a time."""
+        self._certainty = Certainty(chain, clock, nursery, turn_ended)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -204,35 +201,9 @@ class Partition(Readable):
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
         self._awaited.refused_batch(records, self._clock.wall_ms())
 
-    # --- being sure ---------------------------------------------------------------------------------------------
-
-    def _confirm(self, done: Callable[[bool], None]) -> None:
-        """Has `done` called, later, with whether it is certain that the log has not gone on elsewhere."""
-        self._nursery.start_soon(self._ask_whether_ours, done)
-
-    async def _ask_whether_ours(self, done: Callable[[bool], None]) -> None:
-        ours = False
-        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
-            ours = await self._chain.is_ours(self.segments[-1])
-        done(ours)
-        self._turn_ended()
-
     def beyond_end(self, offset: Offset) -> ErrorCode:
-        """See `Readable.beyond_end`: a reader that comes again is told, once the metadata has confirmed it."""
-        if self.epochs_told:
-            return ErrorCode.OFFSET_OUT_OF_RANGE  # a broker alone: nobody else can have gone on
-        now = self._clock.monotonic()
-        if now - self._ends_confirmed.pop(offset, float("-inf")) < CONFIRMED_SECONDS:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
-
-        def done(ours: bool) -> None:
-            if ours:
-                self._ends_confirmed[offset] = now
-                if len(self._ends_confirmed) > ENDS_CONFIRMED_MAX:
-                    del self._ends_confirmed[next(iter(self._ends_confirmed))]
-
-        self._confirm(done)
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        """See `Readable.beyond_end`; where a broker is alone, nobody else can have gone on."""
+        return super().beyond_end(offset) if self.epochs_told else self._certainty.beyond_end(self.segments[-1], offset)
 
     def size_bytes(self) -> int | None:
         """The bytes of all its batches, None until opened."""
@@ -305,7 +276,10 @@ class Partition(Readable):
             refusal = Produced.refusal(error.error_code, error.text)
             if error.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 doubted = self._appends.doubt(appender, slot)
-                self._confirm(lambda ours: self._appends.judge(doubted, refusal if ours else _NOT_CERTAIN))
+                self._certainty.confirm(
+                    self.segments[-1],
+                    lambda certain: self._appends.judge(doubted, refusal if certain else _NOT_CERTAIN),
+                )
                 return
             if error.error_code == ErrorCode.POLICY_VIOLATION:
                 self._note_refused(records)  # the next one may be taken
