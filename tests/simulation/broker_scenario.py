@@ -18,6 +18,7 @@ from gnomon.runtime.settings import Settings
 from gnomon.testing.append_checker import append_checker
 from gnomon.testing.cluster_scenario import ClusterScenario
 from gnomon.testing.faults import Fault, FaultMix
+from gnomon.testing.late_news import late_news
 from gnomon.testing.ledger_cluster import METADATA
 from gnomon.testing.log_scenario import LogScenario
 from gnomon.testing.position_checker import position_checker
@@ -171,6 +172,30 @@ async def roll_unheard(simulation: Simulation) -> int:
 
 
 ROLLING = roll_unheard
+LATE_NEWS_RATE = 0.5
+WRITTEN = replace(
+    CLUSTER,
+    clients=replace(
+        CLIENTS,
+        partitions=1,
+        deletions=False,
+        beside={},
+        mix=FaultMix(
+            {Fault.PARTITION: 0.4},
+            NetworkConditions(latency_seconds_mean=0.001),
+            DiskConditions(sync_seconds_mean=0.002),
+        ),
+    ),
+)
+
+
+async def led_unheard(simulation: Simulation) -> int:
+    """Brokers hear late of who else is there, and so of who leads, while the metadata answers their calls."""
+    with late_news(simulation, LATE_NEWS_RATE, WRITTEN.clients.storm_seconds):
+        return await run(simulation, WRITTEN)
+
+
+UNHEARD = led_unheard
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:

@@ -19,6 +19,7 @@ from broker_scenario import (
     SHADOW_SCENARIO,
     SHADOWED_SCENARIO,
     SUBSCRIBED,
+    UNHEARD,
 )
 
 from gnomon.testing.ledger_scenario import LedgerScenario
@@ -28,6 +29,7 @@ SCENARIOS = {
     "broker": SCENARIO,
     "ledgers": LedgerScenario(),
     "cluster": CLUSTER_SCENARIO,
+    "cluster-unheard": UNHEARD,
     "shadows": SHADOWED_SCENARIO,
     "shadows-of-one-broker": SHADOW_SCENARIO,
     "shadows-alone": SHADOW_CLUSTER_SCENARIO,

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import pytest
-from broker_scenario import CLUSTER_SCENARIO
+from broker_scenario import CLUSTER_SCENARIO, UNHEARD
 from extent import swept
 
 from gnomon.testing.faults import Fault
+from gnomon.testing.late_news import LATE
 from gnomon.testing.ledger_storm import LedgerStorm
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
@@ -40,7 +41,7 @@ EVENTS = (
 RARE = ("log/topic_not_changed", "ledger/copy asked for after another")
 """Reached once in some thirty seeds."""
 RARE_SEEDS_MIN = 200
-FAILED_ONCE = (24, 50, 64, 113, 114, 179)
+FAILED_ONCE = (24, 50, 64, 113, 114, 179, 1476)
 """Each told of a bug that is mended."""
 
 
@@ -50,6 +51,11 @@ def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *EVENTS])
     if result.seeds >= RARE_SEEDS_MIN:
         result.coverage.assert_all_counted(RARE)
+
+
+def test_no_seed_does_so_where_brokers_hear_late_of_each_other() -> None:
+    result = swept(UNHEARD, 4, part=0.1)
+    result.coverage.assert_all_counted([LATE])
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)

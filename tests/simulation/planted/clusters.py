@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, Scenario, cluster_with
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, UNHEARD, Scenario, cluster_with
 
 from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
 from gnomon.broker.broker import Broker
 from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.partition.certainty import Certainty
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
@@ -97,6 +98,15 @@ def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
 @planted("a broker whose lease may be over still coordinates groups", breaks="broker.broker 4", scenario=GROUPS)
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Broker, "lease_lives", lambda broker: True)
+
+
+@planted("a missing batch is told without asking who leads", breaks="broker.partition.partition 8", scenario=UNHEARD)
+def refusals_unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    def confirm(certainty: Certainty, last: Any, done: Callable[[bool], None]) -> None:
+        done(True)
+        certainty._turn_ended()
+
+    patch.setattr(Certainty, "confirm", confirm)
 
 
 @planted(
