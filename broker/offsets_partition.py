@@ -84,6 +84,13 @@ class PartitionOffsetsLog:
             answer.appended(0, _NOT_READ)
         answer.within_append = False
 
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """See `OffsetsLog.confirm`."""
+        if self._read is not None and self._partition.goes_on(self._read):
+            self._partition.confirm(done)
+        else:
+            done(False)
+
     def trim(self, before_offset: int) -> None:
         """See `OffsetsLog.trim`."""
         self._nursery.start_soon(self._trim, Offset(before_offset))

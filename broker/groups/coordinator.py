@@ -177,10 +177,12 @@ class GroupCoordinator:
         def refuse(error: ErrorCode) -> None:
             call.token(refusal(call, error))
 
-        if self._leads(partition):
-            self._shard(partition).submit(run, refuse)
-        else:
+        if not self._leads(partition):
             refuse(ErrorCode.NOT_COORDINATOR)
+        elif isinstance(call.request, OffsetFetchRequest):
+            self._shard(partition).ask(run, refuse)
+        else:
+            self._shard(partition).submit(run, refuse)
 
     def _ask_each(
         self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]

@@ -6,6 +6,7 @@
 3. Everything submitted is run or refused, once.
 4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
 5. Once released it runs nothing any more: what waited is refused, and what is on its way is answered as refused.
+   Who asks what the log holds is answered only once it is confirmed, after the question, that nobody else has it.
 6. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
 """
 
@@ -75,6 +76,9 @@ class HostedShard:
         self._draining = False
         self._released = False
         self._waiting: deque[tuple[Run, Refuse]] = deque()
+        self._in_doubt: list[tuple[Run, Refuse]] = []
+        """Questions behind those that are just being confirmed."""
+        self._confirming = False
         self._under_way = 0
         self._timer: Timer | None = None
         self._grown_bytes = 0
@@ -93,6 +97,32 @@ class HostedShard:
         else:
             self._waiting.append((run, refuse))
             self._load_if_wanted()
+
+    def ask(self, run: Run, refuse: Refuse) -> None:
+        """`submit` for what only reads: it is told nothing that another broker may have made old. One confirmation
+        does for all who have asked before it."""
+        if self._log is None or self._released:
+            self.submit(run, refuse)  # what is read first is all there is
+        else:
+            self._in_doubt.append((run, refuse))
+            self._confirm_if_wanted(self._log)
+
+    def _confirm_if_wanted(self, log: OffsetsLog) -> None:
+        if self._confirming or not self._in_doubt:
+            return
+        self._confirming = True
+        asked, self._in_doubt = self._in_doubt, []
+
+        def done(certain: bool) -> None:
+            self._confirming = False
+            for run, refuse in asked:
+                if certain:
+                    self.submit(run, refuse)
+                else:
+                    refuse(ErrorCode.NOT_COORDINATOR)
+            self._confirm_if_wanted(log)
+
+        log.confirm(done)
 
     def drain(self) -> None:
         """The broker ends: who waits for other members is told now to look for the coordinator again.

@@ -28,6 +28,9 @@ class OffsetsLog(Protocol):
         is NOT_LEADER_OR_FOLLOWER where another broker leads the partition now.
         """
 
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Has `done` called with whether what was read and appended is certainly all that the log holds now."""
+
     def trim(self, before_offset: int) -> None:
         """Lets go of what lies before `before_offset`, soon; what remains is whole without it."""
 

@@ -201,6 +201,13 @@ class Partition(Readable):
         """What its producer has sent behind this batch must not be appended before it (`producers` invariant 5)."""
         self._awaited.refused_batch(records, self._clock.wall_ms())
 
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Has `done` called with whether an open log has certainly not gone on elsewhere; at once by a broker alone."""
+        if self.epochs_told:
+            done(True)
+        else:
+            self._certainty.confirm(self.segments[-1], done)
+
     def beyond_end(self, offset: Offset) -> ErrorCode:
         """See `Readable.beyond_end`; where a broker is alone, nobody else can have gone on."""
         return super().beyond_end(offset) if self.epochs_told else self._certainty.beyond_end(self.segments[-1], offset)

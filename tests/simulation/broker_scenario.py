@@ -173,13 +173,13 @@ async def roll_unheard(simulation: Simulation) -> int:
 
 ROLLING = roll_unheard
 LATE_NEWS_RATE = 0.5
-WRITTEN = replace(
+SPLIT = replace(
     CLUSTER,
     clients=replace(
         CLIENTS,
         partitions=1,
         deletions=False,
-        beside={},
+        beside={name: CLIENTS.beside[name] for name in ("offsets", "visits")},
         mix=FaultMix(
             {Fault.PARTITION: 0.4},
             NetworkConditions(latency_seconds_mean=0.001),
@@ -191,8 +191,8 @@ WRITTEN = replace(
 
 async def led_unheard(simulation: Simulation) -> int:
     """Brokers hear late of who else is there, and so of who leads, while the metadata answers their calls."""
-    with late_news(simulation, LATE_NEWS_RATE, WRITTEN.clients.storm_seconds):
-        return await run(simulation, WRITTEN)
+    with late_news(simulation, LATE_NEWS_RATE, SPLIT.clients.storm_seconds):
+        return await run(simulation, SPLIT)
 
 
 UNHEARD = led_unheard

@@ -40,7 +40,10 @@ class VirtualWorld:
 
 
 class MemoryLog:
-    """One partition: batches become durable a moment after they are appended, unless `held`."""
+    """One partition: batches become durable a moment after they are appended, unless `held`.
+
+    It is confirmed at once, unless `silent`.
+    """
 
     def __init__(self, nursery):
         self.nursery = nursery
@@ -50,6 +53,9 @@ class MemoryLog:
         self.held = False
         self.reads = 0
         self.unreadable = None
+        self.certain = True
+        self.silent = False
+        self.asked = []
 
     async def read_all(self):
         self.reads += 1
@@ -76,6 +82,12 @@ class MemoryLog:
         waiting, self.waiting = self.waiting, []
         for _, done in waiting:
             done(None, error)
+
+    def confirm(self, done):
+        if self.silent:
+            self.asked.append(done)
+        else:
+            done(self.certain)
 
     def trim(self, before_offset):
         self.start = before_offset

@@ -149,3 +149,33 @@ def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
     serve(scenario)
+
+
+def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_newer_one():
+    async def scenario(broker):
+        assert error_of(await broker.ask(commit("g", 5), 7)) is ErrorCode.NONE
+        assert await broker.offset("g") == 5
+        broker.log_of("g").certain = False
+        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+        broker.log_of("g").certain = True
+        assert await broker.offset("g") == 5
+
+    serve(scenario)
+
+
+def test_one_confirmation_does_for_all_who_asked_before_it():
+    async def scenario(broker):
+        await broker.ask(commit("g", 5), 7)
+        log = broker.log_of("g")
+        log.silent = True
+        first, *later = [broker.tell(fetch("g"), 8) for _ in range(4)]
+        (confirm,) = log.asked
+        log.asked.clear()
+        confirm(True)
+        assert [len(answers) for answers in (first, *later)] == [1, 0, 0, 0]
+        (confirm,) = log.asked
+        broker.coordinator.release(lambda partition: False)
+        confirm(True)
+        assert [answers[0].groups[0].error_code for answers in (first, *later)] == [0] + [ErrorCode.NOT_COORDINATOR] * 3
+
+    serve(scenario)

@@ -13,6 +13,7 @@ from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
 from gnomon.broker.broker import Broker
 from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.groups.hosted_shard import HostedShard
 from gnomon.broker.partition.certainty import Certainty
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
@@ -107,6 +108,11 @@ def refusals_unconfirmed(patch: pytest.MonkeyPatch) -> None:
         certainty._turn_ended()
 
     patch.setattr(Certainty, "confirm", confirm)
+
+
+@planted("an offset is told without asking who coordinates", breaks="broker.groups.hosted_shard 5", scenario=UNHEARD)
+def offsets_unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostedShard, "ask", HostedShard.submit)
 
 
 @planted(
