@@ -54,7 +54,7 @@ def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
 
 
 def test_no_seed_does_so_where_brokers_hear_late_of_each_other() -> None:
-    result = swept(UNHEARD, 4, part=0.1)
+    result = swept(UNHEARD, 2, part=0.1)
     result.coverage.assert_all_counted([LATE])
 
 
