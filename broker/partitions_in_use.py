@@ -83,7 +83,7 @@ class PartitionsInUse:
             broker.log.bind(topic=topic.name, partition=index, ledgers=prefix),
             broker.refused.join(topic.name, topic.id.bytes, index),
         )
-        partition.epochs_told = broker.lease_until is None
+        partition.alone = broker.lease_until is None
         return partition
 
     def use_shadow(self, topic: Topic, index: int) -> ShadowPartition:
@@ -124,7 +124,7 @@ class PartitionsInUse:
             broker.turns.ended,
             broker.log.bind(topic=topic.name, partition=index, ledgers=ledgers_prefix(source_id, index)),
         )
-        partition.epochs_told = broker.lease_until is None
+        partition.alone = broker.lease_until is None
         return partition
 
     def _open_source(self, shadow: Topic, index: int) -> None:

@@ -76,9 +76,6 @@ class HostedShard:
         self._draining = False
         self._released = False
         self._waiting: deque[tuple[Run, Refuse]] = deque()
-        self._in_doubt: list[tuple[Run, Refuse]] = []
-        """Questions behind those that are just being confirmed."""
-        self._confirming = False
         self._under_way = 0
         self._timer: Timer | None = None
         self._grown_bytes = 0
@@ -99,30 +96,13 @@ class HostedShard:
             self._load_if_wanted()
 
     def ask(self, run: Run, refuse: Refuse) -> None:
-        """`submit` for what only reads: it is told nothing that another broker may have made old. One confirmation
-        does for all who have asked before it."""
+        """`submit` for what only reads: it is told nothing that another broker may have made old."""
         if self._log is None or self._released:
             self.submit(run, refuse)  # what is read first is all there is
         else:
-            self._in_doubt.append((run, refuse))
-            self._confirm_if_wanted(self._log)
-
-    def _confirm_if_wanted(self, log: OffsetsLog) -> None:
-        if self._confirming or not self._in_doubt:
-            return
-        self._confirming = True
-        asked, self._in_doubt = self._in_doubt, []
-
-        def done(certain: bool) -> None:
-            self._confirming = False
-            for run, refuse in asked:
-                if certain:
-                    self.submit(run, refuse)
-                else:
-                    refuse(ErrorCode.NOT_COORDINATOR)
-            self._confirm_if_wanted(log)
-
-        log.confirm(done)
+            self._log.confirm(
+                lambda certain: self.submit(run, refuse) if certain else refuse(ErrorCode.NOT_COORDINATOR)
+            )
 
     def drain(self) -> None:
         """The broker ends: who waits for other members is told now to look for the coordinator again.

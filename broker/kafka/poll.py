@@ -228,10 +228,9 @@ class Poll:
             code = partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
             return FetchedPartition(spec.partition, code, -1, -1, -1), 0
         code = partition.check_epoch(spec.current_leader_epoch)
-        if code == ErrorCode.NONE and spec.fetch_offset > log.next_offset:
-            code = partition.beyond_end(Offset(spec.fetch_offset))
-        elif code == ErrorCode.NONE and spec.fetch_offset < log.start_offset:
-            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if code == ErrorCode.NONE and not log.start_offset <= spec.fetch_offset <= log.next_offset:
+            before = spec.fetch_offset < log.start_offset
+            code = ErrorCode.OFFSET_OUT_OF_RANGE if before else partition.beyond_end(Offset(spec.fetch_offset))
         if code != ErrorCode.NONE:
             return FetchedPartition(spec.partition, code, -1, -1, -1), 0
         chunks: list[memoryview] = []

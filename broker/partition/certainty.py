@@ -32,19 +32,32 @@ class Certainty:
         self._clock = clock
         self._nursery = nursery
         self._turn_ended = turn_ended
+        self._asked: list[tuple[Segment, Callable[[bool], None]]] = []
+        self._asking = False
         self._ends: dict[Offset, float] = {}
         """When a reader had asked for an offset which, as was confirmed then, the log did not reach."""
 
     def confirm(self, last: Segment, done: Callable[[bool], None]) -> None:
-        """Has `done` called, later, with whether it is certain that `last` is the end of the log now."""
-        self._nursery.start_soon(self._ask, last, done)
+        """Has `done` called, later, with whether it is certain that `last` is the end of the log now.
 
-    async def _ask(self, last: Segment, done: Callable[[bool], None]) -> None:
-        certain = False
-        with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
-            certain = await self._chain.is_ours(last)
-        done(certain)
-        self._turn_ended()
+        One question to the metadata does for all who asked before it.
+        """
+        self._asked.append((last, done))
+        if not self._asking:
+            self._asking = True
+            self._nursery.start_soon(self._ask)
+
+    async def _ask(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, []
+            last = asked[-1][0]
+            ours = False
+            with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
+                ours = await self._chain.is_ours(last)
+            for segment, done in asked:
+                done(ours and segment is last)
+            self._turn_ended()
+        self._asking = False
 
     def beyond_end(self, last: Segment, offset: Offset) -> ErrorCode:
         """What is said to a reader that is ahead of the log: where the leader is, and the truth when it comes again."""

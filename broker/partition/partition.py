@@ -203,14 +203,14 @@ class Partition(Readable):
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Has `done` called with whether an open log has certainly not gone on elsewhere; at once by a broker alone."""
-        if self.epochs_told:
+        if self.alone:
             done(True)
         else:
             self._certainty.confirm(self.segments[-1], done)
 
     def beyond_end(self, offset: Offset) -> ErrorCode:
         """See `Readable.beyond_end`; where a broker is alone, nobody else can have gone on."""
-        return super().beyond_end(offset) if self.epochs_told else self._certainty.beyond_end(self.segments[-1], offset)
+        return super().beyond_end(offset) if self.alone else self._certainty.beyond_end(self.segments[-1], offset)
 
     def size_bytes(self) -> int | None:
         """The bytes of all its batches, None until opened."""
@@ -283,10 +283,7 @@ class Partition(Readable):
             refusal = Produced.refusal(error.error_code, error.text)
             if error.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 doubted = self._appends.doubt(appender, slot)
-                self._certainty.confirm(
-                    self.segments[-1],
-                    lambda certain: self._appends.judge(doubted, refusal if certain else _NOT_CERTAIN),
-                )
+                self.confirm(lambda certain: self._appends.judge(doubted, refusal if certain else _NOT_CERTAIN))
                 return
             if error.error_code == ErrorCode.POLICY_VIOLATION:
                 self._note_refused(records)  # the next one may be taken

@@ -39,8 +39,8 @@ class Readable(LogReader, ABC):
         super().__init__(logger)
         self.failure: ErrorCode | None = None
         """Why the partition could not be opened."""
-        self.epochs_told = True
-        """Whether clients learn the leader epoch from Metadata."""
+        self.alone = True
+        """Whether no other broker can lead it: only then clients learn the leader epoch from Metadata."""
         self._advanced = advanced
         self._turn_ended = turn_ended
         self._waiters: dict[Waiter, None] = {}
@@ -68,7 +68,7 @@ class Readable(LogReader, ABC):
         one says nothing then.
         """
         code = super().check_epoch(epoch)
-        return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH and not self.epochs_told else code
+        return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH and not self.alone else code
 
     def beyond_end(self, offset: Offset) -> ErrorCode:
         """What is said to a reader at an `offset` that this log does not reach."""
