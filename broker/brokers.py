@@ -77,41 +77,37 @@ class Brokers:
         """Knows nobody yet; `changed` is told of every change."""
         self.follower = Follower(metadata, clock, log, BROKERS, self._replace, self._apply)
         self._changed = changed
-        self._alive: dict[int, LiveBroker] = {}
-        self._leases: dict[int, LeaseId | None] = {}
+        self._registered: dict[int, tuple[LiveBroker, LeaseId | None]] = {}
 
     @property
     def alive(self) -> Sequence[LiveBroker]:
         """Those whose lease lives."""
-        return list(self._alive.values())
+        return [broker for broker, _ in self._registered.values()]
 
     def shows_lease(self, broker_id: int, lease: LeaseId | None) -> bool:
         """Whether the image shows a broker's registration under this lease, and so all that came before it."""
-        return lease is not None and self._leases.get(broker_id) == lease
+        found = self._registered.get(broker_id)
+        return found is not None and lease is not None and found[1] == lease
 
     async def shown(self, broker: LiveBroker) -> None:
         """Waits until the image shows a broker as it is given."""
-        while self._alive.get(broker.id) != broker:
+        while broker not in self.alive:
             await self.follower.moved()
 
     def _replace(self, found: RangeResult) -> None:
-        if self._alive:
-            self._alive = {}
+        if self._registered:
+            self._registered = {}
             self._tell()
-        self._alive = {broker.id: broker for broker in map(_decode, found.items)}
-        self._leases = {_id_of(item.key): item.lease for item in found.items}
+        self._registered = {_id_of(item.key): (_decode(item), item.lease) for item in found.items}
         self._tell()
 
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
             if event.current is not None:
-                broker = _decode(event.current)
-                self._alive[broker.id] = broker
-                self._leases[broker.id] = event.current.lease
+                self._registered[_id_of(event.key)] = (_decode(event.current), event.current.lease)
             else:
-                self._alive.pop(_id_of(event.key), None)
-                self._leases.pop(_id_of(event.key), None)
+                self._registered.pop(_id_of(event.key), None)
             self._tell()
 
     def _tell(self) -> None:
-        self._changed(Leadership(self._alive.values()))
+        self._changed(Leadership(self.alive))
