@@ -91,10 +91,14 @@ class BrokerCluster:
     def leader(self, topic: str, partition: int) -> int:
         """Who leads a partition, by the image of any broker that lives and knows the topic."""
         for number, serving in self.serving.items():
-            found = serving.broker.image.get(topic)
-            if self.brokers[number].running and found is not None:
-                return serving.broker.leader(found, partition)
+            if self.brokers[number].running and serving.broker.image.get(topic) is not None:
+                return self.leader_by(number, topic, partition)
         raise AssertionError(f"topic {topic!r} is not there yet")
+
+    def leader_by(self, number: int, topic: str, partition: int) -> int:
+        """Who leads a partition, by the image of one broker, which knows the topic."""
+        broker = self.serving[number].broker
+        return broker.leader(broker.find_topic(topic), partition)
 
     async def run_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[T]]) -> T:
         """Runs `work` on a machine of its own until it is done, and gives what it returns."""

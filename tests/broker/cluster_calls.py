@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
 import trio
 
+from gnomon.metadata.client import WatchBatch
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
+from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -21,6 +27,22 @@ from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsReques
 from gnomon.wire.kafka.records import Record, build_batch
 
 LEASE_SECONDS = 3.0
+
+
+def on_one_partition(seed: int, brokers: int, work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]]) -> None:
+    """Runs `work` on a client of so many brokers, whose topic `orders` has one partition."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def client(client: KafkaCluster) -> None:
+            await create(client, 1)
+            await work(cluster, client)
+
+        await cluster.run_client("client", client)
+
+    simulate(seed, scenario)
 
 
 async def produce(client: KafkaCluster, history: LogHistory, name: str, partition: int, count: int) -> None:
@@ -47,6 +69,36 @@ async def create(client: KafkaCluster, partitions: int) -> None:
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def cut_off(cluster: BrokerCluster, old: int) -> None:
+    """The metadata and one of the two brokers do not hear of each other any more; returns when the other one leads."""
+    new = 3 - old
+    for link in _links(old):
+        cluster.simulation.network.block(*link)
+    while cluster.leader_by(new, "orders", 0) != new:
+        await cluster.simulation.clock.sleep(0.1)
+
+
+def bring_back(cluster: BrokerCluster, old: int) -> None:
+    """Undoes `cut_off`."""
+    for link in _links(old):
+        cluster.simulation.network.unblock(*link)
+
+
+def _links(broker: int) -> list[tuple[str, str]]:
+    return [(f"broker-{broker}", "metadata"), ("metadata", f"broker-{broker}")]
+
+
+@contextmanager
+def unheard(cluster: BrokerCluster, number: int) -> Iterator[list[WatchBatch]]:
+    """A broker hears of brokers that come and go when the block ends; gives what waits."""
+    follower, heard = cluster.serving[number].brokers.follower, list[WatchBatch]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower, "_apply", heard.append)
+        yield heard
+    for batch in heard:
+        follower._apply(batch)
 
 
 async def lose_leader(cluster: BrokerCluster) -> int:

@@ -6,7 +6,17 @@ from functools import partial
 
 import pytest
 import trio
-from cluster_calls import LEASE_SECONDS, at, create, latest, lose_leader, produce, produce_one, read_all
+from cluster_calls import (
+    LEASE_SECONDS,
+    at,
+    create,
+    latest,
+    lose_leader,
+    on_one_partition,
+    produce,
+    produce_one,
+    read_all,
+)
 
 from gnomon.bookie.ledger import Quorum
 from gnomon.runtime.world import Unreachable
@@ -92,23 +102,16 @@ def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll
 
 
 def test_taking_a_partition_over_costs_one_read_and_one_write() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        assert await produce_one(await at(client, cluster.leader("orders", 0))) is ErrorCode.NONE
+        second = await lose_leader(cluster)
+        await client.world.clock.sleep(1)
+        with cluster.counting[second].measure() as cost:
+            assert await produce_one(await at(client, second)) is ErrorCode.NONE
+        print(f"taking a partition over: {cost.reads} reads, {cost.writes} writes")
+        assert (cost.reads, cost.writes) == (1, 1)
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            assert await produce_one(await at(client, cluster.leader("orders", 0))) is ErrorCode.NONE
-            second = await lose_leader(cluster)
-            await client.world.clock.sleep(1)
-            with cluster.counting[second].measure() as cost:
-                assert await produce_one(await at(client, second)) is ErrorCode.NONE
-            print(f"taking a partition over: {cost.reads} reads, {cost.writes} writes")
-            assert (cost.reads, cost.writes) == (1, 1)
-
-        await cluster.run_client("client", work)
-
-    simulate(8, scenario)
+    on_one_partition(8, 2, work)
 
 
 def test_starting_a_broker_costs_the_same_with_100_000_partitions_as_with_one() -> None:

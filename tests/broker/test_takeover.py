@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from uuid import UUID
 
-import pytest
-from cluster_calls import LEASE_SECONDS, at, create, fetch, latest, lose_leader, produce, produce_one, read_all
+from cluster_calls import (
+    LEASE_SECONDS,
+    at,
+    bring_back,
+    cut_off,
+    fetch,
+    latest,
+    lose_leader,
+    on_one_partition,
+    produce,
+    produce_one,
+    read_all,
+    unheard,
+)
 
-from gnomon.metadata.client import WatchBatch
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer
@@ -102,32 +112,25 @@ def test_a_rolling_restart_is_seen_by_no_client_as_more_than_a_new_leader() -> N
 
 
 def test_leader_epochs_rise_with_each_claim_and_old_ones_end_where_they_did() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        connection = await at(client, cluster.leader("orders", 0))
+        assert await produce_one(connection) is ErrorCode.NONE
+        assert await latest(connection) == (ErrorCode.NONE, 1, 0)
+        connection = await at(client, await lose_leader(cluster))
+        assert await latest(connection) == (ErrorCode.NONE, 1, 1)
+        assert await produce_one(connection) is ErrorCode.NONE
+        for current, error in ((-1, 0), (0, 0), (1, 0), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+            # librdkafka takes the epoch of the record it read last for the current one, which it was not told.
+            wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=0)
+            topic = OffsetForLeaderTopic(topic="orders", partitions=[wanted])
+            answer = await connection.request(
+                OffsetForLeaderEpochRequest(topics=[topic]), 4, OffsetForLeaderEpochResponse
+            )
+            found = answer.topics[0].partitions[0]
+            assert found.error_code == error
+            assert error or (found.leader_epoch, found.end_offset) == (0, 1)
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            connection = await at(client, cluster.leader("orders", 0))
-            assert await produce_one(connection) is ErrorCode.NONE
-            assert await latest(connection) == (ErrorCode.NONE, 1, 0)
-            connection = await at(client, await lose_leader(cluster))
-            assert await latest(connection) == (ErrorCode.NONE, 1, 1)
-            assert await produce_one(connection) is ErrorCode.NONE
-            for current, error in ((-1, 0), (0, 0), (1, 0), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-                # librdkafka takes the epoch of the record it read last for the current one, which it was not told.
-                wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=0)
-                topic = OffsetForLeaderTopic(topic="orders", partitions=[wanted])
-                answer = await connection.request(
-                    OffsetForLeaderEpochRequest(topics=[topic]), 4, OffsetForLeaderEpochResponse
-                )
-                found = answer.topics[0].partitions[0]
-                assert found.error_code == error
-                assert error or (found.leader_epoch, found.end_offset) == (0, 1)
-
-        await cluster.run_client("client", work)
-
-    simulate(5, scenario)
+    on_one_partition(5, 2, work)
 
 
 def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data() -> None:
@@ -146,12 +149,9 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
 
         producer = cluster.start_client("stubborn", stubborn)
         await simulation.clock.sleep(1)
-        for link in ((f"broker-{old}", "metadata"), ("metadata", f"broker-{old}")):
-            simulation.network.block(*link)
-        while cluster.serving[new].broker.leadership.leader(topic_id(cluster, new), 0) != new:
-            await simulation.clock.sleep(0.1)
+        await cut_off(cluster, old)
         believed = cluster.serving[old].broker
-        assert believed.leadership.leader(topic_id(cluster, old), 0) == old
+        assert cluster.leader_by(old, "orders", 0) == old
         assert not believed.lease_lives()
         await cluster.run_client("second", lambda client: produce_at(client, new, history))
 
@@ -159,8 +159,7 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
             assert (await latest(await at(client, old)))[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
         await cluster.run_client("reader", ask_the_old_one)
-        for link in ((f"broker-{old}", "metadata"), ("metadata", f"broker-{old}")):
-            simulation.network.unblock(*link)
+        bring_back(cluster, old)
         if producer.process is not None:
             await producer.process.ended.wait()
         await cluster.run_client("final", lambda client: read_all(client, history, 0))
@@ -171,121 +170,74 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
 
 
 def test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_meanwhile() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        old = cluster.leader("orders", 0)
+        new = 3 - old
+        connection = await at(client, old)
+        assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
+        await cut_off(cluster, old)
+        for sequence in (1, 2):
+            assert await produce_one(await at(client, new), producer_id=7, sequence=sequence) is ErrorCode.NONE
+        with unheard(cluster, old) as heard:
+            bring_back(cluster, old)
+            await client.world.clock.sleep(LEASE_SECONDS)
+            assert len(heard) == 2, "its registration did not end, or did not begin anew"
+            assert await latest(connection) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
+            again = await produce_one(connection, producer_id=7, sequence=2)
+            assert again is ErrorCode.NOT_LEADER_OR_FOLLOWER, "a batch that is there was called missing"
+        connection = await at(client, old)
+        assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NONE
+        assert await latest(connection) == (ErrorCode.NONE, 3, 2)
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            old = cluster.leader("orders", 0)
-            new = 3 - old
-            connection = await at(client, old)
-            assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
-            links = ((f"broker-{old}", "metadata"), ("metadata", f"broker-{old}"))
-            for link in links:
-                simulation.network.block(*link)
-            while cluster.serving[new].broker.leadership.leader(topic_id(cluster, new), 0) != new:
-                await simulation.clock.sleep(0.1)
-            for sequence in (1, 2):
-                assert await produce_one(await at(client, new), producer_id=7, sequence=sequence) is ErrorCode.NONE
-            heard: list[WatchBatch] = []
-            follower = cluster.serving[old].brokers.follower
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(follower, "_apply", heard.append)
-                for link in links:
-                    simulation.network.unblock(*link)
-                await simulation.clock.sleep(LEASE_SECONDS)
-                assert len(heard) == 2, "its registration did not end, or did not begin anew"
-                assert await latest(connection) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
-                again = await produce_one(connection, producer_id=7, sequence=2)
-                assert again is ErrorCode.NOT_LEADER_OR_FOLLOWER, "a batch that is there was called missing"
-            for batch in heard:
-                follower._apply(batch)
-            connection = await at(client, old)
-            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NONE
-            assert await latest(connection) == (ErrorCode.NONE, 3, 2)
-
-        await cluster.run_client("client", work)
-
-    simulate(8, scenario)
+    on_one_partition(8, 2, work)
 
 
 def test_a_batch_is_called_missing_only_while_the_metadata_answers() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        connection = await at(client, 1)
+        assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
+        assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        cluster.ledgers.metadata.power_off()
+        assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await produce_one(connection, producer_id=7, sequence=1) is ErrorCode.NONE
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            connection = await at(client, 1)
-            assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
-            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            cluster.ledgers.metadata.power_off()
-            assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert await produce_one(connection, producer_id=7, sequence=1) is ErrorCode.NONE
-
-        await cluster.run_client("client", work)
-
-    simulate(9, scenario)
+    on_one_partition(9, 1, work)
 
 
 def test_a_reader_that_is_ahead_of_a_leader_that_has_not_heard_of_the_next_one_is_sent_there() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        new = cluster.leader("orders", 0)
+        old = 3 - new
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        connection = await at(client, old)
+        assert await produce_one(connection) is ErrorCode.NONE
+        with unheard(cluster, old):
+            cluster.start_broker(new)
+            while new not in cluster.serving:
+                await client.world.clock.sleep(0.1)
+            assert await produce_one(await at(client, new)) is ErrorCode.NONE
+            assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
+            for _ in range(3):
+                assert await fetch(connection, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+                await client.world.clock.sleep(0.1)
+        assert await fetch(await at(client, new), 2) == (ErrorCode.NONE, 2)
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            new = cluster.leader("orders", 0)
-            old = 3 - new
-            cluster.brokers[new].kill()
-            await cluster.settled(old)
-            connection = await at(client, old)
-            assert await produce_one(connection) is ErrorCode.NONE
-            heard: list[WatchBatch] = []
-            follower = cluster.serving[old].brokers.follower
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(follower, "_apply", heard.append)
-                cluster.start_broker(new)
-                while new not in cluster.serving:
-                    await simulation.clock.sleep(0.1)
-                assert await produce_one(await at(client, new)) is ErrorCode.NONE
-                assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
-                for _ in range(3):
-                    assert await fetch(connection, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-                    await simulation.clock.sleep(0.1)
-            assert await fetch(await at(client, new), 2) == (ErrorCode.NONE, 2)
-
-        await cluster.run_client("client", work)
-
-    simulate(10, scenario)
+    on_one_partition(10, 2, work)
 
 
 def test_a_reader_beyond_the_end_is_told_so_when_it_comes_again() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
-        await cluster.start()
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        connection = await at(client, 1)
+        assert await produce_one(connection) is ErrorCode.NONE
+        answers = []
+        for offset in (7, 7, 7, 7, 1):
+            answers.append((await fetch(connection, offset))[0])
+            await client.world.clock.sleep(0.1)
+        again = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE]
+        assert answers == [*again, *again, ErrorCode.NONE]
 
-        async def work(client: KafkaCluster) -> None:
-            await create(client, 1)
-            connection = await at(client, 1)
-            assert await produce_one(connection) is ErrorCode.NONE
-            answers = []
-            for offset in (7, 7, 7, 7, 1):
-                answers.append((await fetch(connection, offset))[0])
-                await simulation.clock.sleep(0.1)
-            again = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE]
-            assert answers == [*again, *again, ErrorCode.NONE]
-
-        await cluster.run_client("client", work)
-
-    simulate(11, scenario)
-
-
-def topic_id(cluster: BrokerCluster, number: int) -> UUID:
-    topic = cluster.serving[number].broker.image.get("orders")
-    assert topic is not None
-    return topic.id
+    on_one_partition(11, 1, work)
 
 
 async def produce_at(client: KafkaCluster, number: int, history: LogHistory) -> None:
