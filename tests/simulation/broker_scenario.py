@@ -127,18 +127,15 @@ def subscribed(beside: Mapping[str, StormClient], mix: FaultMix | None = None) -
     return partial(run_shadowed, scenario=replace(SHADOWED_CLUSTER, clients=clients))
 
 
+CUTS = FaultMix(
+    {Fault.PARTITION: 0.4}, NetworkConditions(latency_seconds_mean=0.001), DiskConditions(sync_seconds_mean=0.002)
+)
+"""Every machine is cut off from others, again and again."""
 SUBSCRIBED = subscribed(READING)
 KEY_SHARED = subscribed({name: partial(READERS["key_shared"], name=name) for name in ("one", "two")})
 """Subscriptions of all types in the first one, and of one type in this."""
 KEPT_LESS = subscribed({name: one_of(*(partial(reader, name=name) for reader in CUT)) for name in ("one", "two")})
-OWNERS = subscribed(
-    READING,
-    FaultMix(
-        {Fault.PARTITION: 0.4},
-        NetworkConditions(latency_seconds_mean=0.001),
-        DiskConditions(sync_seconds_mean=0.002),
-    ),
-)
+OWNERS = subscribed(READING, CUTS)
 """Subscriptions whose owners are cut off from the metadata, from clients, and from each other."""
 QUICK_ROLLS = replace(
     CLUSTER,
@@ -180,11 +177,7 @@ SPLIT = replace(
         partitions=1,
         deletions=False,
         beside={name: CLIENTS.beside[name] for name in ("offsets", "visits")},
-        mix=FaultMix(
-            {Fault.PARTITION: 0.4},
-            NetworkConditions(latency_seconds_mean=0.001),
-            DiskConditions(sync_seconds_mean=0.002),
-        ),
+        mix=CUTS,
     ),
 )
 

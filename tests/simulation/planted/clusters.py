@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, UNHEARD, Scenario, cluster_with
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with
 
 from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
@@ -46,11 +46,7 @@ GROUPS = cluster_with(
         deletions=False,
         beside={name: CLUSTER.clients.beside[name] for name in ("offsets", "visits")},
         storm_seconds=40.0,
-        mix=FaultMix(
-            {Fault.PARTITION: 0.4},
-            NetworkConditions(latency_seconds_mean=0.001),
-            DiskConditions(sync_seconds_mean=0.002),
-        ),
+        mix=CUTS,
     )
 )
 """Groups whose coordinators are cut off from the metadata, from clients, and from each other."""
