@@ -14,11 +14,7 @@ from gnomon.testing.ledger_storm import LedgerStorm
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
 
-EVENTS = ("log/shadows_not_told", "log/partition_claimed", "log/subscriptions_jumped")
-"""What a sweep has to reach."""
-RARE = ("log/positions_not_stored",)
-"""Reached once in some six seeds."""
-RARE_SEEDS_MIN = 50
+EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_claimed", "log/subscriptions_jumped")
 AHEAD = 17
 """The node is started anew, and a reader comes back before it knows how far its last ledger is confirmed."""
 
@@ -32,12 +28,10 @@ def test_no_seed_of_a_cluster_shows_what_the_source_has_not_or_leaves_anything_o
 
 
 def test_no_seed_shows_a_shadow_that_is_not_a_beginning_of_its_source_or_has_a_subscription_miss_a_record() -> None:
-    result = swept(SHADOWED_SCENARIO, 16)
+    result = swept(SHADOWED_SCENARIO, 24)
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
     inside = [*source_truth.COUNTERS, *position_checker.COUNTERS]
     result.coverage.assert_all_counted([*(fault.counter for fault in Fault), *faults, *inside, *EVENTS])
-    if result.seeds >= RARE_SEEDS_MIN:
-        result.coverage.assert_all_counted(RARE)
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
