@@ -26,8 +26,8 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.ledger_state import Confirmed
 from gnomon.metadata.client import Revision
+from gnomon.runtime.rpc_call import Call, Method, in_task
 from gnomon.runtime.rpc_errors import ErrorTable
-from gnomon.runtime.rpc_server import Call, Method, in_task
 from gnomon.runtime.world import Buffer, DiskFailed, DiskFull
 
 ERRORS: Final = ErrorTable(

@@ -21,7 +21,8 @@ from gnomon.metadata.messages import (
     encode_txn_result,
 )
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.rpc_server import Call, RpcServer, in_task
+from gnomon.runtime.rpc_call import Call, in_task
+from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.world import Listener, World
 
 PROGRESS_REVISIONS = 256

@@ -11,17 +11,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import trio
 
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.rpc_call import Call, Method
 from gnomon.runtime.rpc_connection import RpcConnection
 from gnomon.runtime.rpc_errors import ErrorTable, RpcFailed
 from gnomon.runtime.world import Buffer, Connection, Listener, World
 from gnomon.wire import rpc
-from gnomon.wire.rpc import CALL, CANCEL, MORE, OPEN, RESULT, STREAM_WINDOW_BYTES, TELL, MalformedRpc
+from gnomon.wire.rpc import CALL, CANCEL, MORE, OPEN, TELL, MalformedRpc
 
 CONNECTION_BYTES_MAX = 32 << 20
 CALLS_MAX = 4096
@@ -35,122 +36,6 @@ SILENCE_SECONDS = 30.0
 """A peer that says nothing for so long is gone: a client that is there answers pings."""
 
 _CALLS = (CALL, TELL, OPEN)
-
-Method: TypeAlias = "Callable[[Call], None]"
-
-
-class Call:
-    """One call on its way to its answer."""
-
-    __slots__ = ("_connection", "_credit_bytes", "args", "attachment", "cancelled", "number", "over", "size", "streams")
-
-    def __init__(
-        self, connection: _ServerConnection, kind: int, number: int, args: list[Any], attachment: Buffer, size: int
-    ) -> None:
-        self.args = args
-        """As the peer sent them: of any type that msgpack has."""
-        self.attachment = attachment
-        """Valid while the method runs; who needs it longer copies it."""
-        self.cancelled: Callable[[], None] | None = None
-        """Called once when nobody wants the answer any more: the client said so, or its connection is gone."""
-        self.over = kind == TELL
-        """Whether it was answered or cancelled; a tell wants no answer from the first."""
-        self.streams = kind == OPEN
-        """Whether the client takes items."""
-        self.number = number
-        self.size = size
-        self._connection = connection
-        self._credit_bytes = STREAM_WINDOW_BYTES
-
-    @property
-    def peer(self) -> str:
-        """Who calls, for logs."""
-        return self._connection.transport.peer
-
-    @property
-    def connection(self) -> object:
-        """The connection that it came by: equal for all calls of one connection, and for no others."""
-        return self._connection
-
-    def let_others_pass(self) -> None:
-        """What its connection brings from now on may wait while other connections are served."""
-        self._connection.transport.patient = True
-
-    @property
-    def errors(self) -> ErrorTable:
-        """The errors that the caller will know."""
-        return self._connection.server.errors
-
-    def reply(self, value: object = None, attachment: Buffer = b"") -> None:
-        """Answers; the attachment may be reused as soon as this returns. Dropped where the call is over."""
-        if not self.over:
-            self._connection.answer(self, rpc.encode([RESULT, self.number, value], attachment))
-
-    def fail(self, error: Exception) -> None:
-        """Answers with an error of the service's table; any other one arrives as RpcFailed. It ends a stream too."""
-        if not self.over:
-            name, fields, text = self.errors.encode(error)
-            self._connection.answer(self, rpc.encode([rpc.ERROR, self.number, name, fields, text]))
-
-    def item(self, value: object) -> None:
-        """Sends one item of a stream; wait for `room` after it, or what the client does not take is kept in memory."""
-        if not self.over:
-            self._credit_bytes -= self._connection.post([rpc.ITEM, self.number, value])
-
-    def end(self) -> None:
-        """Ends a stream."""
-        if not self.over:
-            self._connection.answer(self, rpc.encode([rpc.END, self.number]))
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the client takes further items of this stream now."""
-        return self.over or (self._credit_bytes > 0 and self._connection.unsent_bytes < STREAM_WINDOW_BYTES)
-
-    async def room(self) -> None:
-        """Waits until `has_room`."""
-        while not self.has_room:
-            await self._connection.more_room()
-
-    def taken(self, count: int) -> None:
-        """The client has taken `count` bytes of the items."""
-        self._credit_bytes += count
-
-    def drop(self) -> None:
-        """Nobody wants the answer any more."""
-        self.over = True
-        cancelled, self.cancelled = self.cancelled, None
-        if cancelled is not None:
-            cancelled()
-
-
-def in_task(nursery: trio.Nursery, work: Callable[[Call], Awaitable[object]]) -> Method:
-    """A method that runs as a task: what `work` returns is the answer, or the end of a stream of `Call.item`s.
-
-    An error of the service's table is the answer too, any other one ends the nursery; a call that is cancelled cancels
-    its task. The attachment is copied. The nursery has to outlive the server.
-    """
-
-    def method(call: Call) -> None:
-        call.attachment = bytes(call.attachment)
-        scope = trio.CancelScope()
-        call.cancelled = scope.cancel
-        nursery.start_soon(_run, call, work, scope)
-
-    return method
-
-
-async def _run(call: Call, work: Callable[[Call], Awaitable[object]], scope: trio.CancelScope) -> None:
-    with scope:
-        try:
-            value = await work(call)
-        except call.errors.classes as error:
-            call.fail(error)
-        else:
-            if call.streams:
-                call.end()
-            else:
-                call.reply(value)
 
 
 class RpcServer:
@@ -185,7 +70,7 @@ class RpcServer:
         self._log = log
         self._frame_bytes_max = frame_bytes_max
         self._listeners: list[Listener] = []
-        self._connections: dict[_ServerConnection, None] = {}
+        self._connections: dict[ServerConnection, None] = {}
 
     async def listen(self, host: str, port: int) -> Listener:
         """Takes connections from now on.
@@ -216,7 +101,7 @@ class RpcServer:
         for connection in list(self._connections):
             connection.finish()
 
-    def forget(self, connection: _ServerConnection, reason: str | None) -> None:
+    def forget(self, connection: ServerConnection, reason: str | None) -> None:
         """A connection is gone."""
         if self._connections.pop(connection, connection) is None and reason is not None:
             peer = connection.transport.peer
@@ -235,13 +120,13 @@ class RpcServer:
             return f"the peer speaks protocol versions {versions}; {ours}: upgrade the older one"
         return None
 
-    def _accept(self, transport: Connection) -> _ServerConnection:
-        connection = _ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
+    def _accept(self, transport: Connection) -> ServerConnection:
+        connection = ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
         self._connections[connection] = None
         return connection
 
 
-class _ServerConnection(RpcConnection):
+class ServerConnection(RpcConnection):
     """One client."""
 
     def __init__(self, server: RpcServer, transport: Connection, frame_bytes_max: int, now: float) -> None:

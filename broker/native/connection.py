@@ -19,7 +19,7 @@ from gnomon.broker.subscriptions.dispatcher import Part
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.reading import Batch
 from gnomon.broker.subscriptions.subscription import Consumer
-from gnomon.runtime.rpc_server import Call
+from gnomon.runtime.rpc_call import Call
 
 
 class Lane(DeliveringLink):

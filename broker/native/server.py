@@ -35,7 +35,8 @@ from gnomon.broker.subscriptions.stores import subscriptions_store
 from gnomon.broker.subscriptions.subscription import Consumer, Subscription, SubscriptionType
 from gnomon.broker.topics import Topic, topic_key
 from gnomon.metadata.client import Compare, Field
-from gnomon.runtime.rpc_server import Call, Method, RpcServer, in_task
+from gnomon.runtime.rpc_call import Call, Method, in_task
+from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.settings import SubscriptionsSettings
 from gnomon.runtime.world import Listener
 from gnomon.wire.kafka.errors import ErrorCode

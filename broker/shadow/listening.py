@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gnomon.broker.native.errors import InvalidCall, NoSuchTopic
 from gnomon.broker.shadow.hearing import Answer, NotTold, Why, hear, unpacked
 from gnomon.broker.shadow.window import FRAMES_MAX, WINDOW_BYTES
-from gnomon.runtime.rpc_server import Call, Method
+from gnomon.runtime.rpc_call import Call, Method
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker

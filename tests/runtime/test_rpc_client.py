@@ -9,8 +9,8 @@ import pytest
 import trio
 from rpc_bench import Bench, Missing, run
 
+from gnomon.runtime.rpc_call import Call, in_task
 from gnomon.runtime.rpc_errors import NotSent, RpcFailed
-from gnomon.runtime.rpc_server import Call, in_task
 from gnomon.runtime.world import Unreachable
 from gnomon.wire import rpc
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rpc_bench import ERRORS, Bench, Fenced, Missing, run
 
+from gnomon.runtime.rpc_call import Call
 from gnomon.runtime.rpc_errors import RpcFailed
-from gnomon.runtime.rpc_server import Call
 
 
 class MissingKey(Missing):

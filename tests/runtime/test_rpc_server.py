@@ -9,8 +9,9 @@ import pytest
 import trio
 from rpc_bench import HELLO, Bench, Missing, frames_of, raw_client, run
 
+from gnomon.runtime.rpc_call import Call, in_task
 from gnomon.runtime.rpc_errors import RpcRefused
-from gnomon.runtime.rpc_server import CALLS_MAX, Call, in_task
+from gnomon.runtime.rpc_server import CALLS_MAX
 from gnomon.wire import rpc
 
 

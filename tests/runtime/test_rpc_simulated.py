@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
+from gnomon.runtime.rpc_call import Call, in_task
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.rpc_errors import ErrorTable, NotSent
-from gnomon.runtime.rpc_server import Call, RpcServer, in_task
+from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Outcome, Simulation, simulate
