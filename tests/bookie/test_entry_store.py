@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from store_calls import LEDGER, add, fence, read
+from store_calls import LEDGER, add, fence, put_copy, read
 
 from gnomon.bookie.add_queue import GROUP_BYTES_MAX
 from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
@@ -120,6 +120,17 @@ def test_a_copy_from_a_dead_session_reads_as_absent(manual: Any, clock: Any) -> 
     assert read(store, 0, minimum=2) == b"x"
     with pytest.raises(NoSuchEntry):
         read(store, 0, minimum=3)
+
+
+def test_a_copy_never_replaces_one_of_a_higher_session(manual: Any, clock: Any) -> None:
+    """Two claimed under one number; whoever lost found an older entry where the winner appends its first one."""
+    store = EntryStore(manual, clock)
+    appended = add(store, 1, session=2)
+    older, below = put_copy(store, 1, 1, 2), put_copy(store, 0, 1, 2)
+    manual.flush()
+    assert appended == [(1, None)]
+    assert [type(answer[0]) for answer in (older, below)] == [Fenced, type(None)]
+    assert (read(store, 0), read(store, 1)) == (b"copy", b"x")
 
 
 def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock: Any) -> None:

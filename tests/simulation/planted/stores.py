@@ -61,7 +61,15 @@ def adds_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a full store never takes adds again", breaks="bookie.add_queue 3")
 def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
+    report = AddQueue._report
+
+    def still_full(queue: Any, group: Any, error: Any) -> None:
+        before = queue.read_only
+        report(queue, group, error)
+        queue.read_only = queue.read_only or before
+
     patch.setattr("gnomon.bookie.add_queue.RETRY_SECONDS", 1e9)
+    patch.setattr(AddQueue, "_report", still_full)
 
 
 @planted(
