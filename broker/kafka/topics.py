@@ -151,7 +151,7 @@ class TopicHandlers:
     async def _delete(self, item: DeleteTopicState) -> DeletableTopicResult:
         image = self._broker.image
         by_id = item.topic_id != NO_UUID
-        topic = image.get_by_id(item.topic_id) if by_id else await self._broker.topic_admin.find(item.name or "")
+        topic = image.get_by_id(item.topic_id) if by_id else await self._broker.topic_admin.current(item.name or "")
         name = topic.name if topic is not None else (None if by_id else item.name)
         try:
             if topic is None:
@@ -184,7 +184,7 @@ class TopicHandlers:
         return CreatePartitionsResponse(results=results)
 
     async def _grow(self, item: CreatePartitionsTopic, validate_only: bool) -> None:
-        topic = await self._broker.topic_admin.find(item.name)
+        topic = await self._broker.topic_admin.current(item.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
         if topic.internal:

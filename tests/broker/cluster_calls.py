@@ -64,8 +64,8 @@ async def at(client: KafkaCluster, number: int) -> KafkaConnection:
     return await KafkaConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
 
 
-async def create(client: KafkaCluster, partitions: int) -> None:
-    connection = await client.connect()
+async def create(client: KafkaCluster, partitions: int, number: int | None = None) -> None:
+    connection = await (client.connect() if number is None else at(client, number))
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE

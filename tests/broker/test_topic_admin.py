@@ -1,17 +1,29 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 import trio
+from cluster_calls import at, bring_back, create, cut_off, on_one_partition
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.topics import Topic, topic_key
 from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
+from gnomon.testing.broker_cluster import BrokerCluster
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 
 
 class Rival:
@@ -54,3 +66,41 @@ def test_who_comes_second_in_creating_a_topic_that_is_gone_again_does_not_wait_f
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     simulate_broker(scenario)
+
+
+async def delete(client: KafkaCluster, number: int) -> ErrorCode:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
+    answer = await (await at(client, number)).request(request, 6, DeleteTopicsResponse)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+async def grow(client: KafkaCluster, number: int, partitions: int) -> ErrorCode:
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="orders", count=partitions, assignments=None)])
+    answer = await (await at(client, number)).request(request, 3, CreatePartitionsResponse)
+    return ErrorCode(answer.results[0].error_code)
+
+
+@pytest.mark.parametrize("asked", [delete, partial(grow, partitions=2)], ids=["deletion", "growth"])
+def test_who_has_not_heard_of_a_topic_s_next_life_changes_that_one(
+    asked: Callable[[KafkaCluster, int], Awaitable[ErrorCode]],
+) -> None:
+    """The image of the broker asked shows the last life, which had three partitions and is deleted."""
+
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        assert await grow(client, 2, 3) is ErrorCode.NONE
+        await cut_off(cluster, 2)
+        assert await delete(client, 1) is ErrorCode.NONE
+        await create(client, 1, 1)
+        answers = []
+
+        async def ask() -> None:
+            answers.append(await asked(client, 2))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await client.world.clock.sleep(0.5)
+            assert not answers
+            bring_back(cluster, 2)
+        assert answers == [ErrorCode.NONE]
+
+    on_one_partition(1, 2, work)
