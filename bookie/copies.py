@@ -97,8 +97,8 @@ async def read_run(
         with trio.move_on_after(SPECULATIVE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for index in indexes:
-                    arguments = (ledger, first, end, fragment.session, share_bytes)
-                    nursery.start_soon(_ask_range, bookies, fragment.bookies[index], arguments, found, answered, index)
+                    bookie, arguments = fragment.bookies[index], (ledger, first, end, fragment.session, share_bytes)
+                    nursery.start_soon(_ask_range, bookies, bookie, arguments, record.quorum, found, answered, index)
         if len(answered) == len(indexes) and first in found:
             break
         share_bytes //= 8  # it may have been too much for the time that there was
@@ -112,6 +112,7 @@ async def _ask_range(
     bookies: Bookies,
     name: BookieId,
     arguments: tuple[LedgerId, EntryId, EntryId, Session, int],
+    quorum: Quorum,
     found: dict[EntryId, StoredEntry],
     answered: list[int],
     index: int,
@@ -120,7 +121,8 @@ async def _ask_range(
         answer: RangeRead = await known_bookie(bookies, name).read_range(*arguments)
     except (LedgerError, WorldError):
         return  # another bookie may know better
-    found.update(answer.entries)
+    # What else is there may be a dead writer's: repair overwrites what is in the write set alone.
+    found.update(read for read in answer.entries if index in quorum.write_set(read[0]))
     answered.append(index)
 
 

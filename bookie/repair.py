@@ -5,6 +5,8 @@
 2. A copy keeps the session that wrote it, and is there durably before the record names its new bookie.
 3. The record is changed by comparing its version; the ledger's writer makes its own changes on the newer record.
 4. What is copied is bounded in bytes a second.
+5. What a bookie has of a fragment that does not name it is overwritten: it may be a dead writer's, left there while the
+   bookie was away, and the bounds that excluded it were dropped once those that are named had removed theirs.
 """
 
 from __future__ import annotations
@@ -138,12 +140,14 @@ class LedgerRepair:
         return [(fragment, heard)]
 
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
-        """Brings the entries of one index of a fragment to `target`, as far as it lacks them."""
+        """Brings the entries of one index of a fragment to `target`, but those that it is known to have."""
         bookie = known_bookie(self._bookies, target)
         first = EntryId(max(fragment.first_entry, self.record.start_entry))
         while first <= last:
             end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
-            runs = await bookie.present(self.id, first, end, fragment.session)
+            # Invariant 5: of a bookie that the fragment does not name nothing counts.
+            named = target in fragment.bookies
+            runs = await bookie.present(self.id, first, end, fragment.session) if named else []
             there = {entry for start, stop in runs for entry in range(start, stop + 1)}
             wanted = [
                 entry

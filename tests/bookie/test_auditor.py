@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import trio
-from numbered_entries import fill
+from numbered_entries import contents, fill
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.client import known_bookie
 from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
@@ -134,6 +136,49 @@ def test_what_is_copied_is_read_many_entries_at_a_time_and_not_from_the_bookie_t
             copies = await copies_of(client, "ledger")
             assert len(copies) == 200
             assert all(len(there) == quorum.write_quorum for there in copies.values())
+
+        await cluster.run_client("audit", audit)
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("quorum", [WIDE, Quorum(4, 2, 2)])
+def test_what_a_dead_writer_left_at_a_bookie_is_not_taken_for_the_entries_that_it_is_to_have(quorum: Quorum) -> None:
+    """The bookie was away when the bounds that exclude them were dropped, and stands in for another one now."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=quorum.ensemble_size + 1)
+        await cluster.start()
+        written: list[bytes] = []
+
+        async def write(client: LedgerClient) -> tuple[BookieId, ...]:
+            ledger = await client.create("ledger", quorum)
+            await fill(ledger, 10)
+            names = ledger.record.fragments[0].bookies
+            (spare,) = set(client.bookies.known()) - {*names}
+            session = ledger.record.session
+            orphans = [
+                (entry, encode_entry(ledger.id, entry, session, EntryId(9), 0, [b"orphan"]))
+                for entry in map(EntryId, range(10, 20))
+            ]
+            await known_bookie(client.bookies, spare).put_copies(ledger.id, session, orphans)
+            await fill(await client.claim("ledger"), 10)
+            ledger = await client.claim("ledger")
+            assert ledger.record.fragment_of(EntryId(15)).session == session
+            written.extend(await contents(ledger))
+            return names
+
+        lost = (await cluster.run_client("writer", write))[2]
+        simulation.machine(lost).power_off()
+
+        async def audit(client: LedgerClient) -> None:
+            async def nobody_names_it(_auditor: Auditor) -> bool:
+                return not await named(client, lost)
+
+            await audited(client, nobody_names_it)
+            ledger = await client.follow("ledger")
+            for first in map(EntryId, range(20)):
+                assert await ledger.read(first, EntryId(19)) == written[first:]
 
         await cluster.run_client("audit", audit)
 
