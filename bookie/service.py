@@ -23,7 +23,7 @@ from gnomon.bookie.errors import (
     InvalidCall,
     NoSuchEntry,
 )
-from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
+from gnomon.bookie.ids import NO_ENTRY, BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.ledger_state import Confirmed
 from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc_call import Call, Method, in_task
@@ -80,7 +80,7 @@ class BookieService:
         }
 
     def _add(self, call: Call) -> None:
-        ledger, entry, session, confirmed = _numbers(call, 4)
+        ledger, entry, session, confirmed = _numbers(call, 4, last_min=NO_ENTRY)
         value = _value(call.attachment, session)
 
         def done(_entry: EntryId, error: StoreError | None) -> None:
@@ -92,7 +92,7 @@ class BookieService:
         self._store.add(LedgerId(ledger), EntryId(entry), Session(session), EntryId(confirmed), value, done)
 
     def _confirm(self, call: Call) -> None:
-        ledger, session, confirmed = _numbers(call, 3)
+        ledger, session, confirmed = _numbers(call, 3, last_min=NO_ENTRY)
         self._store.confirm(LedgerId(ledger), Session(session), EntryId(confirmed))
         call.reply()
 
@@ -193,15 +193,19 @@ def _answer(call: Call) -> Callable[[object, StoreError | None], None]:
     return done
 
 
-def _numbers(call: Call, count: int) -> Sequence[int]:
-    if len(call.args) != count:
-        raise InvalidCall(f"{count} arguments are expected, {len(call.args)} came")
-    return _checked(call.args)
+def _numbers(call: Call, count: int, last_min: int = 0) -> Sequence[int]:
+    """The arguments, each a number from 0 on, the last one from `last_min` on."""
+    args = call.args
+    if len(args) != count:
+        raise InvalidCall(f"{count} arguments are expected, {len(args)} came")
+    _checked(args[:-1])
+    _checked(args[-1:], last_min)
+    return args
 
 
-def _checked(numbers: Sequence[Any]) -> Sequence[int]:
+def _checked(numbers: Sequence[Any], lowest: int = 0) -> Sequence[int]:
     for number in numbers:
-        if type(number) is not int or not -1 <= number <= _NUMBER_MAX:
+        if type(number) is not int or not lowest <= number <= _NUMBER_MAX:
             raise InvalidCall(f"{number!r:.40} is no position")
     return numbers
 

@@ -194,6 +194,8 @@ class NativeServer:
 
     async def _stats(self, call: Call) -> object:
         name, index, names = checked(call.args, str, int, list)
+        if not all(type(each) is str for each in names):
+            raise InvalidCall("subscriptions are named by text")
         host = await self._hosts.host(name, index)
         subscriptions = host.dispatcher.subscriptions
         wanted = names or list(subscriptions)

@@ -27,7 +27,7 @@ from gnomon.bookie.ledger import (
     is_local,
     read_from_memory,
 )
-from gnomon.broker.partition.entry import EntryHeader, unpack_header
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, unpack_header
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.broker.partition.segment import Segment
 from gnomon.broker.shadow.image import RefusedEntry, SourceImage, ToldEntry
@@ -352,9 +352,12 @@ class ShadowPartition(Readable):
     def _checked(ledger: Ledger, told: ToldEntry, stored: bytes) -> EntryHeader:
         """The header of an entry that came along; raises RefusedEntry where it is not what it is told to be."""
         try:
-            header = unpack_header(check_copy(ledger, told.entry, stored))
+            payload = check_copy(ledger, told.entry, stored)
         except LedgerError as error:
             raise RefusedEntry(f"entry {told.entry} of segment {told.segment}: {error}") from error
+        if len(payload) < HEADER_BYTES:
+            raise RefusedEntry(f"entry {told.entry} of segment {told.segment} is none of a partition")
+        header = unpack_header(payload)
         if told.next_offset not in (None, header.next_offset):
             raise RefusedEntry(
                 f"entry {told.entry} of segment {told.segment} ends at offset {header.next_offset}, not at"

@@ -97,6 +97,8 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("ack_up_to", [[{}, b"abcd"]]),
     ("nack", [[1, 2, 3, 4]]),
     ("receive", []),
+    ("stats", ["orders", 0, [["a list"]]]),
+    ("stats", ["orders", 0, [7]]),
 ]
 
 

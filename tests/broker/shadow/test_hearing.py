@@ -6,6 +6,8 @@ import pytest
 import trio
 from shadowed_cluster import Shadowed, run
 
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.ids import EntryId
 from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.testing.broker_cluster import NATIVE_PORT
@@ -59,10 +61,12 @@ def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
         assert log is not None
         await shadowed.clock.sleep(2)
         copy = shadowed.cluster.serving[shadowed.owner].broker.find_topic("copy").id.bytes
-        session = shadowed.shadow.segments[-1].ledger.record.session
+        ledger = shadowed.shadow.segments[-1].ledger
+        session = ledger.record.session
+        short = encode_entry(ledger.id, EntryId(10), session, EntryId(9), 0, [b"short"])
 
-        def told(entry: int, confirmed: int, *, said: int = session, segment: int = 0) -> list[object]:
-            return [[copy], 0, [[segment, said, entry, entry, 2 * entry, 2 * entry + 1, 10, confirmed]], []]
+        def told(entry: int, confirmed: int, *stored: bytes, said: int = session, segment: int = 0) -> list[object]:
+            return [[copy], 0, [[segment, said, entry, entry, 2 * entry, 2 * entry + 1, 10, confirmed]], [*stored]]
 
         async def lie(client: KafkaCluster) -> None:
             async with trio.open_nursery() as nursery:
@@ -74,6 +78,7 @@ def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
                         [
                             (told(20, 12), "not confirmed"),
                             (told(12, 12, said=session - 1), "is over"),
+                            (told(10, 10, short), "none of a partition"),
                             ([[bytes(16)], 0, [], []], "not heard of"),
                             ([[copy], 7, [], []], "not heard of"),
                         ],
