@@ -34,6 +34,8 @@ REPLICATED = Quorum(3, 3, 2)
 READ_ENTRIES = 256
 TELL_SECONDS = 1.0
 NO_LEDGER = LedgerId(0)
+OF_BROKERS = ("topics/", "subscriptions/")
+"""Where the names begin of the ledgers in which brokers keep partitions and positions: others may read them."""
 
 
 class Ledgers:
@@ -76,8 +78,11 @@ class Ledgers:
             UnauthorizedAccess: the password is another one; nothing was read, written or fenced.
             LedgerFenced: another writer claimed it at the same time.
             NotEnoughBookies: too few take entries (O_CREATE), or answered (O_APPEND).
-            ValueError: the quorum or the mode makes no sense, or a MAC has no password.
+            ValueError: the quorum or the mode makes no sense, a MAC has no password, or the name is of a broker's
+                ledger (O_CREATE, O_APPEND).
         """
+        if mode is not OpenMode.O_RDONLY:
+            _check_own(name)
         given = None if properties is None else dict(properties)
         self._appended |= mode is not OpenMode.O_RDONLY
         return await open_ledger(self.metadata, self.bookies, name, digest_type, password, mode, given, quorum)
@@ -88,7 +93,9 @@ class Ledgers:
         Raises:
             NoSuchLedger, UnauthorizedAccess.
             LedgerFenced: it was changed by another meanwhile.
+            ValueError: it is a broker's.
         """
+        _check_own(name)
         await delete_ledger(self.metadata, self.bookies, name, password)
 
     async def list(self, prefix: str = "") -> list[tuple[str, LedgerRecord]]:
@@ -110,6 +117,11 @@ class Ledgers:
     async def _round_trip(self, name: BookieId) -> None:
         with suppress(LedgerError, WorldError):
             await known_bookie(self.bookies, name).last_add_confirmed(NO_LEDGER)
+
+
+def _check_own(name: str) -> None:
+    if name.startswith(OF_BROKERS):
+        raise ValueError(f"ledger {name!r}: names that begin with {' or '.join(OF_BROKERS)} are those of brokers")
 
 
 @asynccontextmanager

@@ -15,9 +15,8 @@ from gnomon.bookie.errors import LedgerError, NoSuchLedger
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.ledger import OpenMode
-from gnomon.bookie.ledgers import follow
+from gnomon.bookie.ledgers import OF_BROKERS, follow
 from gnomon.bookie.record import LEDGERS, DigestType, LedgerRecord, Quorum, decode_record, ledger_key
-from gnomon.broker.partition.chain import PARTITIONS
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.ledger_place import Found, Place, password_option, place_options
 from gnomon.cli.options import pairs
@@ -38,13 +37,16 @@ def ledger() -> None:
     """Create, append to, read, follow, shrink, recover, seal and delete ledgers.
 
     They are those of a cluster (--metadata), or of a data directory (--data-dir), which must not be in use. Ledgers
-    under `topics/` are the segments of Kafka partitions and can be read, not changed.
+    under `topics/` and `subscriptions/` belong to Kafka partitions and to subscriptions: read them, others change them.
     """
 
 
 def _of_its_own(name: str) -> None:
-    if name.startswith(PARTITIONS):
-        raise Failure(f"ledger {name!r} belongs to a Kafka partition: change it through its topic", Exit.CONFLICT)
+    if name.startswith(OF_BROKERS):
+        raise Failure(
+            f"ledger {name!r} belongs to a Kafka partition or a subscription: change it through its topic",
+            Exit.CONFLICT,
+        )
     if not name:
         raise click.UsageError("a ledger needs a name")
 

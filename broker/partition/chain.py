@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -53,6 +54,7 @@ from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put, Revi
 
 PARTITIONS = "topics/"
 """Where the names of all partitions' ledgers begin."""
+_PREFIX = re.compile(f"{ledger_key(PARTITIONS)}([0-9a-f]{{32}})/([0-9]+)")
 SINGLE = Quorum()
 PARTITIONS_PER_TURN = 100
 """Looking at the sizes of all leaves others their turn after so many."""
@@ -294,11 +296,19 @@ async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     partitions = []
-    for (topic, partition), items in groupby(found.items, lambda item: item.key.split("/")[-3:-1]):
+    for topic, partition, items in _by_partition(found.items):
         *sealed, last = (decode_record(item.value) for item in items)
         segments = [*map(size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
-        partitions.append((uuid.UUID(topic), int(partition), segments))
+        partitions.append((topic, partition, segments))
     return partitions
+
+
+def _by_partition(ledgers: Iterable[KeyValue]) -> Iterator[tuple[uuid.UUID, int, list[KeyValue]]]:
+    """Topic, number and segments of each partition; what is only called like a segment is passed over."""
+    for prefix, items in groupby(ledgers, lambda item: item.key.rpartition("/")[0]):
+        named = _PREFIX.fullmatch(prefix)
+        if named is not None:
+            yield uuid.UUID(named[1]), int(named[2]), list(items)
 
 
 async def written_partitions(metadata: Metadata, topic_id: uuid.UUID) -> list[int]:
@@ -315,12 +325,10 @@ async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     sizes = {}
-    for count, ((topic, partition), items) in enumerate(groupby(found.items, lambda item: item.key.split("/")[-3:-1])):
+    for count, (topic, partition, items) in enumerate(_by_partition(found.items)):
         *sealed, last = items
         size = sum(size_and_youngest(decode_record(item.value))[0] for item in sealed)
-        sizes[uuid.UUID(topic), int(partition)] = size + await _written_bytes(
-            adopt_ledger(metadata, bookies, last), entries
-        )
+        sizes[topic, partition] = size + await _written_bytes(adopt_ledger(metadata, bookies, last), entries)
         if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
     return sizes

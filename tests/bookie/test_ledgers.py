@@ -22,6 +22,7 @@ from gnomon.bookie.errors import (
     UnauthorizedAccess,
 )
 from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledgers import OF_BROKERS
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.testing.ledger_processes import LedgerProcesses
 
@@ -130,6 +131,14 @@ def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
             ledgers.open("wide", OpenMode.O_CREATE, quorum=Quorum(5, 5, 5))
         with pytest.raises(ValueError, match="quorum"):
             ledgers.open("odd", OpenMode.O_CREATE, quorum=Quorum(1, 2, 3))
+        for prefix in OF_BROKERS:
+            for mode in (OpenMode.O_CREATE, OpenMode.O_APPEND):
+                with pytest.raises(ValueError, match="those of brokers"):
+                    ledgers.open(f"{prefix}mine", mode)
+            with pytest.raises(ValueError, match="those of brokers"):
+                ledgers.delete(f"{prefix}mine")
+            with pytest.raises(NoSuchLedger):
+                ledgers.open(f"{prefix}mine")
     with pytest.raises(KeyError), connect_ledgers_blocking(cluster.metadata):
         raise KeyError
 

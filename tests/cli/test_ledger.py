@@ -9,6 +9,8 @@ import lmdb
 import pytest
 from click.testing import CliRunner, Result
 
+from gnomon.broker.partition.chain import PARTITIONS
+from gnomon.broker.subscriptions.store import SUBSCRIPTIONS
 from gnomon.cli.main import main
 from gnomon.testing import KafkaBroker
 
@@ -90,10 +92,11 @@ def test_what_is_missing_or_there_already_ends_with_5(ledger: Ledger) -> None:
         assert (done.exit_code, done.stderr.count("\n")) == (5, 1), done.output
 
 
-def test_the_segments_of_a_partition_can_be_read_but_not_changed(ledger: Ledger) -> None:
+@pytest.mark.parametrize("prefix", [PARTITIONS, SUBSCRIPTIONS])
+def test_the_ledgers_of_brokers_can_be_read_but_not_changed(ledger: Ledger, prefix: str) -> None:
     for change in (("create",), ("append",), ("shrink",)):
         end = (1,) if change == ("shrink",) else ()
-        done = ledger(*change, "topics/a/0/0", *end)
+        done = ledger(*change, f"{prefix}a/0/0", *end)
         assert done.exit_code == 5
         assert "belongs to a Kafka partition" in done.stderr
 
