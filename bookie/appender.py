@@ -4,15 +4,15 @@
 2. The first failure that cannot be mended ends it: all that is pending gets that error, later appends raise it.
 3. A bookie that fails is replaced by another one, in a new fragment behind the last entry confirmed; the entries that
    are not confirmed go to the new one as well. Where no other takes entries, writing goes on with those left as long as
-   they make an ack quorum, and what the missing one lacks is reported.
+   they make an ack quorum, and what the missing one lacks is reported. So it does while the metadata does not answer
+   that report: a change that was sent holds up all that is pending until its outcome is known.
 4. What a bookie answers after it was replaced counts no more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import trio
@@ -236,11 +236,8 @@ class Appender:
         missed: list[BookieId] = []
         try:
             while not self._ended and (self._writer.lost_bookies or missed):
-                for name in (*missed, *(self.places[index].name for index in self._writer.lost_bookies)):
-                    if name not in reported:
-                        with suppress(MetadataUnavailable):  # else it is reported in the next round
-                            await self._owner.report_missing()
-                            reported.add(name)
+                lost = [self.places[index].name for index in self._writer.lost_bookies]
+                answered = await self._report((*missed, *lost), reported)
                 missed = [name for name in missed if name not in reported]
                 if (
                     self._finished
@@ -252,11 +249,11 @@ class Appender:
                     await self._bookies.clock.sleep(RETRY_SECONDS)
                     continue
                 substitutes = self._substitutes()
-                if substitutes:
+                if substitutes and (answered or not self._writer.writable):
                     await self._replace(substitutes)
                     continue
                 await self._bookies.clock.sleep(RETRY_SECONDS)
-                if not self._ended and not self._finished and not self._substitutes():
+                if not self._ended and not self._finished and (substitutes or not self._substitutes()):
                     # What they missed is reported once more: an auditor may have looked before they were back.
                     missed += self._regain()
                     reported.difference_update(missed)
@@ -267,6 +264,17 @@ class Appender:
             self._fail(LedgerFailed(text, outcome_unknown=True))
         finally:
             self._mending = False
+
+    async def _report(self, names: Iterable[BookieId], reported: set[BookieId]) -> bool:
+        """Reports those that are not reported yet; False where the metadata does not answer: the next round goes on."""
+        for name in names:
+            if name not in reported:
+                try:
+                    await self._owner.report_missing()
+                except MetadataUnavailable:
+                    return False
+                reported.add(name)
+        return True
 
     async def _replace(self, substitutes: Mapping[int, BookieId]) -> None:
         found = ensemble_of(self._bookies, substitutes.values())

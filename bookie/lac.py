@@ -13,9 +13,12 @@ from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.ledger_state import Confirmed
 from gnomon.bookie.record import Fragment
 from gnomon.metadata.client import KeyValue, MetadataError
+from gnomon.runtime.rpc_errors import RpcFailed
 from gnomon.runtime.world import WorldError
 
 LISTEN_AGAIN_SECONDS = 0.5
+REFUSED_AGAIN_SECONDS = 4.0
+"""How long after a bookie has refused to let somebody wait, since too many do: as seldom as those ask who may."""
 
 
 async def ask_confirmed(bookies: Bookies, ledger: LedgerId, names: Iterable[BookieId]) -> list[Confirmed]:
@@ -71,6 +74,8 @@ async def wait_for_news(
             while True:
                 try:
                     heard.append(await bookie.wait_for_lac(ledger, entry))
+                except RpcFailed:
+                    await bookies.clock.sleep(REFUSED_AGAIN_SECONDS)
                 except (LedgerError, WorldError):
                     await bookies.clock.sleep(LISTEN_AGAIN_SECONDS)  # it may come back before the record changes
                 else:

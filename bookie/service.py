@@ -60,6 +60,7 @@ class BookieService:
 
     def __init__(self, store: EntryStore, nursery: trio.Nursery) -> None:
         self._store, self._nursery = store, nursery
+        self._wait = in_task(nursery, self._news)
 
     def methods(self) -> Mapping[str, Method]:
         """By name."""
@@ -73,7 +74,7 @@ class BookieService:
             "read_range": self._read_range,
             "present": self._present,
             "last_add_confirmed": self._last_add_confirmed,
-            "wait_for_lac": in_task(self._nursery, self._wait_for_lac),
+            "wait_for_lac": self._wait_for_lac,
             "shrink": in_task(self._nursery, self._shrink),
             "delete": in_task(self._nursery, self._delete),
             "file_bytes": self._file_bytes,
@@ -166,8 +167,17 @@ class BookieService:
         _numbers(call, 0)
         call.reply(self._store.file_bytes())
 
-    async def _wait_for_lac(self, call: Call) -> Confirmed:
+    def _wait_for_lac(self, call: Call) -> None:
         ledger, entry = _numbers(call, 2)
+        confirmed = self._store.last_add_confirmed(LedgerId(ledger))
+        if confirmed.entry >= entry:
+            call.reply(confirmed)  # also to those who may not wait
+        else:
+            call.set_aside()
+            self._wait(call)
+
+    async def _news(self, call: Call) -> Confirmed:
+        ledger, entry = call.args
         with trio.move_on_after(WAIT_SECONDS):
             return await self._store.wait_for_lac(LedgerId(ledger), EntryId(entry))
         return self._store.last_add_confirmed(LedgerId(ledger))

@@ -21,7 +21,18 @@ Method: TypeAlias = "Callable[[Call], None]"
 class Call:
     """One call on its way to its answer."""
 
-    __slots__ = ("_connection", "_credit_bytes", "args", "attachment", "cancelled", "number", "over", "size", "streams")
+    __slots__ = (
+        "_connection",
+        "_credit_bytes",
+        "args",
+        "attachment",
+        "cancelled",
+        "is_aside",
+        "number",
+        "over",
+        "size",
+        "streams",
+    )
 
     def __init__(
         self, connection: ServerConnection, kind: int, number: int, args: list[Any], attachment: Buffer, size: int
@@ -36,6 +47,8 @@ class Call:
         """Whether it was answered or cancelled; a tell wants no answer from the first."""
         self.streams = kind == OPEN
         """Whether the client takes items."""
+        self.is_aside = False
+        """Whether it was set aside."""
         self.number = number
         self.size = size
         self._connection = connection
@@ -54,6 +67,14 @@ class Call:
     def let_others_pass(self) -> None:
         """What its connection brings from now on may wait while other connections are served."""
         self._connection.transport.patient = True
+
+    def set_aside(self) -> None:
+        """For a method that waits for news: from now on its call holds up no others of its connection.
+
+        Raises:
+            RpcFailed: too many calls of the connection wait already.
+        """
+        self._connection.set_aside(self)
 
     @property
     def errors(self) -> ErrorTable:

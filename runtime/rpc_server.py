@@ -4,7 +4,8 @@
    most once, and what comes after its cancellation is dropped.
 2. Answers of one turn leave each connection in one write.
 3. A connection holds at most `connection_bytes_max` of calls in flight and answers not taken, and what one more frame
-   and the answers to those calls add; over that nothing more is read from this peer alone.
+   and the answers to those calls add; over that nothing more is read from this peer alone. Calls that are set aside,
+   since they wait for news, hold up no others: too many of them are refused.
 4. A stream of items goes on only while its client takes them, and the other calls of its connection beside it.
 5. What a peer sends cannot stop the node: whatever is no call is answered with an error, or ends its connection.
 """
@@ -26,7 +27,9 @@ from gnomon.wire.rpc import CALL, CANCEL, MORE, OPEN, TELL, MalformedRpc
 
 CONNECTION_BYTES_MAX = 32 << 20
 CALLS_MAX = 4096
-"""Calls of one connection that wait for their answers."""
+"""Calls of one connection that wait for their answers and are not set aside."""
+WAITING_MAX = 16_384
+"""Calls of one connection that are set aside; one that waits in a task takes 6 KB."""
 STREAMS_MAX = 1024
 CALL_BYTES_MIN = 256
 """What the smallest call counts for: its bookkeeping is not free either."""
@@ -135,6 +138,7 @@ class ServerConnection(RpcConnection):
         self._calls: dict[int, Call] = {}
         self._streams: dict[int, Call] = {}
         self._call_bytes = 0
+        self._calls_aside = 0
         self._welcomed = False
         self._reason: str | None = None
         self._more_room: trio.Event | None = None
@@ -193,11 +197,24 @@ class ServerConnection(RpcConnection):
                 method(call)
             except server.errors.classes as error:
                 call.fail(error)
+            except RpcFailed as error:
+                call.fail(error)
         if self._full():
             self.hold()
 
     def _full(self) -> bool:
-        return self._call_bytes + self.unsent_bytes >= self.server.connection_bytes_max or len(self._calls) >= CALLS_MAX
+        return (
+            self._call_bytes + self.unsent_bytes >= self.server.connection_bytes_max
+            or len(self._calls) - self._calls_aside >= CALLS_MAX
+        )
+
+    def set_aside(self, call: Call) -> None:
+        """See `Call.set_aside`."""
+        if self._calls_aside >= WAITING_MAX:
+            raise RpcFailed(f"{WAITING_MAX} calls of one connection wait already: ask again later")
+        if self._calls.get(call.number) is call:  # else it is a tell or a stream, which are not counted
+            call.is_aside = True
+            self._calls_aside += 1
 
     def answer(self, call: Call, chunks: list[Buffer]) -> None:
         """Ends a call or stream with an encoded frame."""
@@ -215,6 +232,7 @@ class ServerConnection(RpcConnection):
         else:
             del self._calls[call.number]
             self._call_bytes -= call.size
+            self._calls_aside -= call.is_aside
 
     def _cancel(self, number: int) -> None:
         call = self._calls.get(number) or self._streams.get(number)

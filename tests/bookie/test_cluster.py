@@ -91,6 +91,64 @@ def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
     simulate(3, scenario)
 
 
+def test_while_the_metadata_is_away_a_ledger_loses_a_bookie_after_another_and_goes_on_with_a_spare_one_about() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            clock = client.world.clock
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 1)
+            first, second, _ = ledger.record.fragments[0].bookies
+            cluster.metadata.kill()
+            for victim in (first, second, first):
+                simulation.network.block("writer", victim)
+                with trio.fail_after(31):
+                    for _ in range(30):
+                        await clock.sleep(1)
+                        await fill(ledger, 1)
+                simulation.network.unblock("writer", victim)
+                await clock.sleep(30)
+            simulation.network.block("writer", first)
+            cluster.metadata.start()
+            while first in ledger.record.fragments[-1].bookies:
+                await fill(ledger, 1)
+                await clock.sleep(1)
+            assert await contents(ledger) == entries(ledger.next_entry)
+
+        await cluster.run_client("writer", write)
+
+    simulate(14, scenario)
+
+
+def test_a_ledger_without_an_ack_quorum_goes_on_when_the_metadata_is_back() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 1)
+            lost = ledger.record.fragments[0].bookies[:2]
+            cluster.metadata.kill()
+            for victim in lost:
+                simulation.machine(victim).kill()
+            with trio.move_on_after(60) as scope:
+                await ledger.add([b"entry 1"])
+            assert scope.cancelled_caught
+            cluster.metadata.start()
+            with trio.fail_after(10):
+                await ledger.drained()
+            assert not {*lost} & {*ledger.record.fragments[-1].bookies}
+            await fill(ledger, 1)
+            assert await contents(ledger) == entries(3)
+
+        await cluster.run_client("writer", write)
+
+    simulate(15, scenario)
+
+
 def test_a_paused_writer_that_wakes_up_is_refused_everywhere() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)

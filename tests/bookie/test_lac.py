@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 from numbered_entries import fill
 
-from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.bookie.lac import REFUSED_AGAIN_SECONDS
 from gnomon.bookie.ledger import Quorum
+from gnomon.runtime import rpc_server
+from gnomon.runtime.rpc_server import CALLS_MAX
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -73,3 +77,57 @@ def test_a_bookie_that_could_not_be_reached_for_long_hears_of_it_soon_after() ->
         simulation.network.unblock("writer", bookie)
 
     play(away)
+
+
+def test_those_who_wait_for_quiet_ledgers_hold_up_no_add_of_their_process() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("written", Quorum())
+            (name,) = ledger.record.fragments[0].bookies
+            bookie = client.bookies.get(name)
+            assert bookie is not None
+            async with trio.open_nursery() as nursery:
+                for quiet in range(CALLS_MAX + 100):
+                    nursery.start_soon(bookie.wait_for_lac, LedgerId(1_000_000 + quiet), EntryId(0))
+                await client.world.clock.sleep(1)
+                with trio.fail_after(0.1):
+                    await fill(ledger, 3)
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("broker", write)
+
+    simulate(1, scenario)
+
+
+def test_who_may_not_wait_asks_again_later_and_hears_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_server, "WAITING_MAX", 2)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation)
+        await cluster.start()
+        created, followed = trio.Event(), trio.Event()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", Quorum())
+            created.set()
+            await followed.wait()
+            await fill(ledger, 1)
+            await trio.sleep_forever()
+
+        async def read(client: LedgerClient) -> None:
+            await created.wait()
+            ledgers = [await client.follow("ledger") for _ in range(5)]
+            with trio.fail_after(1 + REFUSED_AGAIN_SECONDS + BOUND_SECONDS):
+                async with trio.open_nursery() as nursery:
+                    for ledger in ledgers:
+                        nursery.start_soon(ledger.wait_for_lac, EntryId(0))
+                    await client.world.clock.sleep(1)
+                    followed.set()
+
+        cluster.start_client("writer", write)
+        await cluster.run_client("reader", read)
+
+    simulate(1, scenario)

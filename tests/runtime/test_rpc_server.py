@@ -10,8 +10,9 @@ import trio
 from rpc_bench import HELLO, Bench, Missing, frames_of, raw_client, run
 
 from gnomon.runtime.rpc_call import Call, in_task
-from gnomon.runtime.rpc_errors import RpcRefused
-from gnomon.runtime.rpc_server import CALLS_MAX
+from gnomon.runtime.rpc_errors import RpcFailed, RpcRefused
+from gnomon.runtime.rpc_server import CALLS_MAX, WAITING_MAX
+from gnomon.runtime.rpc_stream import CallNumber
 from gnomon.wire import rpc
 
 
@@ -162,6 +163,37 @@ def test_calls_beyond_what_a_connection_may_have_in_flight_wait_in_the_socket() 
             call.reply()
         await bench.until(lambda: len(bench.kept) == CALLS_MAX + 10 and len(outcomes) == 20)
         assert outcomes == [None] * 20
+
+    run(main)
+
+
+def test_calls_that_are_set_aside_hold_up_no_others_and_too_many_are_refused() -> None:
+    async def main(bench: Bench) -> None:
+        def wait(call: Call) -> None:
+            call.set_aside()
+            bench.keep(call)
+
+        bench.methods["wait"] = wait
+        port = await bench.listen()
+        client = bench.client(port)
+
+        def send(method: str, count: int) -> list[CallNumber]:
+            return [client.send(method, [number], b"", lambda *_: None) for number in range(count)]
+
+        first, *_ = send("wait", WAITING_MAX)
+        assert await client.call("echo") == []
+        assert len(bench.kept) == WAITING_MAX
+        with pytest.raises(RpcFailed, match=f"{WAITING_MAX} calls of one connection wait already: ask again later"):
+            await client.call("wait", 0)
+        bench.kept[-1].reply()
+        client.cancel(first)
+        send("wait", 3)
+        assert await client.call("echo") == []
+        assert len(bench.kept) == WAITING_MAX + 2
+        send("keep", CALLS_MAX + 10)
+        await bench.until(lambda: len(bench.kept) == WAITING_MAX + 2 + CALLS_MAX)
+        assert await bench.client(port).call("echo") == []
+        assert len(bench.kept) == WAITING_MAX + 2 + CALLS_MAX
 
     run(main)
 
