@@ -109,6 +109,13 @@ async def lose_leader(cluster: BrokerCluster) -> int:
     return 3 - first
 
 
+async def rejoin(cluster: BrokerCluster, number: int, topic: str = "orders") -> None:
+    """Starts a broker; returns when it leads the topic's first partition, as far as it knows itself."""
+    cluster.start_broker(number)
+    while number not in cluster.serving or cluster.leader_by(number, topic, 0) != number:
+        await cluster.simulation.clock.sleep(0.01)
+
+
 async def produce_one(
     connection: KafkaConnection, partition: int = 0, *, producer_id: int = -1, sequence: int = -1
 ) -> ErrorCode:
@@ -133,9 +140,9 @@ async def latest(connection: KafkaConnection) -> tuple[ErrorCode, int, int]:
     return ErrorCode(found.error_code), found.offset, found.leader_epoch
 
 
-async def fetch(connection: KafkaConnection, offset: int) -> tuple[ErrorCode, int]:
-    """The error and high watermark of a fetch from the first partition."""
-    wanted = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=offset)])
+async def fetch(connection: KafkaConnection, offset: int, topic: str = "orders") -> tuple[ErrorCode, int]:
+    """The error and high watermark of a fetch from the topic's first partition."""
+    wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
     answer = await connection.request(FetchRequest(max_wait_ms=0, topics=[wanted]), 12, FetchResponse)
-    (topic,) = answer.responses
-    return ErrorCode(topic.partitions[0].error_code), topic.partitions[0].high_watermark
+    (found,) = answer.responses[0].partitions
+    return ErrorCode(found.error_code), found.high_watermark

@@ -163,6 +163,22 @@ def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_ne
     serve(scenario)
 
 
+def test_so_is_one_that_is_asked_for_before_the_log_was_read():
+    async def scenario(broker):
+        await broker.ask(commit("g", 5), 7)
+        await broker.start()
+        log = broker.log_of("g")
+        log.silent = True
+        answers = [*broker.tell(fetch("g"), 8), *broker.tell(fetch("g"), 8)]
+        await trio.sleep(1)
+        assert (log.reads, answers) == (2, [])
+        log.silent, log.certain = False, False
+        await broker.start()
+        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+
+    serve(scenario)
+
+
 def test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_look_for_them():
     async def scenario(broker):
         await broker.ask(commit("g", 5), 7)
