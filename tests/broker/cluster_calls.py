@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gnomon.metadata.client import WatchBatch
+from gnomon.metadata.follower import Follower
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -93,7 +94,14 @@ def _links(broker: int) -> list[tuple[str, str]]:
 @contextmanager
 def unheard(cluster: BrokerCluster, number: int) -> Iterator[list[WatchBatch]]:
     """A broker hears of brokers that come and go when the block ends; gives what waits."""
-    follower, heard = cluster.serving[number].brokers.follower, list[WatchBatch]()
+    with held_up(cluster.serving[number].brokers.follower) as heard:
+        yield heard
+
+
+@contextmanager
+def held_up(follower: Follower) -> Iterator[list[WatchBatch]]:
+    """What a broker follows is applied when the block ends; gives what waits."""
+    heard = list[WatchBatch]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_apply", heard.append)
         yield heard

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from cluster_calls import LEASE_SECONDS, at, create, fetch, rejoin, unheard
+import trio
+from cluster_calls import LEASE_SECONDS, at, create, fetch, held_up, rejoin, unheard
 
-from gnomon.testing.broker_cluster import BrokerCluster
+from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.storm_clients import ask_until
+from gnomon.testing.storm_clients import ask_until, delete_topic
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
@@ -42,6 +43,24 @@ def test_an_offset_is_not_told_from_a_log_that_was_open_before_another_broker_we
         assert await offset(await at(client, new)) == (ErrorCode.NONE, 50)
 
     on_one_partition_of_groups(12, work)
+
+
+def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_know_the_last_ones() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        assert await offset(await at(client, old)) == (ErrorCode.NONE, -1)
+        async with trio.open_nursery() as nursery:
+            with unheard(cluster, old):
+                await rejoin(cluster, new, OFFSETS)
+                assert await commit(await at(client, new), 50) is ErrorCode.NONE
+                with held_up(cluster.serving[new].broker.topics):
+                    await delete_topic(KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "deleter"), "orders")
+                    nursery.start_soon(create, client, 1, old)
+                    await client.world.clock.sleep(1)
+        assert await offset_at_last(client, new) == -1
+
+    on_one_partition_of_groups(13, work)
 
 
 def on_one_partition_of_groups(seed: int, work: Work) -> None:
@@ -78,3 +97,13 @@ async def offset(connection: KafkaConnection) -> tuple[ErrorCode, int]:
     answer = await connection.request(OffsetFetchRequest(group_id="readers", topics=topics), 5, OffsetFetchResponse)
     found = [part.committed_offset for topic in answer.topics for part in topic.partitions]
     return ErrorCode(answer.error_code), found[0] if found else -1
+
+
+async def offset_at_last(client: KafkaCluster, number: int) -> int:
+    """What a coordinator tells within a second: it may have to read its log anew first."""
+    for _ in range(10):
+        error, found = await offset(await at(client, number))
+        if error is ErrorCode.NONE:
+            return found
+        await client.world.clock.sleep(0.1)
+    raise AssertionError(f"broker {number} tells no offset: {error.name}")

@@ -142,11 +142,25 @@ def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
         await broker.coordinator.delete_topic_offsets(["t"])
         await broker.start()
         assert [await broker.offset("g"), await broker.offset("h")] == [-1, -1]
-        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        broker.logs.refused = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
         await broker.start()
         with pytest.raises(KafkaError) as refused:
             await broker.coordinator.delete_topic_offsets(["t"])
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    serve(scenario)
+
+
+def test_offsets_of_deleted_topics_are_for_others_to_delete_where_another_broker_may_have_them():
+    async def scenario(broker):
+        for name in ("g", "h"):
+            await broker.ask(commit(name, 1), 8)
+        mine, others = (partition_for(name, 50) for name in ("g", "h"))
+        broker.log_of("h").certain = False
+        assert await broker.coordinator.delete_topic_offsets(["t"]) == ([mine], [others])
+        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        await broker.start()
+        assert await broker.coordinator.delete_topic_offsets(["t"]) == ([], sorted([mine, others]))
 
     serve(scenario)
 
