@@ -1,8 +1,8 @@
 """A shard on its log: loads it at first use, appends its records, keeps its deadlines, bounds its log.
 
 1. Records are appended in the order in which the shard handed them out.
-2. After a failed append the shard is thrown away; it is loaded again once every append under way has been reported,
-   so that what is read then is all there will ever be of it.
+2. After a failed append, or when its log has been claimed by another, the shard is thrown away; it is loaded again
+   once every append under way has been reported, so that what is read then is all there will ever be of it.
 3. Everything submitted is run or refused, once.
 4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
 5. Once released it runs nothing any more: what waited is refused, and what is on its way is answered as refused.
@@ -91,7 +91,7 @@ class HostedShard:
 
     def ask(self, run: Run, refuse: Refuse) -> None:
         """`submit` for what depends on all that the log holds: it sees nothing that another broker has made old."""
-        self._when_loaded(lambda shard: self._confirm(run, refuse), refuse)
+        self._when_loaded(lambda shard: self._confirm(shard, run, refuse), refuse)
 
     def _when_loaded(self, use: Use, refuse: Refuse) -> None:
         if self._released:
@@ -104,9 +104,19 @@ class HostedShard:
             self._waiting.append((use, refuse))
             self._load_if_wanted()
 
-    def _confirm(self, run: Run, refuse: Refuse) -> None:
-        assert self._log is not None
-        self._log.confirm(lambda certain: self.submit(run, refuse) if certain else refuse(ErrorCode.NOT_COORDINATOR))
+    def _confirm(self, shard: GroupShard, run: Run, refuse: Refuse) -> None:
+        log = self._log
+        assert log is not None
+
+        def confirmed(certain: bool) -> None:
+            if certain:
+                self.submit(run, refuse)
+                return
+            refuse(ErrorCode.NOT_COORDINATOR)
+            if self._shard is shard and not log.goes_on():
+                self._give_up(shard, _TAKEN)
+
+        log.confirm(confirmed)
 
     def drain(self) -> None:
         """The broker ends: who waits for other members is told now to look for the coordinator again.
@@ -265,6 +275,9 @@ class HostedShard:
         for batch in batches:
             self._write(batch, done)
         self._snapshot_bytes, self._grown_bytes = self._grown_bytes, 0
+
+
+_TAKEN = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "their log was claimed since it was read")
 
 
 def _size(records: list[Encoded]) -> int:

@@ -45,6 +45,21 @@ def test_an_offset_is_not_told_from_a_log_that_was_open_before_another_broker_we
     on_one_partition_of_groups(12, work)
 
 
+def test_a_coordinator_that_a_broker_behind_the_news_took_the_groups_from_has_them_again_once_it_is_asked() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        with unheard(cluster, old):
+            await rejoin(cluster, new, OFFSETS)
+            assert await commit(await at(client, new), 50) is ErrorCode.NONE
+            assert await commit(await at(client, old), 60) is ErrorCode.NONE
+        assert await offset(await at(client, new)) == (ErrorCode.NOT_COORDINATOR, -1)
+        assert await offset_at_last(client, new) == 60
+        assert await commit(await at(client, new), 70) is ErrorCode.NONE
+
+    on_one_partition_of_groups(14, work)
+
+
 def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_know_the_last_ones() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
         cluster.brokers[new].kill()

@@ -173,6 +173,7 @@ def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_ne
         assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
         broker.log_of("g").certain = True
         assert await broker.offset("g") == 5
+        assert broker.log_of("g").reads == 1
 
     serve(scenario)
 
