@@ -78,7 +78,7 @@ class PartitionOffsetsLog:
             base_timestamp=clock.wall_ms(),
         )
         answer = AppendReport(done, lambda report: timers.call_at(clock.monotonic(), report))
-        if self._read is not None and self._partition.goes_on(self._read):
+        if self.goes_on():
             self._partition.append(memoryview(batch), answer, 0)
         else:
             answer.appended(0, _NOT_READ)
@@ -86,10 +86,14 @@ class PartitionOffsetsLog:
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """See `OffsetsLog.confirm`."""
-        if self._read is not None and self._partition.goes_on(self._read):
+        if self.goes_on():
             self._partition.confirm(done)
         else:
             done(False)
+
+    def goes_on(self) -> bool:
+        """See `OffsetsLog.goes_on`."""
+        return self._read is not None and self._partition.goes_on(self._read)
 
     def trim(self, before_offset: int) -> None:
         """See `OffsetsLog.trim`."""

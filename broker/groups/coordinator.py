@@ -132,10 +132,10 @@ class GroupCoordinator:
             self._shards.pop(partition).release()
 
     async def delete_topic_offsets(self, topics: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Deletes the offsets of topics that were deleted from all groups that are this broker's.
+        """Deletes the offsets of topics that were deleted from all groups that are certainly this broker's.
 
         Returns:
-            The partitions that were seen to, and those in use that others see to.
+            The partitions that were seen to, and those in use that others see to, or may.
 
         Raises:
             KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
@@ -147,11 +147,14 @@ class GroupCoordinator:
         answers: list[Any] = await outcome_of(
             lambda done: self._gather(parts, _internal_call(request), lambda answers: done(answers, None))
         )
-        for answer in answers:
-            if answer.error_code:
-                code = ErrorCode(answer.error_code)
+        seen_to = []
+        for partition, answer in zip(mine, answers, strict=True):
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.NONE:
+                seen_to.append(partition)
+            elif code is not ErrorCode.NOT_COORDINATOR:
                 raise KafkaError(code, f"offsets of deleted topics could not be deleted: {code.text}; try again")
-        return mine, [partition for partition in used if partition not in mine]
+        return seen_to, [partition for partition in used if partition not in seen_to]
 
     # Asking shards
 
@@ -179,7 +182,7 @@ class GroupCoordinator:
 
         if not self._leads(partition):
             refuse(ErrorCode.NOT_COORDINATOR)
-        elif isinstance(call.request, OffsetFetchRequest):
+        elif isinstance(call.request, OffsetFetchRequest | DeleteTopicOffsetsRequest):
             self._shard(partition).ask(run, refuse)
         else:
             self._shard(partition).submit(run, refuse)

@@ -1,12 +1,13 @@
 """A shard on its log: loads it at first use, appends its records, keeps its deadlines, bounds its log.
 
 1. Records are appended in the order in which the shard handed them out.
-2. After a failed append the shard is thrown away; it is loaded again once every append under way has been reported,
-   so that what is read then is all there will ever be of it.
+2. After a failed append, or when its log has been claimed by another, the shard is thrown away; it is loaded again
+   once every append under way has been reported, so that what is read then is all there will ever be of it.
 3. Everything submitted is run or refused, once.
 4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
 5. Once released it runs nothing any more: what waited is refused, and what is on its way is answered as refused.
-   Who asks what the log holds is answered only once it is confirmed, after the question, that nobody else has it.
+   Who asks what the log holds is answered only once it is confirmed, after the question, that nobody else has it;
+   who waited for the loading too, as the log may have been open for long.
 6. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN) and what is on its way.
 """
 
@@ -39,6 +40,7 @@ APPEND_BATCH_BYTES = 32 << 20
 Run: TypeAlias = Callable[[GroupShard, float, int], Effects]
 """Gets the shard, monotonic seconds and wall-clock milliseconds."""
 Refuse: TypeAlias = Callable[[ErrorCode], None]
+Use: TypeAlias = Callable[[GroupShard], None]
 
 
 class HostedShard:
@@ -75,7 +77,7 @@ class HostedShard:
         self._loading = False
         self._draining = False
         self._released = False
-        self._waiting: deque[tuple[Run, Refuse]] = deque()
+        self._waiting: deque[tuple[Use, Refuse]] = deque()
         self._under_way = 0
         self._timer: Timer | None = None
         self._grown_bytes = 0
@@ -85,24 +87,36 @@ class HostedShard:
 
     def submit(self, run: Run, refuse: Refuse) -> None:
         """Runs an event on the shard, now or when it has been loaded; or refuses it with the error why not."""
+        self._when_loaded(lambda shard: self._run(shard, run), refuse)
+
+    def ask(self, run: Run, refuse: Refuse) -> None:
+        """`submit` for what depends on all that the log holds: it sees nothing that another broker has made old."""
+        self._when_loaded(lambda shard: self._confirm(shard, run, refuse), refuse)
+
+    def _when_loaded(self, use: Use, refuse: Refuse) -> None:
         if self._released:
             refuse(ErrorCode.NOT_COORDINATOR)
         elif self._shard is not None and not self._waiting:
-            self._run(self._shard, run)
+            use(self._shard)
         elif len(self._waiting) >= WAITING_MAX:
             refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         else:
-            self._waiting.append((run, refuse))
+            self._waiting.append((use, refuse))
             self._load_if_wanted()
 
-    def ask(self, run: Run, refuse: Refuse) -> None:
-        """`submit` for what only reads: it is told nothing that another broker may have made old."""
-        if self._log is None or self._released:
-            self.submit(run, refuse)  # what is read first is all there is
-        else:
-            self._log.confirm(
-                lambda certain: self.submit(run, refuse) if certain else refuse(ErrorCode.NOT_COORDINATOR)
-            )
+    def _confirm(self, shard: GroupShard, run: Run, refuse: Refuse) -> None:
+        log = self._log
+        assert log is not None
+
+        def confirmed(certain: bool) -> None:
+            if certain:
+                self.submit(run, refuse)
+                return
+            refuse(ErrorCode.NOT_COORDINATOR)
+            if self._shard is shard and not log.goes_on():
+                self._give_up(shard, _TAKEN)
+
+        log.confirm(confirmed)
 
     def drain(self) -> None:
         """The broker ends: who waits for other members is told now to look for the coordinator again.
@@ -156,8 +170,8 @@ class HostedShard:
         self._run(shard, GroupShard.loaded)
         # What is submitted meanwhile goes behind those who wait: a client's commits keep their order.
         while self._waiting and self._shard is shard:
-            run, _ = self._waiting.popleft()
-            self._run(shard, run)
+            use, _ = self._waiting.popleft()
+            use(shard)
         self._load_if_wanted()
 
     # Running
@@ -261,6 +275,9 @@ class HostedShard:
         for batch in batches:
             self._write(batch, done)
         self._snapshot_bytes, self._grown_bytes = self._grown_bytes, 0
+
+
+_TAKEN = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "their log was claimed since it was read")
 
 
 def _size(records: list[Encoded]) -> int:

@@ -31,6 +31,9 @@ class OffsetsLog(Protocol):
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Has `done` called with whether what was read and appended is certainly all that the log holds now."""
 
+    def goes_on(self) -> bool:
+        """Whether it is still the log that was read, as far as is known: else nothing more is appended to it."""
+
     def trim(self, before_offset: int) -> None:
         """Lets go of what lies before `before_offset`, soon; what remains is whole without it."""
 

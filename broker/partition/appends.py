@@ -90,6 +90,11 @@ class Appends:
             self._note_refused(memoryview(records))
             appender.appended(slot, outcome)
 
+    @property
+    def on_their_way(self) -> bool:
+        """Whether any are on their way to the disk."""
+        return bool(self._written)
+
     def written(self, entry: Written) -> None:
         """It is on its way, behind all others."""
         self._written.append(entry)

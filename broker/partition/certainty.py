@@ -1,6 +1,7 @@
 """Whether a log has gone on at another broker, as the metadata tells it: asked before something is refused for good.
 
 A broker that is cut off just when another one joins, or that was away, may not have heard yet that it leads no more.
+That one may then have taken the log from the broker that does lead, which no news will tell: the answer does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import suppress
 
 import trio
 
+from gnomon.bookie.errors import LedgerFenced
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.segment import Segment
@@ -27,11 +29,20 @@ ENDS_MAX = 64
 class Certainty:
     """What the metadata has confirmed of one partition."""
 
-    def __init__(self, chain: Chain, clock: Clock, nursery: trio.Nursery, turn_ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        clock: Clock,
+        nursery: trio.Nursery,
+        turn_ended: Callable[[], None],
+        claimed_since: Callable[[Segment, LedgerFenced], None],
+    ) -> None:
+        """Nothing is confirmed yet; `claimed_since` is told of a segment that was claimed anew, before who asked is."""
         self._chain = chain
         self._clock = clock
         self._nursery = nursery
         self._turn_ended = turn_ended
+        self._claimed_since = claimed_since
         self._asked: list[tuple[Segment, Callable[[bool], None]]] = []
         self._asking = False
         self._ends: dict[Offset, float] = {}
@@ -52,8 +63,11 @@ class Certainty:
             asked, self._asked = self._asked, []
             last = asked[-1][0]
             ours = False
-            with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
-                ours = await self._chain.is_ours(last)
+            try:
+                with trio.move_on_after(ANSWER_SECONDS), suppress(MetadataError):
+                    ours = await self._chain.is_ours(last)
+            except LedgerFenced as error:
+                self._claimed_since(last, error)
             for segment, done in asked:
                 done(ours and segment is last)
             self._turn_ended()

@@ -18,7 +18,7 @@ from itertools import groupby
 
 import trio
 
-from gnomon.bookie.errors import DigestMismatch, LedgerError
+from gnomon.bookie.errors import DigestMismatch, LedgerError, LedgerFenced
 from gnomon.bookie.ledger import (
     Bookies,
     EntryCache,
@@ -196,12 +196,15 @@ class Chain:
         """Whether nobody else has claimed the chain since this broker has; False where that is not certain.
 
         Raises:
+            LedgerFenced: it has been claimed since, perhaps by this broker itself.
             MetadataError: it does not answer.
         """
         found = await self._metadata.get(ledger_key(last.ledger.name))
         if found is None:
             return False
         now, claimed = decode_record(found.value), last.ledger.record
+        if now.session > claimed.session:
+            raise LedgerFenced(f"ledger {last.ledger.name!r} has another writer by now, as the metadata tells")
         return not now.sealed and now.session == claimed.session
 
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:

@@ -6,7 +6,8 @@
    durable stays readable meanwhile.
 4. Rolling, trimming and deleting are done one at a time. Retention gives up nothing that its readers hold.
 5. Once another broker leads, nothing is taken any more and nothing shown; what was on its way before is still told.
-6. After a fence nothing is shown either before the chain is claimed anew: somebody else may have gone on with it.
+6. After a fence nothing is shown either before the chain is claimed anew: somebody else may have gone on with it. So
+   it is when the metadata says that the chain was claimed since, and nothing is on its way that a bookie could refuse.
 7. A roll begins only if the metadata answers. While it does not, the segment takes more than its size, within a bound:
    nothing of the roll was asked for yet, so its ledger is what it was. Where the outcome of a roll is unknown, nothing
    is appended to that ledger any more, as the next segment may exist; like beyond the bound, 3 holds.
@@ -123,7 +124,7 @@ class Partition(Readable):
         self._roll_put_off = False
         self._opened = trio.Event()
         self._tail: Tail | None = None
-        self._certainty = Certainty(chain, clock, nursery, turn_ended)
+        self._certainty = Certainty(chain, clock, nursery, turn_ended, self._claimed_since)
 
     # --- opening ------------------------------------------------------------------------------------------------
 
@@ -344,6 +345,13 @@ class Partition(Readable):
             self.log, self.failure = None, code
             self._failed_at = self._clock.monotonic()
             self._appends.refuse_waiting(Produced.refusal(code, str(error)))
+
+    def _claimed_since(self, last: Segment, error: LedgerFenced) -> None:
+        """Where this broker is not opening the chain again, another one has claimed it: as if a write had told."""
+        idle = self._state in (State.OPEN, State.CLOSED) and not self._appends.on_their_way
+        if idle and self.log is not None and self.segments[-1] is last:
+            self._writing_failed(error)
+            self._changed()
 
     def _code_of(self, error: Exception) -> ErrorCode:
         """Storage errors and lost leadership are both retriable: a client asks for the leader again and repeats."""

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gnomon.metadata.client import WatchBatch
+from gnomon.metadata.follower import Follower
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory
 from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
@@ -93,7 +94,14 @@ def _links(broker: int) -> list[tuple[str, str]]:
 @contextmanager
 def unheard(cluster: BrokerCluster, number: int) -> Iterator[list[WatchBatch]]:
     """A broker hears of brokers that come and go when the block ends; gives what waits."""
-    follower, heard = cluster.serving[number].brokers.follower, list[WatchBatch]()
+    with held_up(cluster.serving[number].brokers.follower) as heard:
+        yield heard
+
+
+@contextmanager
+def held_up(follower: Follower) -> Iterator[list[WatchBatch]]:
+    """What a broker follows is applied when the block ends; gives what waits."""
+    heard = list[WatchBatch]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_apply", heard.append)
         yield heard
@@ -107,6 +115,13 @@ async def lose_leader(cluster: BrokerCluster) -> int:
     cluster.brokers[first].kill()
     await cluster.settled(3 - first)
     return 3 - first
+
+
+async def rejoin(cluster: BrokerCluster, number: int, topic: str = "orders") -> None:
+    """Starts a broker; returns when it leads the topic's first partition, as far as it knows itself."""
+    cluster.start_broker(number)
+    while number not in cluster.serving or cluster.leader_by(number, topic, 0) != number:
+        await cluster.simulation.clock.sleep(0.01)
 
 
 async def produce_one(
@@ -133,9 +148,9 @@ async def latest(connection: KafkaConnection) -> tuple[ErrorCode, int, int]:
     return ErrorCode(found.error_code), found.offset, found.leader_epoch
 
 
-async def fetch(connection: KafkaConnection, offset: int) -> tuple[ErrorCode, int]:
-    """The error and high watermark of a fetch from the first partition."""
-    wanted = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=offset)])
+async def fetch(connection: KafkaConnection, offset: int, topic: str = "orders") -> tuple[ErrorCode, int]:
+    """The error and high watermark of a fetch from the topic's first partition."""
+    wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
     answer = await connection.request(FetchRequest(max_wait_ms=0, topics=[wanted]), 12, FetchResponse)
-    (topic,) = answer.responses
-    return ErrorCode(topic.partitions[0].error_code), topic.partitions[0].high_watermark
+    (found,) = answer.responses[0].partitions
+    return ErrorCode(found.error_code), found.high_watermark

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
+import pytest
 from cluster_calls import (
     LEASE_SECONDS,
     at,
@@ -16,14 +18,16 @@ from cluster_calls import (
     produce,
     produce_one,
     read_all,
+    rejoin,
     unheard,
 )
 
+from gnomon.broker.partition.readable import REOPEN_SECONDS
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.log_clients import SimulatedConsumer
 from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster
+from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
     OffsetForLeaderEpochRequest,
@@ -213,9 +217,7 @@ def test_a_reader_that_is_ahead_of_a_leader_that_has_not_heard_of_the_next_one_i
         connection = await at(client, old)
         assert await produce_one(connection) is ErrorCode.NONE
         with unheard(cluster, old):
-            cluster.start_broker(new)
-            while new not in cluster.serving:
-                await client.world.clock.sleep(0.1)
+            await rejoin(cluster, new)
             assert await produce_one(await at(client, new)) is ErrorCode.NONE
             assert await fetch(connection, 1) == (ErrorCode.NONE, 1), "it has heard of it: the test shows nothing"
             for _ in range(3):
@@ -238,6 +240,33 @@ def test_a_reader_beyond_the_end_is_told_so_when_it_comes_again() -> None:
         assert answers == [*again, *again, ErrorCode.NONE]
 
     on_one_partition(11, 1, work)
+
+
+async def fetch_behind_it(connection: KafkaConnection) -> ErrorCode:
+    return (await fetch(connection, 2))[0]
+
+
+@pytest.mark.parametrize("ask", [fetch_behind_it, partial(produce_one, producer_id=7, sequence=2)])
+def test_a_leader_that_a_broker_behind_the_news_took_the_log_from_finds_out_once_it_has_to_be_certain(
+    ask: Callable[[KafkaConnection], Awaitable[ErrorCode]],
+) -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        new = cluster.leader("orders", 0)
+        old = 3 - new
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        with unheard(cluster, old):
+            await rejoin(cluster, new)
+            assert await produce_one(await at(client, new), producer_id=7, sequence=0) is ErrorCode.NONE
+            assert await produce_one(await at(client, old), producer_id=7, sequence=1) is ErrorCode.NONE
+        connection = await at(client, new)
+        assert await latest(connection) == (ErrorCode.NONE, 1, 0), "it knows: the test shows nothing"
+        assert await ask(connection) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await client.world.clock.sleep(2 * REOPEN_SECONDS)
+        assert await latest(connection) == (ErrorCode.NONE, 2, 2)
+        assert await ask(connection) is ErrorCode.NONE
+
+    on_one_partition(12, 2, work)
 
 
 async def produce_at(client: KafkaCluster, number: int, history: LogHistory) -> None:

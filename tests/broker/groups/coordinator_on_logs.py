@@ -53,7 +53,7 @@ class MemoryLog:
         self.held = False
         self.reads = 0
         self.unreadable = None
-        self.certain = True
+        self.certain = self.ours = True
         self.silent = False
         self.asked = []
 
@@ -88,6 +88,9 @@ class MemoryLog:
             self.asked.append(done)
         else:
             done(self.certain)
+
+    def goes_on(self):
+        return self.ours
 
     def trim(self, before_offset):
         self.start = before_offset

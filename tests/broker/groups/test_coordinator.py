@@ -142,11 +142,25 @@ def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
         await broker.coordinator.delete_topic_offsets(["t"])
         await broker.start()
         assert [await broker.offset("g"), await broker.offset("h")] == [-1, -1]
-        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        broker.logs.refused = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
         await broker.start()
         with pytest.raises(KafkaError) as refused:
             await broker.coordinator.delete_topic_offsets(["t"])
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    serve(scenario)
+
+
+def test_offsets_of_deleted_topics_are_for_others_to_delete_where_another_broker_may_have_them():
+    async def scenario(broker):
+        for name in ("g", "h"):
+            await broker.ask(commit(name, 1), 8)
+        mine, others = (partition_for(name, 50) for name in ("g", "h"))
+        broker.log_of("h").certain = False
+        assert await broker.coordinator.delete_topic_offsets(["t"]) == ([mine], [others])
+        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        await broker.start()
+        assert await broker.coordinator.delete_topic_offsets(["t"]) == ([], sorted([mine, others]))
 
     serve(scenario)
 
@@ -159,6 +173,23 @@ def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_ne
         assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
         broker.log_of("g").certain = True
         assert await broker.offset("g") == 5
+        assert broker.log_of("g").reads == 1
+
+    serve(scenario)
+
+
+def test_so_is_one_that_is_asked_for_before_the_log_was_read():
+    async def scenario(broker):
+        await broker.ask(commit("g", 5), 7)
+        await broker.start()
+        log = broker.log_of("g")
+        log.silent = True
+        answers = [*broker.tell(fetch("g"), 8), *broker.tell(fetch("g"), 8)]
+        await trio.sleep(1)
+        assert (log.reads, answers) == (2, [])
+        log.silent, log.certain = False, False
+        await broker.start()
+        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
 
     serve(scenario)
 

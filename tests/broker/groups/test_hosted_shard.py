@@ -97,6 +97,19 @@ def test_a_shard_is_read_again_only_when_nothing_of_its_last_life_is_under_way()
     serve(scenario)
 
 
+def test_a_shard_whose_log_another_broker_has_claimed_is_read_again_once_that_was_found_out():
+    async def scenario(broker):
+        await broker.ask(commit("g", 1), 8)
+        log = broker.log_of("g")
+        log.certain = log.ours = False
+        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+        log.certain = log.ours = True
+        assert await broker.offset("g") == 1
+        assert log.reads == 2
+
+    serve(scenario)
+
+
 def test_a_log_that_cannot_be_read_refuses_and_is_tried_again():
     async def scenario(broker):
         broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")

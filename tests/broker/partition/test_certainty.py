@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from gnomon.bookie.errors import LedgerFenced
 from gnomon.broker.partition.certainty import ANSWER_SECONDS, Certainty
 from gnomon.runtime.trio_world import TrioClock
 
@@ -21,18 +22,24 @@ class Asked:
         self.segments: list[object] = []
         self.answered = trio.Event()
         self.ours = True
+        self.claimed_since: list[object] = []
 
     async def is_ours(self, segment: object) -> bool:
         self.segments.append(segment)
         await self.answered.wait()
-        return self.ours
+        if not self.ours:
+            raise LedgerFenced("another writer has it")
+        return True
+
+    def told(self, segment: object, error: LedgerFenced) -> None:
+        self.claimed_since.append(segment)
 
 
 def with_certainty(work: Callable[[Any, Certainty], Awaitable[None]]) -> None:
     async def main() -> None:
         chain: Any = Asked()
         async with trio.open_nursery() as nursery:
-            await work(chain, Certainty(chain, TrioClock(), nursery, lambda: None))
+            await work(chain, Certainty(chain, TrioClock(), nursery, lambda: None, chain.told))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -56,6 +63,7 @@ def test_one_question_does_for_all_who_asked_before_it(ours: bool) -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert told == [("first", ours), ("second", ours), ("third", ours)]
         assert chain.segments == [segment] * 2
+        assert chain.claimed_since == ([] if ours else chain.segments)
 
     with_certainty(work)
 

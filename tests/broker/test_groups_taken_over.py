@@ -1,0 +1,124 @@
+"""Groups that go to another broker, which the one before has not heard of: no offset is told that is not the last."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import trio
+from cluster_calls import LEASE_SECONDS, at, create, fetch, held_up, rejoin, unheard
+
+from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.storm_clients import ask_until, delete_topic
+from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
+from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+
+OFFSETS = "__consumer_offsets"
+Work: TypeAlias = Callable[[BrokerCluster, KafkaCluster, int, int], Awaitable[None]]
+
+
+def test_an_offset_is_not_told_from_a_log_that_was_open_before_another_broker_went_on_with_it() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+        assert await commit(await at(client, new), 5) is ErrorCode.NONE
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        connection = await at(client, old)
+        while await fetch(connection, 0, OFFSETS) != (ErrorCode.NONE, 1):
+            await client.world.clock.sleep(0.1)
+        with unheard(cluster, old):
+            await rejoin(cluster, new, OFFSETS)
+            assert await commit(await at(client, new), 50) is ErrorCode.NONE
+            assert await offset(connection) == (ErrorCode.NOT_COORDINATOR, -1)
+        assert await offset(await at(client, new)) == (ErrorCode.NONE, 50)
+
+    on_one_partition_of_groups(12, work)
+
+
+def test_a_coordinator_that_a_broker_behind_the_news_took_the_groups_from_has_them_again_once_it_is_asked() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        with unheard(cluster, old):
+            await rejoin(cluster, new, OFFSETS)
+            assert await commit(await at(client, new), 50) is ErrorCode.NONE
+            assert await commit(await at(client, old), 60) is ErrorCode.NONE
+        assert await offset(await at(client, new)) == (ErrorCode.NOT_COORDINATOR, -1)
+        assert await offset_at_last(client, new) == 60
+        assert await commit(await at(client, new), 70) is ErrorCode.NONE
+
+    on_one_partition_of_groups(14, work)
+
+
+def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_know_the_last_ones() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+        cluster.brokers[new].kill()
+        await cluster.settled(old)
+        assert await offset(await at(client, old)) == (ErrorCode.NONE, -1)
+        async with trio.open_nursery() as nursery:
+            with unheard(cluster, old):
+                await rejoin(cluster, new, OFFSETS)
+                assert await commit(await at(client, new), 50) is ErrorCode.NONE
+                with held_up(cluster.serving[new].broker.topics):
+                    await delete_topic(KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "deleter"), "orders")
+                    nursery.start_soon(create, client, 1, old)
+                    await client.world.clock.sleep(1)
+        assert await offset_at_last(client, new) == -1
+
+    on_one_partition_of_groups(13, work)
+
+
+def on_one_partition_of_groups(seed: int, work: Work) -> None:
+    """Runs `work` on a client of two brokers: the second one named coordinates all groups while it lives."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS, kafka={"offsets.topic.num.partitions": "1"})
+        await cluster.start()
+
+        async def client(client: KafkaCluster) -> None:
+            await create(client, 1)
+            found, _ = await ask_until(client, find)
+            await work(cluster, client, 3 - found.node_id, found.node_id)
+
+        await cluster.run_client("client", client)
+
+    simulate(seed, scenario)
+
+
+async def find(connection: KafkaConnection) -> FindCoordinatorResponse:
+    request = FindCoordinatorRequest(key="readers", key_type=0)
+    return await connection.request(request, 3, FindCoordinatorResponse)
+
+
+async def commit(connection: KafkaConnection, offset: int) -> ErrorCode:
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="orders", partitions=[part])]
+    answer = await connection.request(OffsetCommitRequest(group_id="readers", topics=topics), 7, OffsetCommitResponse)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+async def offset(connection: KafkaConnection) -> tuple[ErrorCode, int]:
+    topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    answer = await connection.request(OffsetFetchRequest(group_id="readers", topics=topics), 5, OffsetFetchResponse)
+    found = [part.committed_offset for topic in answer.topics for part in topic.partitions]
+    return ErrorCode(answer.error_code), found[0] if found else -1
+
+
+async def offset_at_last(client: KafkaCluster, number: int) -> int:
+    """What a coordinator tells within a second: it may have to read its log anew first."""
+    for _ in range(10):
+        error, found = await offset(await at(client, number))
+        if error is ErrorCode.NONE:
+            return found
+        await client.world.clock.sleep(0.1)
+    raise AssertionError(f"broker {number} tells no offset: {error.name}")
