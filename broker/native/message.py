@@ -47,7 +47,7 @@ class DeliveredBatch:
 class Message:
     """One message for one consumer."""
 
-    __slots__ = ("batch", "part", "record", "slot")
+    __slots__ = ("batch", "cursor_epoch", "part", "record", "slot")
 
     def __init__(self, part: Part, batch: DeliveredBatch, slot: int) -> None:
         self.part = part
@@ -55,6 +55,8 @@ class Message:
         self.batch = batch
         self.slot = slot
         self.record = batch.records[slot]
+        self.cursor_epoch = part.cursor_epoch
+        """Its part's when it was received; once that has another one nothing is said of this message any more."""
 
     @property
     def id(self) -> Dlsn:
