@@ -20,6 +20,8 @@ import trio
 from gnomon.broker.native.errors import ConsumerClosed, RecordsMissed
 from gnomon.broker.native.message import DeliveredBatch, Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.wire.kafka.batch import MalformedBatch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
 
 if TYPE_CHECKING:
     from gnomon.broker.native.client import NativeClient
@@ -63,7 +65,7 @@ class Part:
         self.early: tuple[tuple[DeliveredBatch, bytes | None], ...] = ()
         """What was given before the broker has said so."""
         self.owed = 0
-        """Permits for the broker: records that were handed out since it was last told."""
+        """Permits for the broker: records that were handed out, or cannot be, since it was last told."""
         self.acked: list[int] = []
         """Runs that the broker was not told yet: first, end, first, end …"""
         self.unacked: dict[int, float] | None = None
@@ -122,7 +124,7 @@ class Consumer:
                 self._rest = None
             if not self._queue:
                 break
-            self._rest = _messages(*self._queue.popleft())
+            self._rest = self._messages(*self._queue.popleft())
         if self._error is not None:
             raise self._error
         return None
@@ -138,13 +140,27 @@ class Consumer:
 
     def _handed_out(self, message: Message) -> Message:
         part = message.part
-        part.owed += 1
-        if part.owed * 2 >= self.options.queue_records:
-            self.client.teller.owes(part)
+        self._owe(part, 1)
         if part.unacked is not None:
             assert self.options.ack_seconds is not None
             part.unacked[message.offset] = self.client.now() + self.options.ack_seconds
         return message
+
+    def _owe(self, part: Part, records: int) -> None:
+        part.owed += records
+        if part.owed * 2 >= self.options.queue_records:
+            self.client.teller.owes(part)
+
+    def _messages(self, part: Part, batch: DeliveredBatch, slots: bytes | None) -> Iterator[Message]:
+        """What came of a batch; where it cannot be read its permits are owed at once, and the error is raised."""
+        places = range(batch.count) if slots is None else unpack(f"<{len(slots) // 4}I", slots)
+        try:
+            records = batch.records
+        except (MalformedBatch, TooLarge, CorruptData):
+            self._owe(part, len(places))
+            raise
+        for slot in places:
+            yield Message(part, batch, slot, records[slot])
 
     # --- answering ----------------------------------------------------------------------------------------------
 
@@ -245,7 +261,7 @@ class Consumer:
             return
         listener = self.options.listener
         if listener is not None:
-            for message in _messages(part, batch, slots):
+            for message in self._messages(part, batch, slots):
                 listener(self, self._handed_out(message))
             return
         self._queue.append((part, batch, slots))
@@ -299,8 +315,3 @@ class Consumer:
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
-
-
-def _messages(part: Part, batch: DeliveredBatch, slots: bytes | None) -> Iterator[Message]:
-    for slot in range(len(batch.records)) if slots is None else unpack(f"<{len(slots) // 4}I", slots):
-        yield Message(part, batch, slot)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from crc32c import crc32c
 
 from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient, connect
@@ -21,6 +22,8 @@ from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.batch import CRC_FROM
+from gnomon.wire.kafka.compression import CorruptData
 from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -386,3 +389,32 @@ def test_late_acknowledgements_of_a_connection_that_was_replaced_do_not_undo_a_s
                 assert (stats["billing"]["offset"], stats["billing"]["acknowledged_ahead"]) == (0, 0)
 
     simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_batch_that_cannot_be_read_costs_no_permits(first: int) -> None:
+    """The client of one that begins at `first` is given the rest of the first batch by slots."""
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 0)
+        kafka = await broker.connect()
+        for _ in range(10):
+            assert (await kafka.produce("orders", unreadable(7))).error_code == 0
+        await orders(broker, 3, first=70)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest", queue_records=10)
+            await consumer.seek_to_offset(0, first)
+            for _ in range(10):
+                with pytest.raises(CorruptData, match="do not decompress"):
+                    await consumer.receive()
+            assert await values(consumer, 3) == [70, 71, 72]
+
+    simulate_broker(scenario)
+
+
+def unreadable(count: int) -> bytes:
+    """A batch that says gzip and is not."""
+    batch = bytearray(build_batch([Record(offset_delta=each) for each in range(count)], base_timestamp=1))
+    batch[CRC_FROM : CRC_FROM + 2] = pack(">h", 1)
+    batch[CRC_FROM - 4 : CRC_FROM] = pack(">I", crc32c(bytes(batch[CRC_FROM:])))
+    return bytes(batch)
