@@ -35,8 +35,8 @@ class Tap:
             nursery.start_soon(rpc.run)
             async with rpc.stream("receive") as stream:
                 consumer = [f"tap-{time.monotonic_ns()}", 0, "tap", permits]
-                results = await rpc.call("subscribe", self._topic, 0, "exclusive", "latest", [consumer])
-                assert results == [None], f"it was refused: {results}"
+                (result,) = await rpc.call("subscribe", self._topic, 0, "exclusive", "latest", [consumer])
+                assert isinstance(result, int), f"it was refused: {result}"
                 await opened.send(self._topic)
                 async for _, _, base_offset, _, records, _ in stream:
                     self.arrived[base_offset] = time.monotonic()

@@ -68,14 +68,13 @@ class Attachments:
 
     @contextmanager
     def held(self, parts: Sequence[Part]) -> Iterator[None]:
-        """Detaches parts, and keeps them so inside the block; what they have acknowledged is forgotten."""
+        """Detaches parts, and keeps them so inside the block."""
         for part in parts:
             link = part.link
             if link is not None:
                 self._unlink(link, [part])
                 part.link = None
             self._attaching[part] = None  # by this task
-            part.acked.clear()
         try:
             yield
         finally:
@@ -160,7 +159,7 @@ class Attachments:
 
     def _attached_to(self, link: Link, parts: list[Part], results: list[Any], tries: dict[Part, int]) -> None:
         for part, result in zip(parts, results, strict=True):
-            error = None if result is None else ERRORS.decode(*result)
+            error = None if isinstance(result, int) else ERRORS.decode(*result)
             if part.consumer.closed:
                 self._unlink(link, [part])
                 self._attaching.pop(part, None)
@@ -170,6 +169,7 @@ class Attachments:
             if error is None and not link.gone and part.number in link.parts:
                 self._attaching.pop(part, None)
                 part.link = link
+                part.consumer.attached(part, result)
                 if part.acked:
                     self._teller.has_acked(part)
                 continue

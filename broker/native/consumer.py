@@ -2,7 +2,9 @@
 
 1. A message that was received is given again, to this consumer or another one, unless it is acknowledged.
 2. After a lost connection, a move of the leader or a seek nothing is handed out that came before.
-3. At most `queue_records` records of a partition wait here, and one batch.
+3. What is acknowledged counts, over lost connections and moves of the leader, but not once its subscription was sought
+   or made anew: that is another cursor epoch, and nothing said of messages of one before reaches a broker.
+4. At most `queue_records` records of a partition wait here, and one batch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import trio
 from gnomon.broker.native.errors import ConsumerClosed, RecordsMissed
 from gnomon.broker.native.message import DeliveredBatch, Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.wire.kafka.batch import MalformedBatch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
 
 if TYPE_CHECKING:
     from gnomon.broker.native.client import NativeClient
@@ -42,7 +46,10 @@ class ConsumerOptions:
 class Part:
     """One partition of a consumer."""
 
-    __slots__ = ("acked", "consumer", "initial_position", "link", "number", "owed", "partition", "unacked")
+    __slots__ = (
+        *("acked", "consumer", "cursor_epoch", "early", "initial_position", "link", "number", "owed", "partition"),
+        "unacked",
+    )
 
     def __init__(self, consumer: Consumer, partition: int, number: int, initial_position: str) -> None:
         self.consumer = consumer
@@ -53,8 +60,12 @@ class Part:
         """What it is called on every connection."""
         self.link: Link | None = None
         """Where it is attached; None while it is not."""
+        self.cursor_epoch = 0
+        """Of the subscription there, as the broker that took it last has said: see `SubscriptionsStore`."""
+        self.early: tuple[tuple[DeliveredBatch, bytes | None], ...] = ()
+        """What was given before the broker has said so."""
         self.owed = 0
-        """Permits for the broker: records that were handed out since it was last told."""
+        """Permits for the broker: records that were handed out, or cannot be, since it was last told."""
         self.acked: list[int] = []
         """Runs that the broker was not told yet: first, end, first, end …"""
         self.unacked: dict[int, float] | None = None
@@ -113,7 +124,7 @@ class Consumer:
                 self._rest = None
             if not self._queue:
                 break
-            self._rest = _messages(*self._queue.popleft())
+            self._rest = self._messages(*self._queue.popleft())
         if self._error is not None:
             raise self._error
         return None
@@ -129,19 +140,35 @@ class Consumer:
 
     def _handed_out(self, message: Message) -> Message:
         part = message.part
-        part.owed += 1
-        if part.owed * 2 >= self.options.queue_records:
-            self.client.teller.owes(part)
+        self._owe(part, 1)
         if part.unacked is not None:
             assert self.options.ack_seconds is not None
             part.unacked[message.offset] = self.client.now() + self.options.ack_seconds
         return message
+
+    def _owe(self, part: Part, records: int) -> None:
+        part.owed += records
+        if part.owed * 2 >= self.options.queue_records:
+            self.client.teller.owes(part)
+
+    def _messages(self, part: Part, batch: DeliveredBatch, slots: bytes | None) -> Iterator[Message]:
+        """What came of a batch; where it cannot be read its permits are owed at once, and the error is raised."""
+        places = range(batch.count) if slots is None else unpack(f"<{len(slots) // 4}I", slots)
+        try:
+            records = batch.records
+        except (MalformedBatch, TooLarge, CorruptData):
+            self._owe(part, len(places))
+            raise
+        for slot in places:
+            yield Message(part, batch, slot, records[slot])
 
     # --- answering ----------------------------------------------------------------------------------------------
 
     def ack(self, message: Message) -> None:
         """Acknowledges one message; the broker learns of it within some ten milliseconds."""
         part, offset = message.part, message.offset
+        if message.cursor_epoch != part.cursor_epoch:
+            return
         acked = part.acked
         if acked and acked[-1] == offset:
             acked[-1] = offset + 1
@@ -156,6 +183,8 @@ class Consumer:
     def ack_up_to(self, message: Message) -> None:
         """Acknowledges a message and all before it in its partition; not for subscriptions that several share."""
         part, end = message.part, message.offset + 1
+        if message.cursor_epoch != part.cursor_epoch:
+            return
         self.client.teller.ack_up_to(part, end)
         if part.unacked is not None:
             part.unacked = {offset: due for offset, due in part.unacked.items() if offset >= end}
@@ -163,6 +192,8 @@ class Consumer:
     def nack(self, message: Message, delay_seconds: float = 1.0) -> None:
         """Says that a message could not be dealt with: after a while it is given again, perhaps to another one."""
         part, offset = message.part, message.offset
+        if message.cursor_epoch != part.cursor_epoch:
+            return
         if part.unacked is not None:
             part.unacked.pop(offset, None)
         self.client.teller.nack(part, offset, offset + 1, delay_seconds)
@@ -214,11 +245,23 @@ class Consumer:
 
     # --- for the client -----------------------------------------------------------------------------------------
 
+    def attached(self, part: Part, cursor_epoch: int) -> None:
+        """A broker has taken a partition's subscription, which is of this epoch there."""
+        if part.cursor_epoch != cursor_epoch:
+            part.cursor_epoch = cursor_epoch
+            part.acked.clear()
+        early, part.early = part.early, ()
+        for batch, slots in early:
+            self.deliver(part, batch, slots)
+
     def deliver(self, part: Part, batch: DeliveredBatch, slots: bytes | None) -> None:
         """A batch has arrived."""
+        if part.link is None:
+            part.early += ((batch, slots),)
+            return
         listener = self.options.listener
         if listener is not None:
-            for message in _messages(part, batch, slots):
+            for message in self._messages(part, batch, slots):
                 listener(self, self._handed_out(message))
             return
         self._queue.append((part, batch, slots))
@@ -239,6 +282,7 @@ class Consumer:
     def forget(self, part: Part) -> None:
         """What came for a partition comes again."""
         part.owed = 0
+        part.early = ()
         if part.unacked:
             part.unacked.clear()
         self._queue = deque(item for item in self._queue if item[0] is not part)
@@ -271,8 +315,3 @@ class Consumer:
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
-
-
-def _messages(part: Part, batch: DeliveredBatch, slots: bytes | None) -> Iterator[Message]:
-    for slot in range(len(batch.records)) if slots is None else unpack(f"<{len(slots) // 4}I", slots):
-        yield Message(part, batch, slot)

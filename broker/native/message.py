@@ -18,7 +18,7 @@ RECORDS_BYTES_MAX = 256 << 20
 class DeliveredBatch:
     """A batch that has arrived; its records are decoded once, when the first of them is wanted."""
 
-    __slots__ = ("_records", "base_offset", "data", "entry", "epoch", "max_timestamp", "segment", "timestamp")
+    __slots__ = ("_records", "base_offset", "count", "data", "entry", "epoch", "max_timestamp", "segment", "timestamp")
 
     def __init__(self, segment: int, entry: int, base_offset: int, epoch: int, data: bytes) -> None:
         self.segment = segment
@@ -28,6 +28,8 @@ class DeliveredBatch:
         """The leader epoch of the record."""
         self.data = data
         header = parse_batch(memoryview(data))
+        self.count = header.last_offset_delta + 1
+        """Of its records, whether they can be read or not."""
         self.timestamp = header.base_timestamp
         self.max_timestamp = header.max_timestamp if header.is_log_append_time else None
         self._records: list[Record] | None = None
@@ -47,14 +49,16 @@ class DeliveredBatch:
 class Message:
     """One message for one consumer."""
 
-    __slots__ = ("batch", "part", "record", "slot")
+    __slots__ = ("batch", "cursor_epoch", "part", "record", "slot")
 
-    def __init__(self, part: Part, batch: DeliveredBatch, slot: int) -> None:
+    def __init__(self, part: Part, batch: DeliveredBatch, slot: int, record: Record) -> None:
         self.part = part
         """Through which partition of its consumer it came."""
         self.batch = batch
         self.slot = slot
-        self.record = batch.records[slot]
+        self.record = record
+        self.cursor_epoch = part.cursor_epoch
+        """Its part's when it was received; once that has another one nothing is said of this message any more."""
 
     @property
     def id(self) -> Dlsn:

@@ -294,7 +294,7 @@ def _native(error: KafkaError) -> NativeError:
 
 
 def _attached(host: HostedPartition, connection: NativeConnection, kind: SubscriptionType, item: list[Any]) -> object:
-    """Adds one consumer; None, or the error's name, fields and text."""
+    """Adds one consumer; the epoch of its cursor, or the error's name, fields and text."""
     name, number, client, permits = item
     dispatcher = host.dispatcher
     subscription = dispatcher.subscriptions.get(name)
@@ -312,7 +312,7 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
     consumer = dispatcher.attach(subscription, kind, connection.lane(host), number, client, permits)
     connection.consumers[number] = consumer
     host.attached(consumer)
-    return None
+    return subscription.cursor_epoch
 
 
 def _subscription(host: HostedPartition, name: str) -> Subscription:

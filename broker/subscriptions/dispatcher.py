@@ -9,6 +9,7 @@
    once.
 5. Consumers that get the same are one cohort: a batch for a thousand of them costs what it costs for one, and some ten
    nanoseconds for each. Nothing here costs anything per subscription while nothing happens.
+6. What a consumer says that has gone, or was replaced, changes nothing.
 """
 
 from __future__ import annotations
@@ -123,10 +124,11 @@ class Dispatcher:
 
     def detach(self, consumer: Consumer) -> None:
         """A consumer has gone: what it did not acknowledge is given again."""
-        subscription = consumer.subscription
-        if consumer not in subscription.consumers:
+        if consumer.gone:
             return
+        subscription = consumer.subscription
         self._unplace(subscription)
+        consumer.gone = True
         was_active = subscription.consumers[0] is consumer
         subscription.consumers = tuple(each for each in subscription.consumers if each is not consumer)
         if not subscription.consumers or (was_active and not subscription.shared):
@@ -143,6 +145,8 @@ class Dispatcher:
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer takes so many records more."""
+        if consumer.gone:
+            return
         had = consumer.permits
         consumer.permits += permits
         if consumer.cohort is None and had <= 0:
@@ -150,6 +154,8 @@ class Dispatcher:
 
     def ack(self, consumer: Consumer, first: Offset, end: Offset) -> None:
         """A consumer acknowledges the records from `first` up to and without `end`."""
+        if consumer.gone:
+            return
         end = end if end < self.end else self.end
         subscription = consumer.subscription
         if subscription.cursor.ack(first, end):
@@ -161,6 +167,8 @@ class Dispatcher:
 
     def ack_up_to(self, consumer: Consumer, end: Offset) -> None:
         """A consumer acknowledges everything below `end`."""
+        if consumer.gone:
+            return
         subscription = consumer.subscription
         first = subscription.cursor.mark_delete
         self.ack(consumer, first, end)
@@ -179,6 +187,8 @@ class Dispatcher:
 
     def nack(self, consumer: Consumer, first: Offset, end: Offset, due: float, now: float) -> None:
         """A consumer will not acknowledge these records: they are given again at `due`."""
+        if consumer.gone:
+            return
         subscription = consumer.subscription
         end = min(end, self.end)
         if consumer.unacked is not None:
@@ -187,7 +197,7 @@ class Dispatcher:
                 for run in runs:
                     subscription.keys.taken_back(*run)
         else:
-            runs = [(first, end)] if consumer in subscription.consumers[:1] else []
+            runs = [(first, end)] if consumer is subscription.consumers[0] else []
         for start, stop in runs:
             self._sequence += 1
             entry = (due, self._sequence, subscription, subscription.life, Offset(start), Offset(stop))

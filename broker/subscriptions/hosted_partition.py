@@ -3,6 +3,7 @@
 1. Positions are loaded once, before the first consumer comes; after that nothing is read from the store.
 2. An acknowledgement is stored with the next flush: those of the last moments before a crash come again.
 3. What changes a subscription other than by acknowledging it (new, sought, deleted) is durable before it is answered.
+   What consumers are given from then on is of another cursor epoch.
 4. Where records went that a subscription had not acknowledged, it goes on behind them (`missed`).
 5. The term ends with the leadership, or when the store says that somebody else is at work: consumers are told to come
    back, and whoever hosts the partition then loads what is stored.
@@ -92,11 +93,15 @@ class HostedPartition:
         offsets: dict[Dlsn, Offset] = {}
         for name, position in (await self._store.load()).items():
             offset = await self._offset_of(position.dlsn, offsets)
-            self.dispatcher.add(name, Cursor(offset, position.ranges))
+            self._add(name, offset, position)
             self._missed.loaded(name, position.dlsn, offset)
         self._missed.tell_loaded()
         self.partition.wait(self)
         self.wake()
+
+    def _add(self, name: str, offset: Offset, position: Position) -> None:
+        subscription = self.dispatcher.add(name, Cursor(offset, position.ranges))
+        subscription.cursor_epoch = self._store.cursor_epoch(name)
 
     async def _offset_of(self, dlsn: Dlsn, known: dict[Dlsn, Offset]) -> Offset:
         offset = known.get(dlsn)
@@ -174,7 +179,7 @@ class HostedPartition:
             dlsn = await self.positions.dlsn_of(offset)
             offsets = {dlsn: offset}
             for name, position in (await self._store.create(dict.fromkeys(missing, dlsn))).items():
-                self.dispatcher.add(name, Cursor(await self._offset_of(position.dlsn, offsets), position.ranges))
+                self._add(name, await self._offset_of(position.dlsn, offsets), position)
 
     async def seek(self, subscription: Subscription, offset: Offset) -> None:
         """Moves a subscription; its consumers are told to come back, and begin at `offset`.
@@ -188,6 +193,7 @@ class HostedPartition:
             self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
+            subscription.cursor_epoch = self._store.cursor_epoch(subscription.name)
 
     async def delete(self, subscription: Subscription) -> None:
         """Deletes a subscription, and lets its consumers go: they were asked.

@@ -92,6 +92,10 @@ class MetadataSubscriptionsStore:
         async with self._lock:
             await self._records.delete(subscriber)
 
+    def cursor_epoch(self, subscriber: str) -> int:
+        """See `SubscriptionsStore`."""
+        return self._records.held[subscriber].cursor_epoch
+
     async def close(self) -> None:
         """See `SubscriptionsStore`: everything is stored already."""
 

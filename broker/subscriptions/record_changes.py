@@ -46,6 +46,11 @@ class Held(NamedTuple):
         """The record of a subscription that stands so."""
         return SubscriberRecord(subscriber, self.position, self.segment_id, self.resets)
 
+    @property
+    def cursor_epoch(self) -> int:
+        """See `SubscriptionsStore`: whatever makes or resets a record is a revision of its own."""
+        return self.created + self.resets
+
 
 class Conflict(Enum):
     """What to do about a record that another has changed meanwhile."""

@@ -152,6 +152,10 @@ class SegmentSubscriptionsStore:
             await self._records.delete(subscriber)
             await self._disown(subscriber)
 
+    def cursor_epoch(self, subscriber: str) -> int:
+        """See `SubscriptionsStore`."""
+        return self._records.held[subscriber].cursor_epoch
+
     async def close(self) -> None:
         """See `SubscriptionsStore`: what cannot be closed now is recovered by who comes next."""
         async with self._lock:

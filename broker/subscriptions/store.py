@@ -140,6 +140,12 @@ class SubscriptionsStore(Protocol):
             Those of which `SubscriberChanged` holds, and which are not stored.
         """
 
+    def cursor_epoch(self, subscriber: str) -> int:
+        """A number that grows when a subscription is reset or made anew, and only then.
+
+        As it was when this store loaded, made or reset the subscription last.
+        """
+
     async def close(self) -> None:
         """Ends the use of the store; segments are closed, so that the next owner need not recover them."""
 

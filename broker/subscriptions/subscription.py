@@ -43,7 +43,7 @@ class Link:
 class Consumer:
     """One consumer of one subscription."""
 
-    __slots__ = ("client", "cohort", "link", "number", "permits", "subscription", "unacked")
+    __slots__ = ("client", "cohort", "gone", "link", "number", "permits", "subscription", "unacked")
 
     def __init__(self, link: Link, number: int, client: str, permits: int, subscription: Subscription) -> None:
         """A consumer.
@@ -59,6 +59,8 @@ class Consumer:
         """In a cohort: counted from when its first batch was given."""
         self.subscription = subscription
         self.cohort: Cohort | None = None
+        self.gone = False
+        """Whether it was detached: nothing that it says counts any more."""
         self.unacked: Runs | None = None
         """What it was given and has not acknowledged, where several share."""
 
@@ -71,11 +73,16 @@ class Consumer:
 class Subscription:
     """One durable subscription; memory counts here, there are 100,000 of them."""
 
-    __slots__ = ("_consumers", "again", "cursor", "keys", "kind", "life", "name", "position", "station", "turn")
+    __slots__ = (
+        *("_consumers", "again", "cursor", "cursor_epoch", "keys", "kind", "life", "name", "position", "station"),
+        "turn",
+    )
 
     def __init__(self, name: str, cursor: Cursor) -> None:
         self.name = name
         self.cursor = cursor
+        self.cursor_epoch = 0
+        """See `SubscriptionsStore`: what was given under another one is not acknowledged under this one."""
         self.kind = SubscriptionType.EXCLUSIVE
         """As the consumers that are here wanted it."""
         # A single one, as nearly all subscriptions have, stands here itself: one object less for the garbage collector.

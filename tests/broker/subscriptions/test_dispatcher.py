@@ -148,6 +148,21 @@ def test_who_was_replaced_has_nothing_to_say_any_more() -> None:
     assert bench.pump() == {}
 
 
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_what_was_replaced_acknowledges_nothing_any_more(kind: SubscriptionType) -> None:  # 6
+    bench = Bench(10)
+    before = bench.subscribe("one", kind, client="me")
+    bench.pump()
+    now = bench.subscribe("one", kind, client="me")
+    bench.dispatcher.ack(before, Offset(1), Offset(3))
+    bench.dispatcher.ack_up_to(before, Offset(5))
+    assert bench.pump() == {now.number: list(range(10))}
+    bench.dispatcher.ack_up_to(before, Offset(5))
+    bench.dispatcher.nack(before, Offset(5), Offset(10), due=0.0, now=0.0)
+    assert bench.pump() == {}
+    assert bench.dispatcher.subscriptions["one"].cursor.mark_delete == 0
+
+
 def test_another_type_is_refused_while_there_are_consumers() -> None:
     bench = Bench()
     consumer = bench.subscribe("one", SHARED)

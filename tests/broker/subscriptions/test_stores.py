@@ -365,3 +365,28 @@ def test_who_makes_a_subscription_or_takes_one_back_writes_what_a_trim_compares_
         assert not await changed()
 
     on_one_disk(act)
+
+
+def test_the_epoch_of_a_cursor_grows_when_it_is_reset_or_made_anew_and_else_never(
+    on_one_disk: OnOneDisk, segments: bool, next_segments: bool
+) -> None:
+    async def act(house: StoreHouse) -> None:
+        store = house.store(segments)
+        await store.create({"billing": at(1)})
+        epochs = [store.cursor_epoch("billing")]
+        for change in ("forwards", "back", "made anew"):
+            if change == "made anew":
+                await store.delete_subscriber("billing")
+            else:
+                await store.reset_commit_position("billing", at(5 if change == "forwards" else 3))
+            await store.create({"billing": at(1)})
+            epochs.append(store.cursor_epoch("billing"))
+            await store.advance_many({"billing": Position(at(7))})
+            await store.close()
+            store = house.store(next_segments)
+            await store.load()
+            await store.advance_many({"billing": Position(at(8))})
+            assert store.cursor_epoch("billing") == epochs[-1]
+        assert epochs == sorted(set(epochs))
+
+    on_one_disk(act)
