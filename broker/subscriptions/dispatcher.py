@@ -170,10 +170,10 @@ class Dispatcher:
         if consumer.gone:
             return
         subscription = consumer.subscription
-        first = subscription.cursor.mark_delete
-        self.ack(consumer, first, end)
+        self.ack(consumer, subscription.cursor.mark_delete, end)
         if consumer.unacked is not None:
-            self._settle(subscription, subscription.consumers, first, min(end, self.end))
+            # What was trimmed lies below the cursor, and its consumers may hold it still.
+            self._settle(subscription, subscription.consumers, Offset(0), min(end, self.end))
 
     def _settle(self, subscription: Subscription, consumers: Iterable[Consumer], first: Offset, end: Offset) -> None:
         """Nobody has to be given these records any more; of key_shared that may let others follow."""
