@@ -72,6 +72,7 @@ class NativeClient:
             queue_records: most records of a partition that wait in this process.
             ack_seconds: what was received and not acknowledged for so long is given again; None for never.
             listener: is called for each message as it arrives, and must neither wait nor raise; instead of `receive`.
+                A batch that cannot be read ends its calls: `Consumer.error`.
             on_missed: is called in the same way with `RecordsMissed`, which `receive` raises otherwise.
 
         Raises:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Listener: TypeAlias = Callable[["Consumer", Message], None]
 OnMissed: TypeAlias = Callable[["Consumer", RecordsMissed], None]
+UNREADABLE = (MalformedBatch, TooLarge, CorruptData)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Consumer:
         places = range(batch.count) if slots is None else unpack(f"<{len(slots) // 4}I", slots)
         try:
             records = batch.records
-        except (MalformedBatch, TooLarge, CorruptData):
+        except UNREADABLE:
             self._owe(part, len(places))
             raise
         for slot in places:
@@ -261,8 +262,11 @@ class Consumer:
             return
         listener = self.options.listener
         if listener is not None:
-            for message in self._messages(part, batch, slots):
-                listener(self, self._handed_out(message))
+            try:
+                for message in self._messages(part, batch, slots) if self._error is None else ():
+                    listener(self, self._handed_out(message))
+            except UNREADABLE as error:
+                self.fail(error)
             return
         self._queue.append((part, batch, slots))
         self._stir()

@@ -414,6 +414,28 @@ def test_a_batch_that_cannot_be_read_costs_no_permits(first: int) -> None:
     simulate_broker(scenario)
 
 
+def test_a_batch_that_cannot_be_read_ends_one_listener_and_nobody_else() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        kafka = await broker.connect()
+        heard: list[bytes | None] = []
+        async with native(broker) as client:
+            listening = await client.subscribe(
+                "orders", "one", initial_position="earliest", listener=lambda _, message: heard.append(message.value)
+            )
+            receiving = await client.subscribe("orders", "two", initial_position="earliest")
+            for batch in (unreadable(7), build_batch([Record(offset_delta=0, value=b"8")], base_timestamp=1)):
+                await kafka.produce("orders", batch)
+            assert await values(receiving, 1) == [0]
+            with pytest.raises(CorruptData):
+                await receiving.receive()
+            assert await values(receiving, 1) == [8]
+            assert heard == [b"0"]
+            assert isinstance(listening.error, CorruptData)
+
+    simulate_broker(scenario)
+
+
 def unreadable(count: int) -> bytes:
     """A batch that says gzip and is not."""
     batch = bytearray(build_batch([Record(offset_delta=each) for each in range(count)], base_timestamp=1))
