@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than processors: many a test waits for a clock or for other processes.
-WORKERS = $(shell expr $$(nproc) + 1)
 # The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -17,7 +15,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
 	@$(BIN)/ruff format --check .

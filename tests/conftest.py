@@ -1,15 +1,19 @@
 """What all tests share: pytest's options of this project, and Hypothesis without a deadline.
 
-A busy machine is not a failed test, so that no example has a time limit of its own.
+A busy machine is not a failed test, so that no example has a time limit of its own. What a shell starts in the
+background ignores SIGINT, and so would all that the tests start.
 """
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 from hypothesis import settings
 
 settings.register_profile("gnomon", deadline=None)
 settings.load_profile("gnomon")
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
