@@ -21,16 +21,20 @@ from gnomon.bookie.add_queue import StoreError
 from gnomon.bookie.client import Bookie, Bookies, ensemble_of
 from gnomon.bookie.digest import Mac
 from gnomon.bookie.entry import Buffer, encode_entry
-from gnomon.bookie.errors import Fenced, LedgerError, LedgerFailed, LedgerFenced
+from gnomon.bookie.errors import EntryTooLarge, Fenced, LedgerError, LedgerFailed, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import MetadataError, MetadataUnavailable
 from gnomon.runtime.world import DiskFull, WorldError
+from gnomon.wire.rpc import FRAME_BYTES_MAX
 
 Appended: TypeAlias = Callable[[EntryId, LedgerError | None], None]
 
+BUFFERS = (bytes, bytearray, memoryview)
+ENTRY_BYTES_MAX = FRAME_BYTES_MAX - 4096
+"""What goes to a bookie in one frame."""
 RETRY_SECONDS = 0.5
 """How long a writer that misses a bookie waits before it looks for one again."""
 
@@ -124,11 +128,15 @@ class Appender:
 
     def append(self, payload: Sequence[Buffer], done: Appended) -> EntryId:
         """See `Ledger.append`."""
-        writer = self._writer
-        entry = writer.append()
         length = self.length_bytes
         for chunk in payload:
+            if not isinstance(chunk, BUFFERS):
+                raise TypeError(f"the payload of an entry is a list of chunks of bytes, not {payload!r:.40}")
             length += len(chunk)
+        if length - self.length_bytes > ENTRY_BYTES_MAX:
+            raise EntryTooLarge(f"{length - self.length_bytes} bytes: an entry has at most {ENTRY_BYTES_MAX}")
+        writer = self._writer
+        entry = writer.append()
         self.length_bytes = length
         ledger, session, confirmed = self._id, self._session, writer.confirmed
         if self._mac is not None:

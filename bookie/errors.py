@@ -80,6 +80,10 @@ class NotEnoughBookies(LedgerError):
     outcome_unknown = True
 
 
+class EntryTooLarge(LedgerError):
+    """What was to be appended is too long for one entry; nothing was appended, and the ledger goes on."""
+
+
 class InvalidCall(LedgerError):
     """What a peer asked of a bookie makes no sense; nothing was done."""
 

@@ -96,6 +96,7 @@ class Ledger(FollowedLedger):
 
         Raises:
             LedgerError: the handle takes no appends (its `failure`); `done` is not called.
+            EntryTooLarge, TypeError: this one cannot be an entry; the next one can.
         """
         appender = self._appender
         if self._failure is not None or appender is None:

@@ -20,7 +20,7 @@ from gnomon.cli.cluster_metadata import metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, metadata_option, pairs, set_option
+from gnomon.cli.options import durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
@@ -81,7 +81,7 @@ def bookie(
         "bookie_service.domain": domain,
         "bookie_service.admin_port": admin_port,
     }
-    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings)
 
 
 bookie.add_command(list_bookies)

@@ -16,7 +16,7 @@ from gnomon.cli.cluster_metadata import metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import metadata_option, pairs, set_option
+from gnomon.cli.options import metadata_option, set_option
 from gnomon.runtime.settings import Settings
 
 
@@ -55,7 +55,7 @@ def broker(
         "broker.admin_port": admin_port,
         "broker.id": number,
     }
-    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings)
 
 
 def _told(settings: Settings) -> BrokerNodeSettings:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
-from gnomon.cli.options import BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE
+from gnomon.cli.options import BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, pairs
 from gnomon.runtime.loaded_settings import FILE_VARIABLE, Loaded, load_settings
 
 KAFKA = "kafka."
@@ -35,20 +35,21 @@ def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def read_settings(config_file: Path | None, **flags: object) -> Loaded:
+def read_settings(config_file: Path | None, given: tuple[str, ...] = (), /, **flags: object) -> Loaded:
     """The settings in force; flags that are None were not given.
 
     Args:
-        flags: by dotted name; Kafka's names may stand without `kafka.` before them.
+        given: what `--set` was given; Kafka's names may stand without `kafka.` before them.
+        flags: by dotted name, which go before what `--set` says of the same.
 
     Raises:
         SettingsError: one of them is unknown or unfit.
+        UsageError: something in `given` is no NAME=VALUE.
     """
-    given = {
-        KAFKA + name if name in BROKER_CONFIGS else name: value for name, value in flags.items() if value is not None
-    }
-    no_settings = (BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE)
+    asked = {**pairs(given, "--set"), **{name: value for name, value in flags.items() if value is not None}}
+    named = {KAFKA + name if name in BROKER_CONFIGS else name: value for name, value in asked.items()}
+    no_settings = (BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in no_settings}
     return load_settings(
-        config_file, environment, given, kafka_names=list(BROKER_CONFIGS), kafka_check=check_broker_config
+        config_file, environment, named, kafka_names=list(BROKER_CONFIGS), kafka_check=check_broker_config
     )

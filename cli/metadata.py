@@ -10,7 +10,7 @@ import trio
 from gnomon.broker.admin.http import Check
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, pairs, set_option
+from gnomon.cli.options import durability_option, set_option
 from gnomon.metadata.node import MetadataSettings, ServingMetadata, run_metadata
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
@@ -45,7 +45,7 @@ def metadata(
         "metadata_service.admin_port": admin_port,
         "bookie.durability": durability,
     }
-    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings)
 
 
 async def _serve(settings: Settings) -> None:

@@ -10,6 +10,7 @@ import click
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"
 NATIVE_DEFAULT = "127.0.0.1:6650"
+NATIVE_VARIABLE = "GNOMON_NATIVE_ADDRESS"
 PASSWORD_VARIABLE = "GNOMON_LEDGER_PASSWORD"
 
 
@@ -33,7 +34,7 @@ def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--native-address",
         "native",
         metavar="HOST:PORT",
-        envvar="GNOMON_NATIVE_ADDRESS",
+        envvar=NATIVE_VARIABLE,
         show_envvar=True,
         default=NATIVE_DEFAULT,
         show_default=True,

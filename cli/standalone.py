@@ -12,7 +12,7 @@ from gnomon.broker.admin.http import Check
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, pairs, set_option
+from gnomon.cli.options import durability_option, set_option
 from gnomon.runtime.settings import Settings
 
 
@@ -44,7 +44,7 @@ def standalone(
         "broker.admin_port": admin_port,
         "bookie.durability": durability,
     }
-    trio.run(_serve, read_settings(config_file, **{**pairs(given, "--set"), **named}).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings)
 
 
 async def _serve(settings: Settings) -> None:

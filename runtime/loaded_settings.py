@@ -10,6 +10,7 @@ docs/decisions/0004-settings.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -153,6 +154,10 @@ def _checked(setting: Setting, value: object, origin: Origin) -> object:
         converted = _converted(kind, value, origin.kind != "file")
     except (ValueError, TypeError, KeyError):
         raise _unfit(setting.name, _expected(kind), value, origin) from None
+    if value == "" and setting.default:
+        raise _unfit(setting.name, "given where it is named", value, origin)
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise _unfit(setting.name, "a finite number", value, origin)
     if setting.choices and converted not in setting.choices:
         raise _unfit(setting.name, "one of " + ", ".join(setting.choices), value, origin)
     if isinstance(converted, int | float):

@@ -97,22 +97,28 @@ class BlockingConsumer:
     def seek(self, to: Message | Literal["earliest", "latest"]) -> None:
         """See `Consumer.seek`."""
         self._thread.call(self._consumer.seek, to)
-        self._fetched.clear()
+        self._forget(to.partition if isinstance(to, Message) else None)
 
     def seek_to_id(self, partition: int, message_id: Dlsn) -> None:
         """See `Consumer.seek_to_id`."""
         self._thread.call(self._consumer.seek_to_id, partition, message_id)
-        self._fetched.clear()
+        self._forget(partition)
 
     def seek_to_offset(self, partition: int, offset: int) -> None:
         """See `Consumer.seek_to_offset`."""
         self._thread.call(self._consumer.seek_to_offset, partition, offset)
-        self._fetched.clear()
+        self._forget(partition)
 
     def seek_to_time(self, timestamp_ms: int) -> None:
         """See `Consumer.seek_to_time`."""
         self._thread.call(self._consumer.seek_to_time, timestamp_ms)
-        self._fetched.clear()
+        self._forget(None)
+
+    def _forget(self, partition: int | None) -> None:
+        """What was fetched of a partition, or of all of them, comes again."""
+        self._fetched = deque(
+            message for message in self._fetched if partition is not None and message.partition != partition
+        )
 
     def stats(self) -> list[dict[str, Any]]:
         """See `Consumer.stats`."""
@@ -125,6 +131,7 @@ class BlockingConsumer:
     def unsubscribe(self) -> None:
         """See `Consumer.unsubscribe`."""
         self._thread.call(self._consumer.unsubscribe)
+        self._fetched.clear()
 
     def close(self) -> None:
         """See `Consumer.close`."""

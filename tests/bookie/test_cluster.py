@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
 from gnomon.bookie import removal
-from gnomon.bookie.errors import LedgerError, LedgerFenced
+from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
 from gnomon.bookie.ids import EntryId, Session
 from gnomon.bookie.ledger import OpenMode, Quorum
 from gnomon.bookie.ledgers import connect_ledgers
@@ -386,5 +388,28 @@ def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypa
             assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
 
         await cluster.run_client("claimer", ask)
+
+    simulate(1, scenario)
+
+
+def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.bookie.appender.ENTRY_BYTES_MAX", 100)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            senseless: list[Any] = [b"bytes", ["text"], [5], None]
+            for payload in senseless:
+                with pytest.raises(TypeError):
+                    await ledger.add(payload)
+            with pytest.raises(EntryTooLarge, match="101 bytes"):
+                await ledger.add([bytes(50), bytes(51)])
+            await fill(ledger, 2)
+            assert await contents(ledger) == entries(2)
+
+        await cluster.run_client("writer", write)
 
     simulate(1, scenario)

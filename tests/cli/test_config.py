@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gnomon.cli.given_settings import read_settings
 from gnomon.cli.main import main
 
 
@@ -51,3 +52,10 @@ def test_the_table_has_one_line_for_each_setting() -> None:
     lines = CliRunner().invoke(main, ["config", "show"]).stdout.splitlines()
     assert lines[0].split() == ["SETTING", "VALUE"]
     assert len(lines) == len(settings()) + 1
+
+
+def test_what_is_set_counts_where_its_own_option_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_NATIVE_ADDRESS", "127.0.0.1:9")  # an option of commands, and no setting
+    given = ("broker.kafka_port=1", "broker.native_port=2", "num.partitions=3")
+    broker = read_settings(None, given, **{"broker.kafka_port": None, "broker.native_port": 7}).settings
+    assert (broker.broker.kafka_port, broker.broker.native_port, broker.kafka["num.partitions"]) == (1, 7, "3")

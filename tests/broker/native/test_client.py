@@ -380,3 +380,21 @@ def test_programs_without_trio_block(broker: KafkaBroker) -> None:
             consumer.receive()
     with pytest.raises(ConsumerClosed, match="connect again"):
         consumer.receive()
+
+
+def test_a_blocking_seek_of_one_partition_leaves_what_was_fetched_of_the_others() -> None:
+    settings = {"num.partitions": 3, "auto.create.topics.enable": True}
+    with KafkaBroker(settings=settings) as broker:
+        produce(broker, range(60))
+        with gnomon.connect_blocking(broker.native_address) as client:
+            consumer = client.subscribe("flights", "billing", initial_position="earliest")
+            time.sleep(1)  # so that one call fetches records of all partitions
+            seen = [int(consumer.receive().value or b"") for _ in range(2)]
+            consumer.seek_to_offset(0, 0)
+            while set(seen) != set(range(60)):
+                message = consumer.receive(seconds=10)
+                assert message is not None, f"only {len(set(seen))} of 60 were given"
+                seen.append(int(message.value or b""))
+            consumer.unsubscribe()
+            with pytest.raises(ConsumerClosed):
+                consumer.receive()
