@@ -142,11 +142,10 @@ class LedgerRepair:
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
         """Brings the entries of one index of a fragment to `target`, but those that it is known to have."""
         bookie = known_bookie(self._bookies, target)
+        named = target in fragment.bookies  # else nothing that it has counts: invariant 5
         first = EntryId(max(fragment.first_entry, self.record.start_entry))
         while first <= last:
             end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
-            # Invariant 5: of a bookie that the fragment does not name nothing counts.
-            named = target in fragment.bookies
             runs = await bookie.present(self.id, first, end, fragment.session) if named else []
             there = {entry for start, stop in runs for entry in range(start, stop + 1)}
             wanted = [

@@ -48,7 +48,15 @@ class Part:
     """One partition of a consumer."""
 
     __slots__ = (
-        *("acked", "consumer", "cursor_epoch", "early", "initial_position", "link", "number", "owed", "partition"),
+        "acked",
+        "consumer",
+        "cursor_epoch",
+        "early",
+        "initial_position",
+        "link",
+        "number",
+        "owed",
+        "partition",
         "unacked",
     )
 

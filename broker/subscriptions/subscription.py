@@ -74,7 +74,16 @@ class Subscription:
     """One durable subscription; memory counts here, there are 100,000 of them."""
 
     __slots__ = (
-        *("_consumers", "again", "cursor", "cursor_epoch", "keys", "kind", "life", "name", "position", "station"),
+        "_consumers",
+        "again",
+        "cursor",
+        "cursor_epoch",
+        "keys",
+        "kind",
+        "life",
+        "name",
+        "position",
+        "station",
         "turn",
     )
 

@@ -30,11 +30,13 @@ from gnomon.wire.kafka.records import Record, build_batch
 LEASE_SECONDS = 3.0
 
 
-def on_one_partition(seed: int, brokers: int, work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]]) -> None:
+def on_one_partition(
+    seed: int, brokers: int, work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]], **kafka: str
+) -> None:
     """Runs `work` on a client of so many brokers, whose topic `orders` has one partition."""
 
     async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS)
+        cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS, kafka=kafka)
         await cluster.start()
 
         async def client(client: KafkaCluster) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import trio
-from cluster_calls import LEASE_SECONDS, at, create, fetch, held_up, rejoin, unheard
+from cluster_calls import at, create, fetch, held_up, on_one_partition, rejoin, unheard
 
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.storm_clients import ask_until, delete_topic
 from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
 from gnomon.wire.kafka.errors import ErrorCode
@@ -81,18 +80,11 @@ def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_k
 def on_one_partition_of_groups(seed: int, work: Work) -> None:
     """Runs `work` on a client of two brokers: the second one named coordinates all groups while it lives."""
 
-    async def scenario(simulation: Simulation) -> None:
-        cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS, kafka={"offsets.topic.num.partitions": "1"})
-        await cluster.start()
+    async def between(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        found, _ = await ask_until(client, find)
+        await work(cluster, client, 3 - found.node_id, found.node_id)
 
-        async def client(client: KafkaCluster) -> None:
-            await create(client, 1)
-            found, _ = await ask_until(client, find)
-            await work(cluster, client, 3 - found.node_id, found.node_id)
-
-        await cluster.run_client("client", client)
-
-    simulate(seed, scenario)
+    on_one_partition(seed, 2, between, **{"offsets.topic.num.partitions": "1"})
 
 
 async def find(connection: KafkaConnection) -> FindCoordinatorResponse:
