@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from struct import pack
 from typing import Any
 
 import pytest
 import trio
-from crc32c import crc32c
+from native_calls import native, orders, rpc, values
 
 from gnomon.broker.native import server
-from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.client import NativeClient
 from gnomon.broker.native.connection import NativeConnection
-from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
-from gnomon.runtime.rpc_client import RpcClient
-from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
-from gnomon.wire.kafka.batch import CRC_FROM
-from gnomon.wire.kafka.compression import CorruptData
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -34,42 +28,7 @@ from gnomon.wire.kafka.messages.topics import (
 )
 from gnomon.wire.kafka.records import Record, build_batch
 
-ADDRESS = f"{HOST}:{NATIVE_PORT}"
 FLUSHED_SECONDS = 1.5
-
-
-async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
-    """Produces batches of one record; creates the topic with the first."""
-    client = await broker.connect()
-    if first == 0:
-        await client.create_topic("orders")
-    for number in range(first, first + count):
-        batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
-        assert (await client.produce("orders", batch)).error_code == 0
-
-
-@asynccontextmanager
-async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
-    async with connect(ADDRESS, world=broker.client_world) as client:
-        yield client
-
-
-@asynccontextmanager
-async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
-    async with trio.open_nursery() as nursery:
-        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS)
-        nursery.start_soon(client.run)
-        yield client
-        nursery.cancel_scope.cancel()
-
-
-async def values(consumer: Consumer, count: int) -> list[int]:
-    found = []
-    for _ in range(count):
-        message = await consumer.receive()
-        consumer.ack(message)
-        found.append(int(message.value or b""))
-    return found
 
 
 SENSELESS: list[tuple[str, list[object]]] = [
@@ -311,134 +270,3 @@ def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_
     monkeypatch.setattr(server, "_attached", sending_away)
     simulate_broker(scenario)
     assert sent_away
-
-
-def test_what_is_said_of_messages_from_before_a_seek_does_not_undo_it() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 10)
-        async with native(broker) as client:
-            worker = await client.subscribe("orders", "billing", type="failover", initial_position="earliest")
-            before = [await worker.receive() for _ in range(10)]
-            operator = await client.subscribe("orders", "billing", type="failover")
-            await operator.seek("earliest")
-            worker.ack(before[3])  # on its way back, maybe
-            await operator.close()
-            await broker.simulation.sleep(1.0)
-            worker.ack(before[5])
-            worker.ack_up_to(before[9])
-            worker.nack(before[0], 0.0)
-            (stats,) = await worker.stats()
-            assert (stats["offset"], stats["acknowledged_ahead"]) == (0, 0)
-            assert await values(worker, 10) == list(range(10))
-            assert await worker.backlog() == 0
-
-    simulate_broker(scenario)
-
-
-def test_what_was_received_before_a_broker_ended_is_acknowledged_after_it() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 3)
-        async with native(broker) as client:
-            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
-            await consumer.seek("latest")
-            await consumer.seek("earliest")
-            before = [await consumer.receive() for _ in range(3)]
-            await broker.restart()
-            consumer.ack(before[0])
-            assert (await consumer.receive()).offset in (0, 1)
-            consumer.ack_up_to(before[2])
-            assert await consumer.backlog() == 0
-
-    simulate_broker(scenario)
-
-
-def test_what_is_given_before_subscribe_is_answered_is_acknowledged_as_all_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    attached = server._attached
-
-    def given_at_once(host: HostedPartition, *args: Any) -> object:
-        result = attached(host, *args)
-        host.pump()
-        return result
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 3)
-        async with native(broker) as client:
-            one = await client.subscribe("orders", "one", initial_position="earliest")
-            heard = await client.subscribe("orders", "two", initial_position="earliest", listener=Consumer.ack)
-            for consumer in (one, heard):
-                await consumer.seek("earliest")
-            assert await values(one, 3) == [0, 1, 2]
-            assert [await one.backlog(), await heard.backlog()] == [0, 0]
-
-    monkeypatch.setattr(server, "_attached", given_at_once)
-    simulate_broker(scenario)
-
-
-def test_late_acknowledgements_of_a_connection_that_was_replaced_do_not_undo_a_seek() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 3)
-        item = ["billing", 1, "me", 1000]
-        async with rpc(broker) as old, old.stream("receive"), rpc(broker) as new, new.stream("receive"):
-            for peer in (old, new):
-                await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [item])
-            await new.call("seek", "orders", 0, "billing", "earliest", [])
-            for peer in (old, new):
-                peer.tell("ack", [1, 2, pack("<I", 1)])
-                peer.tell("ack_up_to", [3, pack("<I", 1)])
-                stats = await peer.call("stats", "orders", 0, ["billing"])
-                assert (stats["billing"]["offset"], stats["billing"]["acknowledged_ahead"]) == (0, 0)
-
-    simulate_broker(scenario)
-
-
-@pytest.mark.parametrize("first", [0, 4])
-def test_a_batch_that_cannot_be_read_costs_no_permits(first: int) -> None:
-    """The client of one that begins at `first` is given the rest of the first batch by slots."""
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 0)
-        kafka = await broker.connect()
-        for _ in range(10):
-            assert (await kafka.produce("orders", unreadable(7))).error_code == 0
-        await orders(broker, 3, first=70)
-        async with native(broker) as client:
-            consumer = await client.subscribe("orders", "billing", initial_position="earliest", queue_records=10)
-            await consumer.seek_to_offset(0, first)
-            for _ in range(10):
-                with pytest.raises(CorruptData, match="do not decompress"):
-                    await consumer.receive()
-            assert await values(consumer, 3) == [70, 71, 72]
-
-    simulate_broker(scenario)
-
-
-def test_a_batch_that_cannot_be_read_ends_one_listener_and_nobody_else() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 1)
-        kafka = await broker.connect()
-        heard: list[bytes | None] = []
-        async with native(broker) as client:
-            listening = await client.subscribe(
-                "orders", "one", initial_position="earliest", listener=lambda _, message: heard.append(message.value)
-            )
-            receiving = await client.subscribe("orders", "two", initial_position="earliest")
-            for batch in (unreadable(7), build_batch([Record(offset_delta=0, value=b"8")], base_timestamp=1)):
-                await kafka.produce("orders", batch)
-            assert await values(receiving, 1) == [0]
-            with pytest.raises(CorruptData):
-                await receiving.receive()
-            assert await values(receiving, 1) == [8]
-            assert heard == [b"0"]
-            assert isinstance(listening.error, CorruptData)
-
-    simulate_broker(scenario)
-
-
-def unreadable(count: int) -> bytes:
-    """A batch that says gzip and is not."""
-    batch = bytearray(build_batch([Record(offset_delta=each) for each in range(count)], base_timestamp=1))
-    batch[CRC_FROM : CRC_FROM + 2] = pack(">h", 1)
-    batch[CRC_FROM - 4 : CRC_FROM] = pack(">I", crc32c(bytes(batch[CRC_FROM:])))
-    return bytes(batch)

@@ -1,0 +1,49 @@
+"""What clients ask of the native front door of one simulated broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import ERRORS, SERVICE
+from gnomon.runtime.rpc_client import RpcClient
+from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker
+from gnomon.wire.kafka.records import Record, build_batch
+
+
+async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
+    """Produces batches of one record; creates the topic with the first."""
+    client = await broker.connect()
+    if first == 0:
+        await client.create_topic("orders")
+    for number in range(first, first + count):
+        batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
+        assert (await client.produce("orders", batch)).error_code == 0
+
+
+@asynccontextmanager
+async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
+    async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
+        yield client
+
+
+@asynccontextmanager
+async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
+    async with trio.open_nursery() as nursery:
+        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS)
+        nursery.start_soon(client.run)
+        yield client
+        nursery.cancel_scope.cancel()
+
+
+async def values(consumer: Consumer, count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        message = await consumer.receive()
+        consumer.ack(message)
+        found.append(int(message.value or b""))
+    return found
