@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import trio
 
-from gnomon.broker.native.client import QUEUE_RECORDS, NativeClient, Position, Type, connect
+from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.consumer_options import QUEUE_RECORDS, Position, Type
 from gnomon.broker.native.errors import ConsumerClosed
 from gnomon.broker.native.message import Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
@@ -84,14 +85,17 @@ class BlockingConsumer:
 
     def ack(self, message: Message) -> None:
         """See `Consumer.ack`."""
+        self._consumer.part_of(message)
         self._thread.soon(self._consumer.ack, message)
 
     def ack_up_to(self, message: Message) -> None:
         """See `Consumer.ack_up_to`."""
+        self._consumer.part_for_all_up_to(message)
         self._thread.soon(self._consumer.ack_up_to, message)
 
     def nack(self, message: Message, delay_seconds: float = 1.0) -> None:
         """See `Consumer.nack`."""
+        self._consumer.part_to_delay(message, delay_seconds)
         self._thread.soon(self._consumer.nack, message, delay_seconds)
 
     def seek(self, to: Message | Literal["earliest", "latest"]) -> None:

@@ -15,14 +15,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import trio
 
 from gnomon.broker.native.addresses import Address, parse_addresses
 from gnomon.broker.native.attachments import Attachments
-from gnomon.broker.native.consumer import Consumer, ConsumerOptions, Listener, OnMissed, Part
-from gnomon.broker.native.errors import NativeError, NoSuchSubscription
+from gnomon.broker.native.consumer import Consumer, Part
+from gnomon.broker.native.consumer_options import (
+    QUEUE_RECORDS,
+    ConsumerOptions,
+    Listener,
+    OnMissed,
+    Position,
+    Type,
+    check_name,
+)
+from gnomon.broker.native.errors import InvalidCall, NativeError, NoSuchSubscription
 from gnomon.broker.native.leaders import TRY_SECONDS
 from gnomon.broker.native.teller import Teller
 from gnomon.runtime.rpc_errors import RpcFailed
@@ -31,10 +40,6 @@ from gnomon.runtime.world import Unreachable, World
 
 REFRESH_SECONDS = 30.0
 """How often is looked whether topics have grown."""
-QUEUE_RECORDS = 1000
-
-Type: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
-Position: TypeAlias = Literal["earliest", "latest"]
 
 
 class NativeClient:
@@ -69,8 +74,9 @@ class NativeClient:
             type: exclusive (one consumer), failover (one at a time), shared (batches go round) or key_shared (records
                 of one key go to one consumer, in order); all consumers of a subscription use the same.
             initial_position: where a new subscription begins.
-            queue_records: most records of a partition that wait in this process.
-            ack_seconds: what was received and not acknowledged for so long is given again; None for never.
+            queue_records: most records of a partition that wait in this process; at least 1.
+            ack_seconds: what was received and not acknowledged for so long is given again: at least 0.1; None for
+                never.
             listener: is called for each message as it arrives, and must neither wait nor raise; instead of `receive`.
                 A batch that cannot be read ends its calls: `Consumer.error`.
             on_missed: is called in the same way with `RecordsMissed`, which `receive` raises otherwise.
@@ -105,6 +111,10 @@ class NativeClient:
     ) -> list[Consumer]:
         """`subscribe` for many subscriptions of one topic: a thousand to a call. All are made, or it raises."""
         options = ConsumerOptions(type, initial_position, queue_records, ack_seconds, listener, on_missed)
+        if isinstance(names, str):
+            raise InvalidCall(f"names are several names, not the text {names!r}")
+        for name in names:
+            check_name(name)
         leaders = await self._leaders.find(topic)
         consumers = [Consumer(self, topic, name, options) for name in names]
         for consumer in consumers:

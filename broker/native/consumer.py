@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from struct import unpack
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
-from gnomon.broker.native.errors import ConsumerClosed, RecordsMissed
+from gnomon.broker.native.consumer_options import ConsumerOptions
+from gnomon.broker.native.errors import ConsumerClosed, InvalidCall, RecordsMissed
 from gnomon.broker.native.message import DeliveredBatch, Message
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.wire.kafka.batch import MalformedBatch
@@ -27,21 +27,8 @@ if TYPE_CHECKING:
     from gnomon.broker.native.client import NativeClient
     from gnomon.broker.native.link import Link
 
-Listener: TypeAlias = Callable[["Consumer", Message], None]
-OnMissed: TypeAlias = Callable[["Consumer", RecordsMissed], None]
 UNREADABLE = (MalformedBatch, TooLarge, CorruptData)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """How a subscription is consumed; shared by all that were subscribed together."""
-
-    kind: str
-    initial_position: str
-    queue_records: int
-    ack_seconds: float | None
-    listener: Listener | None
-    on_missed: OnMissed | None
+DELAY_SECONDS_MAX: Final = 365 * 86_400.0
 
 
 class Part:
@@ -52,6 +39,7 @@ class Part:
         "consumer",
         "cursor_epoch",
         "early",
+        "given_up",
         "initial_position",
         "link",
         "number",
@@ -73,6 +61,8 @@ class Part:
         """Of the subscription there, as the broker that took it last has said: see `SubscriptionsStore`."""
         self.early: tuple[tuple[DeliveredBatch, bytes | None], ...] = ()
         """What was given before the broker has said so."""
+        self.given_up = 0
+        """Records below this offset were missed: what of them waits here is not handed out."""
         self.owed = 0
         """Permits for the broker: records that were handed out, or cannot be, since it was last told."""
         self.acked: list[int] = []
@@ -169,13 +159,21 @@ class Consumer:
             self._owe(part, len(places))
             raise
         for slot in places:
-            yield Message(part, batch, slot, records[slot])
+            if batch.base_offset + slot < part.given_up:
+                self._owe(part, 1)
+            else:
+                yield Message(part, batch, slot, records[slot])
 
     # --- answering ----------------------------------------------------------------------------------------------
 
     def ack(self, message: Message) -> None:
-        """Acknowledges one message; the broker learns of it within some ten milliseconds."""
-        part, offset = message.part, message.offset
+        """Acknowledges one message; the broker learns of it within some ten milliseconds.
+
+        Raises:
+            InvalidCall: it is no message of this consumer.
+        """
+        part = self.part_of(message)
+        offset = message.offset
         if message.cursor_epoch != part.cursor_epoch:
             return
         acked = part.acked
@@ -190,8 +188,12 @@ class Consumer:
             part.unacked.pop(offset, None)
 
     def ack_up_to(self, message: Message) -> None:
-        """Acknowledges a message and all before it in its partition; not for subscriptions that several share."""
-        part, end = message.part, message.offset + 1
+        """Acknowledges a message and all before it in its partition.
+
+        Raises:
+            InvalidCall: it is no message of this consumer, or several may share the subscription.
+        """
+        part, end = self.part_for_all_up_to(message), message.offset + 1
         if message.cursor_epoch != part.cursor_epoch:
             return
         self.client.teller.ack_up_to(part, end)
@@ -199,8 +201,15 @@ class Consumer:
             part.unacked = {offset: due for offset, due in part.unacked.items() if offset >= end}
 
     def nack(self, message: Message, delay_seconds: float = 1.0) -> None:
-        """Says that a message could not be dealt with: after a while it is given again, perhaps to another one."""
-        part, offset = message.part, message.offset
+        """Says that a message could not be dealt with: after a while it is given again, perhaps to another one.
+
+        Args:
+            delay_seconds: the while; at most a year.
+
+        Raises:
+            InvalidCall: it is no message of this consumer, or no such while.
+        """
+        part, offset = self.part_to_delay(message, delay_seconds), message.offset
         if message.cursor_epoch != part.cursor_epoch:
             return
         if part.unacked is not None:
@@ -213,20 +222,20 @@ class Consumer:
         """Goes to a message of one partition, or to the beginning or end of all; that message is received next.
 
         Raises:
-            NativeError, Unreachable: it did not work, or whether so is unknown.
+            NativeError, Unreachable: it did not work, or whether so is unknown; InvalidCall: there is no such place.
         """
         if isinstance(to, Message):
-            await self.client.seek([to.part], "id", to.id.encode())
+            await self.client.seek([self.part_of(to)], "id", to.id.encode())
         else:
             await self.client.seek(self.parts, to, [])
 
     async def seek_to_id(self, partition: int, message_id: Dlsn) -> None:
         """Goes to a message by its id."""
-        await self.client.seek([self.parts[partition]], "id", message_id.encode())
+        await self.client.seek([self._part(partition)], "id", message_id.encode())
 
     async def seek_to_offset(self, partition: int, offset: int) -> None:
         """Goes to an offset of one partition, within what it has."""
-        await self.client.seek([self.parts[partition]], "offset", [offset])
+        await self.client.seek([self._part(partition)], "offset", [offset])
 
     async def seek_to_time(self, timestamp_ms: int) -> None:
         """Goes in each partition to the first message that is as late, milliseconds since 1970; else to the end."""
@@ -251,6 +260,38 @@ class Consumer:
     async def close(self) -> None:
         """Ends this consumer; the subscription stays. What it acknowledged is told to the broker first. Idempotent."""
         await self.client.close_consumers([self])
+
+    def _part(self, partition: int) -> Part:
+        if partition not in range(len(self.parts)):
+            raise InvalidCall(f"topic '{self.topic}' has partitions 0 to {len(self.parts) - 1}, not {partition!r}")
+        return self.parts[partition]
+
+    # --- what may be answered: also asked by other threads ------------------------------------------------------
+
+    def part_of(self, message: Message) -> Part:
+        """The part through which a message came.
+
+        Raises:
+            InvalidCall: it did not come to this consumer.
+        """
+        if not isinstance(message, Message) or message.part.consumer is not self:
+            raise InvalidCall(f"subscription {self.name!r} takes messages that this consumer received, not {message!r}")
+        return message.part
+
+    def part_for_all_up_to(self, message: Message) -> Part:
+        """`part_of` what is acknowledged with all before it; raises as `ack_up_to`."""
+        if self.options.shared:
+            raise InvalidCall(
+                f"other consumers may hold what comes before: acknowledge the messages of subscription {self.name!r},"
+                f" which is {self.options.kind}, one by one"
+            )
+        return self.part_of(message)
+
+    def part_to_delay(self, message: Message, delay_seconds: float) -> Part:
+        """`part_of` what is given again after a while; raises as `nack`."""
+        if not 0 <= delay_seconds <= DELAY_SECONDS_MAX:
+            raise InvalidCall(f"delay_seconds is a number from 0 to {DELAY_SECONDS_MAX:.0f}, not {delay_seconds!r}")
+        return self.part_of(message)
 
     # --- for the client -----------------------------------------------------------------------------------------
 
@@ -281,6 +322,7 @@ class Consumer:
 
     def missed(self, part: Part, first: int, end: int) -> None:
         """Records went that were not acknowledged."""
+        part.given_up = end
         if self._missed and (self._missed[-1].partition, self._missed[-1].end) == (part.partition, first):
             first = self._missed[-1].first
             self._missed = self._missed[:-1]
@@ -293,7 +335,7 @@ class Consumer:
 
     def forget(self, part: Part) -> None:
         """What came for a partition comes again."""
-        part.owed = 0
+        part.owed = part.given_up = 0
         part.early = ()
         if part.unacked:
             part.unacked.clear()

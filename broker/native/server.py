@@ -247,10 +247,13 @@ class NativeServer:
         for end, packed in groups(call.args, 2):
             for number in numbers_of(packed):
                 consumer = consumers.get(number)
-                if consumer is not None:
-                    host = host_of(consumer)
-                    host.dispatcher.ack_up_to(consumer, Offset(end))
-                    host.pump()
+                if consumer is None:
+                    continue
+                if consumer.subscription.shared:
+                    raise InvalidCall("other consumers may hold what comes before: acknowledge records one by one")
+                host = host_of(consumer)
+                host.dispatcher.ack_up_to(consumer, Offset(end))
+                host.pump()
 
     def _nack(self, call: Call) -> None:
         consumers = self._connection(call).consumers

@@ -43,7 +43,7 @@ class Teller:
         """Tells a broker to give records again; where none is known that happens anyway."""
         self.tell()
         if part.link is not None:
-            part.link.tell("nack", [[first, end, max(0, round(delay_seconds * 1000)), pack("<I", part.number)]])
+            part.link.tell("nack", [[first, end, round(delay_seconds * 1000), pack("<I", part.number)]])
 
     def forget(self, part: Part) -> None:
         """There is nothing to tell of a part any more."""

@@ -162,28 +162,18 @@ class Dispatcher:
             self.dirty[subscription] = None
         if subscription.again:
             subscription.again.remove(first, end)
-        if consumer.unacked is not None:
-            self._settle(subscription, [consumer], first, end)
-
-    def ack_up_to(self, consumer: Consumer, end: Offset) -> None:
-        """A consumer acknowledges everything below `end`."""
-        if consumer.gone:
-            return
-        subscription = consumer.subscription
-        self.ack(consumer, subscription.cursor.mark_delete, end)
-        if consumer.unacked is not None:
-            # What was trimmed lies below the cursor, and its consumers may hold it still.
-            self._settle(subscription, subscription.consumers, Offset(0), min(end, self.end))
-
-    def _settle(self, subscription: Subscription, consumers: Iterable[Consumer], first: Offset, end: Offset) -> None:
-        """Nobody has to be given these records any more; of key_shared that may let others follow."""
-        for consumer in consumers:
-            for run in consumer.unacked.remove(first, end) if consumer.unacked else ():
-                if subscription.keys is not None:
-                    subscription.keys.taken_back(*run)
-        if subscription.keys is not None:
+        for run in consumer.unacked.remove(first, end) if consumer.unacked else ():
+            if subscription.keys is not None:
+                subscription.keys.taken_back(*run)
+        if subscription.keys is not None:  # others may follow now
             subscription.keys.acked(first, end)
             self._place_again(subscription)
+
+    def ack_up_to(self, consumer: Consumer, end: Offset) -> None:
+        """A consumer acknowledges everything below `end`; where several share, others may hold some of that."""
+        subscription = consumer.subscription
+        assert consumer.gone or not subscription.shared, f"subscription {subscription.name!r} is shared"
+        self.ack(consumer, subscription.cursor.mark_delete, end)
 
     def nack(self, consumer: Consumer, first: Offset, end: Offset, due: float, now: float) -> None:
         """A consumer will not acknowledge these records: they are given again at `due`."""

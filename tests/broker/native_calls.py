@@ -11,7 +11,8 @@ from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
 from gnomon.broker.native.errors import ERRORS, SERVICE
 from gnomon.runtime.rpc_client import RpcClient
-from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker
+from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker
+from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from gnomon.wire.kafka.records import Record, build_batch
 
 
@@ -23,6 +24,14 @@ async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
     for number in range(first, first + count):
         batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
         assert (await client.produce("orders", batch)).error_code == 0
+
+
+async def delete_records(client: BrokerClient, before: int) -> None:
+    """Deletes the records of `orders` below an offset."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[partition])], timeout_ms=1000)
+    answer = await client.ask(request, 2)
+    assert answer.topics[0].partitions[0].error_code == 0
 
 
 @asynccontextmanager

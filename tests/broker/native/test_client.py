@@ -382,6 +382,22 @@ def test_programs_without_trio_block(broker: KafkaBroker) -> None:
         consumer.receive()
 
 
+def test_a_blocking_client_outlives_wrong_answers(broker: KafkaBroker) -> None:
+    produce(broker, range(1))
+    with gnomon.connect_blocking(broker.native_address) as client:
+        consumer = client.subscribe("flights", "billing", initial_position="earliest")
+        message = consumer.receive(seconds=30)
+        assert message is not None
+        nothing: Any = None
+        for answer in (consumer.ack, consumer.ack_up_to, consumer.nack):
+            with pytest.raises(InvalidCall, match="not None"):
+                answer(nothing)
+        with pytest.raises(InvalidCall, match="delay_seconds"):
+            consumer.nack(message, float("inf"))
+        consumer.ack(message)
+        assert consumer.backlog() == 0
+
+
 def test_a_blocking_seek_of_one_partition_leaves_what_was_fetched_of_the_others() -> None:
     settings = {"num.partitions": 3, "auto.create.topics.enable": True}
     with KafkaBroker(settings=settings) as broker:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from native_calls import native, orders, rpc, values
+from native_calls import delete_records, native, orders, rpc, values
 
 from gnomon.broker.native import server
 from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import CRC_FROM
@@ -94,6 +95,29 @@ def test_late_acknowledgements_of_a_connection_that_was_replaced_do_not_undo_a_s
                 peer.tell("ack_up_to", [3, pack("<I", 1)])
                 stats = await peer.call("stats", "orders", 0, ["billing"])
                 assert (stats["billing"]["offset"], stats["billing"]["acknowledged_ahead"]) == (0, 0)
+
+    simulate_broker(scenario)
+
+
+def test_what_waits_here_and_was_missed_is_not_handed_out_behind_it() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 0)
+        kafka = await broker.connect()
+        for first in range(0, 9, 3):
+            records = [Record(offset_delta=each, value=b"%d" % (first + each)) for each in range(3)]
+            await kafka.produce("orders", build_batch(records, base_timestamp=1))
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest", queue_records=9)
+            assert await values(consumer, 1) == [0]
+            await broker.simulation.sleep(1.0)  # all the others wait in the client
+            await delete_records(kafka, 5)
+            await broker.simulation.sleep(1.0)
+            with pytest.raises(RecordsMissed, match="between offsets 1 and 5"):
+                await consumer.receive()
+            assert await values(consumer, 4) == [5, 6, 7, 8]
+            await orders(broker, 9, first=9)  # for which there are permits
+            assert await values(consumer, 9) == list(range(9, 18))
+            assert await consumer.backlog() == 0
 
     simulate_broker(scenario)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from native_calls import native, orders, rpc, values
+from native_calls import delete_records, native, orders, rpc, values
 
 from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient
@@ -21,9 +21,6 @@ from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
     DeleteTopicsRequest,
 )
 from gnomon.wire.kafka.records import Record, build_batch
@@ -134,10 +131,7 @@ def test_a_subscription_behind_the_start_of_the_log_says_so_and_goes_on_there() 
             consumer = await client.subscribe("orders", "one", initial_position="earliest")
             await values(consumer, 2)
             await consumer.close()
-            kafka = await broker.connect()
-            partition = DeleteRecordsPartition(partition_index=0, offset=6)
-            topic = DeleteRecordsTopic(name="orders", partitions=[partition])
-            await kafka.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 1)
+            await delete_records(await broker.connect(), 6)
             consumer = await client.subscribe("orders", "one")
             with pytest.raises(RecordsMissed, match="between offsets 2 and 6"):
                 await consumer.receive()

@@ -191,6 +191,8 @@ class DispatcherMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack_up_to(self, data: st.DataObject) -> None:
         model, offset, consumer = self.some_given(data)
+        if consumer.subscription.shared:
+            return
         self.dispatcher.ack_up_to(consumer, Offset(offset + 1))
         for each in range(offset + 1):
             model.have.pop(each, None)
