@@ -138,6 +138,12 @@ class StormHistory:
         if before is None or before[0] < ledger:
             self._deleted[name] = (ledger, now)
 
+    def gone(self, life: LedgerLife) -> bool:
+        """Whether it was deleted, as somebody was told or the next ledger of that name shows."""
+        return life.deleted is not None or any(
+            later.name == life.name and later.id > life.id for later in self.lives.values()
+        )
+
     def opened(self, ledger: LedgerId, name: str, called: float) -> None:
         """Somebody was given a handle who had asked at `called`."""
         deleted = self._deleted.get(name)

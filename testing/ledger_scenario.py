@@ -221,10 +221,10 @@ class _Run:
         ledger = reader.following
         if ledger is None:
             return True
-        final = self.history.life(ledger.id, ledger.name).final
-        if final is None:
-            return self.history.life(ledger.id, ledger.name).deleted is not None
-        return reader.next_entry > max(final, default=EntryId(-1))
+        life = self.history.life(ledger.id, ledger.name)
+        if life.final is None:  # or made by whom the storm killed, after the finisher had found none of its name
+            return self.history.gone(life) or not life.appends
+        return reader.next_entry > max(life.final, default=EntryId(-1))
 
     def _missing(self, names: list[str]) -> str:
         done = {life.name for life in self.history.lives.values() if life.final is not None}

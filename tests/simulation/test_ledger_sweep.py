@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import pytest
 from extent import swept
 
 from gnomon.testing.ledger_scenario import COUNTERS, LedgerScenario
+from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
 
 RARE = (
@@ -19,12 +21,19 @@ RARE = (
 )
 """Reached once in some fifty seeds."""
 RARE_SEEDS_MIN = 500
+NOTHING_TO_READ = (2189, 2443)
+"""Its reader hears of a ledger when the next one has its name; a ledger is made by a client that was killed before."""
 
 
 def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> None:
     result = swept(LedgerScenario(), 45)
     rare = () if result.seeds >= RARE_SEEDS_MIN else RARE
     result.coverage.assert_all_counted(counter for counter in COUNTERS if counter not in rare)
+
+
+@pytest.mark.parametrize("seed", NOTHING_TO_READ)
+def test_a_reader_of_a_ledger_that_nobody_reads_in_the_end_is_not_waited_for(seed: int) -> None:
+    simulate(seed, LedgerScenario())
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
