@@ -85,14 +85,21 @@ class StoreView:
     ) -> list[tuple[EntryId, EntryId]]:
         """Which entries from `first` to `last` are here, as runs (from, to inclusive); their payloads are not read."""
         runs: list[tuple[EntryId, EntryId]] = []
-        start = NO_ENTRY
-        for entry in map(EntryId, range(first, last + 2)):
-            value = self._get(_pack_key(ledger, entry), None, self._entries) if entry <= last else None
-            if value is not None and session_of(value) >= minimum_session:
-                start = entry if start == NO_ENTRY else start
-            elif start != NO_ENTRY:
-                runs.append((start, EntryId(entry - 1)))
-                start = NO_ENTRY
+        start = end = first  # of the run that is looked at: up to and without `end`
+        with self._transaction.cursor(db=self._entries) as cursor:
+            for key, value in cursor if cursor.set_range(_pack_key(ledger, first)) else ():
+                at_ledger, entry = ENTRY_KEY.unpack(key)
+                if at_ledger != ledger or entry > last:
+                    break
+                if session_of(value) < minimum_session:
+                    continue
+                if entry != end:
+                    if start < end:
+                        runs.append((start, EntryId(end - 1)))
+                    start = EntryId(entry)
+                end = EntryId(entry + 1)
+        if start < end:
+            runs.append((start, EntryId(end - 1)))
         return runs
 
     def get(self, ledger: LedgerId, entry: EntryId, minimum_session: Session = ANY_SESSION) -> memoryview:

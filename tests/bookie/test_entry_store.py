@@ -133,6 +133,23 @@ def test_a_copy_never_replaces_one_of_a_higher_session(manual: Any, clock: Any) 
     assert (read(store, 0), read(store, 1)) == (b"copy", b"x")
 
 
+def test_which_entries_are_there_is_told_in_runs_without_a_look_at_those_that_are_not(manual: Any, clock: Any) -> None:
+    store = EntryStore(manual, clock)
+    for entry, session in ((0, 1), (1, 1), (2, 3), (3, 3), (6, 2), (7, 3)):
+        put_copy(store, entry, written_by=session, session=3)
+    manual.flush()
+    with store.view() as view:
+
+        def present(first: int, last: int, session: int, ledger: int = LEDGER) -> list[tuple[int, int]]:
+            return list(view.present(LedgerId(ledger), EntryId(first), EntryId(last), Session(session)))
+
+        assert present(0, 2**60, 1) == [(0, 3), (6, 7)]
+        assert present(0, 100, 3) == [(2, 3), (7, 7)]
+        assert present(1, 2, 1) == [(1, 2)]
+        assert present(4, 5, 1) == present(8, 100, 1) == present(0, 100, 4) == []
+        assert present(0, 100, 1, ledger=LEDGER - 1) == present(0, 100, 1, ledger=LEDGER + 1) == []
+
+
 def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     answers: list[tuple[object, object]] = []
