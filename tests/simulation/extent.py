@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -11,29 +11,38 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from gnomon.testing.simulation import Simulation
 from gnomon.testing.sweep import SweepResult, sweep
 
+GOES_ON = 3
+"""Times as many seeds as usual until a sweep has to have reached all that it is to reach."""
 
-def swept(scenario: Callable[[Simulation], Awaitable[object]], usual: int, part: float = 1.0) -> SweepResult:
+
+def swept(
+    scenario: Callable[[Simulation], Awaitable[object]], usual: int, part: float = 1.0, reaches: Collection[str] = ()
+) -> SweepResult:
     """Sweeps over `usual` seeds, or as many as were asked for, and says what that came to.
 
     Args:
         part: of the seeds that were asked for; a sweep over a part of what another one does takes fewer.
+        reaches: counters; where nobody asked for a number, further seeds follow until each was reached, up to GOES_ON
+            times `usual`.
 
     Raises:
+        AssertionError: a counter of `reaches` stands at zero.
         Exception: as `sweep`.
     """
-    count, first = round(int(os.environ.get("SEEDS", usual / part)) * part), int(os.environ.get("FIRST_SEED", "0"))
+    first, asked = int(os.environ.get("FIRST_SEED", "0")), os.environ.get("SEEDS")
+    count = usual if asked is None else round(int(asked) * part)
     console = Console(stderr=True)
     bar = Progress(
         BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
     )
+    processes = int(os.environ.get("PROCESSES", "1"))
     with bar:
         task = bar.add_task("", total=count)
-        result = sweep(
-            scenario,
-            range(first, first + count),
-            processes=int(os.environ.get("PROCESSES", "1")),
-            after_each=lambda: bar.advance(task),
-        )
-    hours = result.virtual_seconds / 3600
-    print(f"seeds {first} to {first + count - 1}: {hours:.2f} virtual hours, {result.faults} faults, nothing found")
+        seeds = range(first, first + count)
+        result = sweep(scenario, seeds, processes=processes, after_each=lambda: bar.advance(task))
+    while asked is None and result.seeds < GOES_ON * usual and not all(map(result.coverage.counts.get, reaches)):
+        result.add(sweep(scenario, [first + result.seeds]))
+    last, hours = first + result.seeds - 1, result.virtual_seconds / 3600
+    print(f"seeds {first} to {last}: {hours:.2f} virtual hours, {result.faults} faults, nothing found")
+    result.coverage.assert_all_counted(reaches)
     return result
