@@ -143,20 +143,25 @@ class _Driver:
         return NotEnoughBookies(f"{error} ({self._problems[-1]})") if self._problems else error
 
     async def write_tail(self) -> None:
-        """Brings each entry of the tail to its ack quorum; the copy that was read counts."""
+        """Brings each entry of the tail to its ack quorum; the copy that was read counts.
+
+        A bookie that has not promised yet is asked where the others are too few: with the copy it promises, too.
+        """
         quorum = self._record.quorum
         copies = {entry: 1 for entry, _, _ in self.recovery.tail}
-        if quorum.ack_quorum > 1:
-            async with trio.open_nursery() as nursery:
-                for index, copy in self._copies.items():
-                    nursery.start_soon(self._put_copies, index, copy.bookie, copies)
+        late = [index for index in range(quorum.ensemble_size) if index not in self._copies]
+        for indexes in (list(self._copies), late):
+            if any(count < quorum.ack_quorum for count in copies.values()):
+                async with trio.open_nursery() as nursery:
+                    for index in indexes:
+                        nursery.start_soon(self._put_copies, index, copies)
         self._check_fenced()
         short = [entry for entry, count in copies.items() if count < quorum.ack_quorum]
         if short:
             text = f"entry {short[0]} of ledger {self._name!r} could be brought to too few bookies: bring them back"
             raise self._with_cause(NotEnoughBookies(text))
 
-    async def _put_copies(self, index: int, bookie: Bookie, copies: dict[EntryId, int]) -> None:
+    async def _put_copies(self, index: int, copies: dict[EntryId, int]) -> None:
         quorum = self._record.quorum
         mine = [
             (entry, value)
@@ -166,6 +171,7 @@ class _Driver:
         if not mine:
             return
         try:
+            bookie = known_bookie(self._bookies, self.recovery.ensemble[index])
             await bookie.put_copies(self._ledger, self._session, mine)
         except (LedgerError, WorldError) as error:
             self._problems.append(error)

@@ -250,8 +250,7 @@ class RpcClient:
         if self._failures:
             doubled = BACKOFF_SECONDS_MIN * 2 ** min(self._failures - 1, 10)
             await self._clock.sleep(min(doubled, BACKOFF_SECONDS_MAX) * self._random.uniform(0.5, 1.0))
-        if not self._waiting:
-            return
+        # Also where whoever called has given up by now: he may call again, and give up as soon.
         reason = f"cannot connect to {self.address}: no answer within {CONNECT_SECONDS:.0f} s: is the machine up?"
         try:
             with trio.move_on_after(CONNECT_SECONDS):

@@ -44,6 +44,7 @@ PROBES = tuple(
         "claim with substitutes",
         "claim of unknown outcome",
         "tail copied",
+        "tail copied to a bookie that was late to promise",
         "orphans excluded by a record",
         "bounds merged",
         "orphans removed",
@@ -121,11 +122,13 @@ def _probe_claims(patch: Patches, count: Count) -> None:
         return probed
 
     def put_copies(before: Callable[..., Awaitable[None]]) -> Any:
-        async def probed(driver: Any, index: int, bookie: Any, found: Any) -> None:
-            sums = sum(found.values())
-            await before(driver, index, bookie, found)
-            if sum(found.values()) > sums:
+        async def probed(driver: Any, index: int, copies: Any) -> None:
+            sums = sum(copies.values())
+            await before(driver, index, copies)
+            if sum(copies.values()) > sums:
                 count("tail copied")
+                if index not in driver._copies:
+                    count("tail copied to a bookie that was late to promise")
 
         return probed
 

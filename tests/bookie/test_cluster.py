@@ -348,6 +348,25 @@ def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
         simulate(seed, scenario)
 
 
+@pytest.mark.parametrize("slow", ["bookie-1", "bookie-2", "bookie-3"])
+def test_a_bookie_that_is_late_to_promise_still_takes_the_copies_that_a_claim_needs(slow: str) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            await fill(await client.create("ledger", Quorum(3, 2, 2)), 10)
+
+        async def claim(client: LedgerClient) -> None:
+            simulation.network.clog("second", slow, 1.0)
+            assert await contents(await client.claim("ledger")) == entries(10)
+
+        await cluster.run_client("writer", write)
+        await cluster.run_client("second", claim)
+
+    simulate(1, scenario)
+
+
 def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)

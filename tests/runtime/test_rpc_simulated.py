@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -244,6 +245,31 @@ def test_a_client_that_dies_has_its_calls_cancelled(how: str) -> None:
         return at - begin
 
     assert run(scenario).result < (0.1 if how == "kill" else 40)
+
+
+def test_a_server_that_is_back_is_found_by_whoever_gives_up_sooner_than_the_client_tries_again() -> None:
+    async def scenario(simulation: Simulation) -> float:
+        cluster = Cluster(simulation)
+        answered = trio.Event()
+
+        async def ask(world: SimulatedWorld) -> None:
+            async with trio.open_nursery() as nursery:
+                client = RpcClient(world, "server", PORT, "test", ERRORS)
+                nursery.start_soon(client.run)
+                while not answered.is_set():
+                    with trio.move_on_after(0.1), suppress(Unreachable):
+                        await client.call("add", "x")
+                        answered.set()
+                    await world.clock.sleep(0.1)
+
+        simulation.machine("client").start(ask)
+        await simulation.sleep(30)
+        cluster.server.start(cluster.serve)
+        begin = simulation.clock.monotonic()
+        await answered.wait()
+        return simulation.clock.monotonic() - begin
+
+    assert run(scenario).result < 3
 
 
 def test_a_link_that_is_clogged_for_a_few_seconds_loses_nothing() -> None:
