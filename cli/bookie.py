@@ -20,7 +20,7 @@ from gnomon.cli.cluster_metadata import metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, metadata_option, set_option
+from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
@@ -36,10 +36,10 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 @metadata_option
 @data_dir_option
 @click.option("--host", help="Address that the cluster's processes connect to.")
-@click.option("--port", type=int, help="Port for the cluster's processes; 0 picks a free one.")
+@click.option("--port", type=PORT, help="Port for the cluster's processes; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that the others are told to connect to; --host unless given.")
 @click.option("--domain", help="Rack or zone; copies are spread over as many as there are.")
-@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @durability_option
 @config_option
 @set_option

@@ -16,18 +16,18 @@ from gnomon.cli.cluster_metadata import metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import metadata_option, set_option
+from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
 from gnomon.runtime.settings import Settings
 
 
 @click.command()
-@click.option("--id", "number", type=click.IntRange(0), help="The broker's number, unlike any other of the cluster.")
+@click.option("--id", "number", type=BROKER_ID, help="The broker's number, unlike any other of the cluster.")
 @metadata_option
 @click.option("--kafka-host", help="Address that Kafka clients connect to.")
-@click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
-@click.option("--native-port", type=int, help="Port for native clients; 0 picks a free one.")
+@click.option("--kafka-port", type=PORT, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--native-port", type=PORT, help="Port for native clients; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that clients are told; --kafka-host unless given.")
-@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @config_option
 @set_option
 def broker(

@@ -17,6 +17,7 @@ from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
 from gnomon.cli.kept_process import KeptProcess
+from gnomon.cli.options import PORT
 from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
@@ -57,9 +58,11 @@ def cluster() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where everything is stored; a temporary directory, removed at the end, unless given.",
 )
-@click.option("--kafka-port", type=int, help="Port of the first broker, the next has the next; free ones unless given.")
-@click.option("--native-port", type=int, help="Port of the first broker for native clients; as --kafka-port.")
-@click.option("--metadata-port", type=int, default=0, help="Port of the metadata; a free one unless given.")
+@click.option(
+    "--kafka-port", type=PORT, help="Port of the first broker, the next has the next; free ones unless given."
+)
+@click.option("--native-port", type=PORT, help="Port of the first broker for native clients; as --kafka-port.")
+@click.option("--metadata-port", type=PORT, default=0, help="Port of the metadata; a free one unless given.")
 def up(
     brokers: int,
     bookies: int,

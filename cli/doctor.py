@@ -12,7 +12,7 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.kafka_client import ANSWER_SECONDS, connect, kafka_errors
 from gnomon.cli.ledger_checks import check_ledgers
-from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
+from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, TEXT
 from gnomon.cli.output import output_option, show_list
 from gnomon.runtime.data_directory import FORMAT_FILE, DirectoryKind, format_and_command
 from gnomon.runtime.settings import Settings
@@ -24,6 +24,7 @@ from gnomon.runtime.world import Durability
 @click.option(
     "--bootstrap-server",
     "bootstrap",
+    type=TEXT,
     metavar="HOST:PORT",
     envvar=BOOTSTRAP_VARIABLE,
     show_envvar=True,

@@ -19,7 +19,7 @@ from gnomon.bookie.ledgers import OF_BROKERS, follow
 from gnomon.bookie.record import LEDGERS, DigestType, LedgerRecord, Quorum, decode_record, ledger_key
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.ledger_place import Found, Place, password_option, place_options
-from gnomon.cli.options import pairs
+from gnomon.cli.options import COUNT, ENTRY, TEXT, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.signals import stopping_on_signals
 from gnomon.metadata.client import KeyValue
@@ -47,8 +47,6 @@ def _of_its_own(name: str) -> None:
             f"ledger {name!r} belongs to a Kafka partition or a subscription: change it through its topic",
             Exit.CONFLICT,
         )
-    if not name:
-        raise click.UsageError("a ledger needs a name")
 
 
 format_option = click.option(
@@ -109,7 +107,7 @@ async def _length_bytes(found: Found, ledger_id: LedgerId, record: LedgerRecord,
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @place_options
 @output_option
 def show(name: str, place: Place, output: str) -> None:
@@ -137,9 +135,9 @@ def show(name: str, place: Place, output: str) -> None:
 
 
 @ledger.command()
-@click.argument("name")
-@click.option("--from", "first", type=click.IntRange(0), help="First entry; the ledger's first unless given.")
-@click.option("--to", "last", type=click.IntRange(0), help="Last entry, inclusive; the ledger's last unless given.")
+@click.argument("name", type=TEXT)
+@click.option("--from", "first", type=ENTRY, help="First entry; the ledger's first unless given.")
+@click.option("--to", "last", type=ENTRY, help="Last entry, inclusive; the ledger's last unless given.")
 @format_option
 @password_option
 @place_options
@@ -165,9 +163,9 @@ def _formatted(payload: bytes, format: str) -> bytes:
 
 
 @ledger.command()
-@click.argument("name")
-@click.option("--from", "first", type=click.IntRange(0), help="First entry; what comes next unless given.")
-@click.option("--count", type=click.IntRange(1), help="End after so many.")
+@click.argument("name", type=TEXT)
+@click.option("--from", "first", type=ENTRY, help="First entry; what comes next unless given.")
+@click.option("--count", type=COUNT, help="End after so many.")
 @format_option
 @password_option
 @place_options
@@ -194,11 +192,11 @@ def tail(name: str, first: int | None, count: int | None, format: str, password:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="Kept in its record.")
-@click.option("--ensemble-size", type=click.IntRange(1), help="Bookies that it lies on; 3 in a cluster unless given.")
-@click.option("--write-quorum", type=click.IntRange(1), help="Copies of each entry; the ensemble size unless given.")
-@click.option("--ack-quorum", type=click.IntRange(1), help="Copies that confirm an entry; most of them unless given.")
+@click.option("--ensemble-size", type=COUNT, help="Bookies that it lies on; 3 in a cluster unless given.")
+@click.option("--write-quorum", type=COUNT, help="Copies of each entry; the ensemble size unless given.")
+@click.option("--ack-quorum", type=COUNT, help="Copies that confirm an entry; most of them unless given.")
 @click.option(
     "--digest",
     type=click.Choice([kind.value for kind in DigestType]),
@@ -247,7 +245,7 @@ def create(
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @click.option(
     "--file",
     "files",
@@ -308,8 +306,8 @@ async def _append_all(opened: Ledger, entries: AsyncIterator[list[bytes]]) -> in
 
 
 @ledger.command()
-@click.argument("name")
-@click.argument("end", type=click.IntRange(0))
+@click.argument("name", type=TEXT)
+@click.argument("end", type=ENTRY)
 @click.option("--force", is_flag=True, help="Free their bytes now, not at the next collection.")
 @password_option
 @place_options
@@ -326,7 +324,7 @@ def shrink(name: str, end: int, force: bool, password: bytes, place: Place) -> N
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 @output_option
@@ -355,7 +353,7 @@ def _end(opened: Ledger) -> dict[str, Any]:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 def seal(name: str, password: bytes, place: Place) -> None:
@@ -371,7 +369,7 @@ def seal(name: str, password: bytes, place: Place) -> None:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 def delete(name: str, password: bytes, place: Place) -> None:
