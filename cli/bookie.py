@@ -16,7 +16,7 @@ from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.admin.http import Check
 from gnomon.cli.bookie_members import decommission, list_bookies
-from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
@@ -113,11 +113,13 @@ async def _serve(settings: Settings) -> None:
     at = settings.bookie_service
     async with (
         open_daemon(settings, at.admin_host, at.admin_port) as daemon,
+        awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_metadata(daemon.world, where) as metadata,
         trio.open_nursery() as nursery,
     ):
 
         def ready(serving: ServingBookie) -> None:
+            answered()
             bookies = RegisteredBookies(daemon.world, metadata, daemon.log, nursery)
             auditor = Auditor(metadata, bookies, _audit(settings), told.name, daemon.log)
             nursery.start_soon(_run_auditor, bookies, auditor)

@@ -12,7 +12,7 @@ from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.broker.admin.http import Check
 from gnomon.broker.broker import BrokerLimits
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
-from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
@@ -86,6 +86,7 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     async with (
         open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
+        awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_ledgers(
             where,
             world=daemon.world,
@@ -93,6 +94,7 @@ async def _serve(settings: Settings) -> None:
             log=daemon.log,
         ) as ledgers,
     ):
+        answered()
 
         def ready(serving: ServingBroker) -> None:
             _ready(daemon, settings, serving)
