@@ -22,6 +22,7 @@ from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata, parse_metadata_address
+from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.trio_world import open_trio_world
 
 HOST = "127.0.0.1"
@@ -115,7 +116,6 @@ class Plan:
         Raises:
             Failure: a process did not start.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
         metadata = await (self._start_etcd(nursery) if self.kind == "etcd" else self._start_metadata(nursery))
         at = ("--metadata", metadata, "--admin-port", "0")
         bookies = [
@@ -180,6 +180,12 @@ class Plan:
 
 
 async def _up(plan: Plan) -> None:
+    async with open_trio_world() as world:
+        with hold_directory(world.disk, plan.directory, DirectoryKind.CLUSTER):
+            await _run(plan)
+
+
+async def _run(plan: Plan) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(stop_on_signal, stop)
