@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,7 +27,6 @@ from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.trio_world import open_trio_world
 
 HOST = "127.0.0.1"
-ETCD_SECONDS_MAX = 30.0
 ETCD_HISTORY_REVISIONS = 10_000
 COPIES = 3
 """Of each entry, where there are so many bookies."""
@@ -166,9 +166,9 @@ class Plan:
             *("--initial-cluster", f"metadata=http://{peer}", "--log-level", "warn"),
             *("--auto-compaction-mode", "revision", "--auto-compaction-retention", str(ETCD_HISTORY_REVISIONS)),
         )
-        await self._start_stage(nursery, [KeptProcess("etcd", command, self.directory / "etcd.log", {})])
         where = f"etcd://{client}"
-        await _answering(where)
+        etcd = KeptProcess("etcd", command, self.directory / "etcd.log", {}, partial(_answers, where))
+        await self._start_stage(nursery, [etcd])
         return where
 
     async def stop(self) -> None:
@@ -209,22 +209,14 @@ async def _cancel_when(stop: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _answering(metadata: str) -> None:
-    """Waits until the metadata answers.
-
-    Raises:
-        MetadataUnavailable: it does not.
-    """
+async def _answers(metadata: str) -> bool:
+    """Whether the metadata answers."""
     async with open_trio_world() as world, connect_metadata(world, parse_metadata_address(metadata)) as store:
-        deadline = trio.current_time() + ETCD_SECONDS_MAX
-        while True:
-            try:
-                await store.get("cluster")
-                return
-            except MetadataUnavailable:
-                if trio.current_time() > deadline:
-                    raise
-                await trio.sleep(0.1)
+        try:
+            await store.get("cluster")
+        except MetadataUnavailable:
+            return False
+        return True
 
 
 def _etcd() -> str:

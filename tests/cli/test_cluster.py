@@ -161,6 +161,7 @@ def test_an_etcd_that_is_killed_is_started_again() -> None:
         for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # itself, and what stands between it and us
             os.kill(cluster.child(killed), signal.SIGKILL)
             cluster.said("etcd was killed by SIGKILL: it is started again")
+            cluster.said("etcd serves again")
             produce(cluster.kafka, 10, topic=f"flights-{topic}")
         children = cluster.children()
         assert len(children) == 5
