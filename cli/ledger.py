@@ -116,7 +116,7 @@ def show(name: str, place: Place, output: str) -> None:
     async def work(found: Found) -> dict[str, Any]:
         stored = await found.ledgers.metadata.get(ledger_key(name))
         if stored is None:
-            raise NoSuchLedger(f"there is no ledger {name!r}: `gnomon ledger list` shows all")
+            raise NoSuchLedger(f"there is no ledger {name!r}")
         record = decode_record(stored.value)
         return {
             **await _facts(found, stored),
@@ -143,17 +143,28 @@ def show(name: str, place: Place, output: str) -> None:
 @place_options
 def read(name: str, first: int | None, last: int | None, format: str, password: bytes, place: Place) -> None:
     """Write entries of the ledger NAME to standard output; their digests are checked."""
+    if first is not None and last is not None and first > last:
+        raise click.UsageError(f"--from {first} is behind --to {last}")
 
     async def work(found: Found) -> None:
         opened = await found.to_read(name, password)
         begin = opened.start_entry if first is None else first
         end = opened.last_add_confirmed if last is None else last
+        if begin > end:
+            note(_where_it_ends(opened))
         for at in range(begin, end + 1, READ_ENTRIES):
             for payload in await opened.read(EntryId(at), EntryId(min(end, at + READ_ENTRIES - 1))):
                 sys.stdout.buffer.write(_formatted(payload, format))
         sys.stdout.buffer.flush()
 
     place.run(work)
+
+
+def _where_it_ends(opened: Ledger) -> str:
+    last = opened.last_add_confirmed
+    if last < opened.start_entry:
+        return f"ledger {opened.name!r} has no entries"
+    return f"ledger {opened.name!r} has entries {opened.start_entry} to {last}: there is nothing to read"
 
 
 def _formatted(payload: bytes, format: str) -> bytes:
