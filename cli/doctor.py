@@ -86,10 +86,12 @@ def _broker(bootstrap: str | None) -> Check:
 def _ledgers(settings: Settings, deep: bool) -> list[Check]:
     """Whether the ledgers can be opened and, where `deep`, all of their entries read."""
 
-    marked = settings.data_dir / FORMAT_FILE
-    if not marked.is_file():
+    try:
+        _, command = format_and_command((settings.data_dir / FORMAT_FILE).read_bytes())
+    except FileNotFoundError:
         return []
-    _, command = format_and_command(marked.read_bytes())
+    except OSError as error:
+        return [host_checks.unreadable("ledgers", error)]
     if command != DirectoryKind.STANDALONE.value:
         where = "not looked at: this directory has its part of a cluster's alone"
         return [Check("ledgers", Status.OK, where, "`gnomon ledger list --metadata HOST:PORT` shows the cluster's")]
