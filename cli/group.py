@@ -156,8 +156,9 @@ def reset_offsets(
 
 def _milliseconds(text: str) -> int:
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+        # Below zero stand Kafka's names for the first record and the end.
+        return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError):
         raise click.UsageError(f"--to-datetime {text!r} is no ISO time: write 2026-01-31T18:30:00Z") from None
 
 
