@@ -13,6 +13,11 @@ class LedgerError(Exception):
 
     outcome_unknown: bool = False
 
+    def __init__(self, text: str = "", advice: str = "") -> None:
+        """`advice` is what a program can do; other callers, such as the command line, have their own."""
+        super().__init__(f"{text}: {advice}" if advice else text)
+        self.text = text
+
 
 class Fenced(LedgerError):
     """A bookie has promised a higher session."""
@@ -68,8 +73,8 @@ class EntryNotConfirmed(LedgerError):
 
     def __init__(self, ledger: LedgerId, entry: EntryId, last_add_confirmed: EntryId) -> None:
         super().__init__(
-            f"entry {entry} of ledger {ledger} is not confirmed: the last add confirmed is {last_add_confirmed};"
-            " wait for it with wait_for_lac"
+            f"entry {entry} of ledger {ledger} is not confirmed, the last add confirmed is {last_add_confirmed}",
+            "wait for it with wait_for_lac",
         )
         self.ledger, self.entry, self.last_add_confirmed = ledger, entry, last_add_confirmed
 

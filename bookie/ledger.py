@@ -125,7 +125,7 @@ async def open_ledger(
         )
     stored = await metadata.get(ledger_key(name))
     if stored is None:
-        raise NoSuchLedger(f"there is no ledger {name!r}: create it with O_CREATE")
+        raise NoSuchLedger(f"there is no ledger {name!r}", "create it with O_CREATE")
     if OpenMode.O_APPEND in mode:
         return await claim_ledger(metadata, bookies, stored, password=password, properties=properties)
     ledger = adopt_ledger(metadata, bookies, stored, password=password)
@@ -251,7 +251,7 @@ async def _claim(
 ) -> tuple[KeyValue, Recovered, Mapping[BookieId, Bookie]]:
     name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
     if record.sealed:
-        raise LedgerSealed(f"ledger {name!r} is sealed: open it with O_RDONLY")
+        raise LedgerSealed(f"ledger {name!r} is sealed", "open it with O_RDONLY")
     session = Session(stored.version + 1)
     ledger_id = LedgerId(stored.create_revision)
     found = await recover(bookies, ledger_id, name, record, session)

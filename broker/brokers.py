@@ -40,16 +40,26 @@ def _decode(item: KeyValue) -> LiveBroker:
     return LiveBroker.decode(_id_of(item.key), item.value)
 
 
-async def wait_for_id(metadata: Metadata, clock: Clock, broker_id: int) -> None:
+async def wait_for_id(metadata: Metadata, clock: Clock, log: Logger, broker_id: int) -> None:
     """Returns when no live broker has the id; what is left of a broker that was killed goes with its lease.
+
+    Where it waits, it logs so, once.
 
     Raises:
         BrokerIdTaken: one has it, and keeps it for longer than a dead one could.
         MetadataUnavailable: that could not be found out.
     """
-    looked_seconds, leases_waited = 0.0, 0
+    looked_seconds, leases_waited, told = 0.0, 0, False
     while (found := await metadata.get(broker_key(broker_id))) is not None:
         other = _decode(found)
+        if not told:
+            told = True
+            seconds_max = (1 + LEASES_WAITED) * other.lease_seconds
+            log.warning(
+                "waiting",
+                reason=f"broker id {other.id} is that of a broker at {other.host}:{other.port}: if it was killed, its"
+                f" lease ends, which is waited for up to {seconds_max:g} s",
+            )
         await clock.sleep(LOOK_SECONDS)
         looked_seconds += LOOK_SECONDS  # not by the clock: while the service is away no lease ends
         if looked_seconds < other.lease_seconds:

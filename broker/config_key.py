@@ -83,7 +83,7 @@ class ConfigKey:
             return None
         if (bits := _BITS.get(self.type)) is not None:
             if not _WHOLE_NUMBER.fullmatch(text):
-                return "must be a whole number"
+                return f"must be a whole number of {bits} bits"
             number = int(text)
             return None if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else f"does not fit into {bits} bits"
         return None

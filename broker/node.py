@@ -99,7 +99,7 @@ async def run_broker(
     broker = Broker(world, metadata, bookies, BrokerConfigs(settings.kafka), settings.limits, metrics, log, _nothing)
     broker.quorum = settings.quorum
     broker.replication_settings = settings.shadow_replication
-    await wait_for_id(metadata, world.clock, broker.node_id)
+    await wait_for_id(metadata, world.clock, log, broker.node_id)
     async with trio.open_nursery() as nursery:
         try:
             broker.turns.by_network = True

@@ -16,11 +16,11 @@ from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.broker.admin.http import Check
 from gnomon.cli.bookie_members import decommission, list_bookies
-from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, metadata_option, set_option
+from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
@@ -36,10 +36,10 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 @metadata_option
 @data_dir_option
 @click.option("--host", help="Address that the cluster's processes connect to.")
-@click.option("--port", type=int, help="Port for the cluster's processes; 0 picks a free one.")
+@click.option("--port", type=PORT, help="Port for the cluster's processes; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that the others are told to connect to; --host unless given.")
 @click.option("--domain", help="Rack or zone; copies are spread over as many as there are.")
-@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @durability_option
 @config_option
 @set_option
@@ -113,11 +113,13 @@ async def _serve(settings: Settings) -> None:
     at = settings.bookie_service
     async with (
         open_daemon(settings, at.admin_host, at.admin_port) as daemon,
+        awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_metadata(daemon.world, where) as metadata,
         trio.open_nursery() as nursery,
     ):
 
         def ready(serving: ServingBookie) -> None:
+            answered()
             bookies = RegisteredBookies(daemon.world, metadata, daemon.log, nursery)
             auditor = Auditor(metadata, bookies, _audit(settings), told.name, daemon.log)
             nursery.start_soon(_run_auditor, bookies, auditor)

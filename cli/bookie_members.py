@@ -19,7 +19,7 @@ from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import metadata_option
+from gnomon.cli.options import TEXT, metadata_option
 from gnomon.cli.output import note, output_option, show_list
 from gnomon.metadata.client import Compare, Field, KeyValue, Put
 from gnomon.runtime.settings import Settings
@@ -96,7 +96,7 @@ def _bookies_of(record: LedgerRecord) -> set[BookieId]:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @click.option(
     "--wait/--no-wait", default=True, show_default=True, help="Stay until it is empty, and say how far it is."
 )

@@ -12,22 +12,22 @@ from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.broker.admin.http import Check
 from gnomon.broker.broker import BrokerLimits
 from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
-from gnomon.cli.cluster_metadata import metadata_address
+from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import metadata_option, set_option
+from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
 from gnomon.runtime.settings import Settings
 
 
 @click.command()
-@click.option("--id", "number", type=click.IntRange(0), help="The broker's number, unlike any other of the cluster.")
+@click.option("--id", "number", type=BROKER_ID, help="The broker's number, unlike any other of the cluster.")
 @metadata_option
 @click.option("--kafka-host", help="Address that Kafka clients connect to.")
-@click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
-@click.option("--native-port", type=int, help="Port for native clients; 0 picks a free one.")
+@click.option("--kafka-port", type=PORT, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--native-port", type=PORT, help="Port for native clients; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that clients are told; --kafka-host unless given.")
-@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @config_option
 @set_option
 def broker(
@@ -86,6 +86,7 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     async with (
         open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon,
+        awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_ledgers(
             where,
             world=daemon.world,
@@ -93,6 +94,7 @@ async def _serve(settings: Settings) -> None:
             log=daemon.log,
         ) as ledgers,
     ):
+        answered()
 
         def ready(serving: ServingBroker) -> None:
             _ready(daemon, settings, serving)

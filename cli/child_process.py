@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +17,7 @@ from gnomon.cli.exit import Exit, Failure
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
+ANSWER_PAUSE_SECONDS = 0.1
 LINE_BYTES_MAX = 1 << 16
 LOG_BYTES_SHOWN = 4096
 
@@ -28,27 +29,29 @@ class Killed(Failure):
 class ChildProcess:
     """One child; its standard error goes to a file."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, *, says_ready: bool) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, answers: Callable[[], Awaitable[bool]] | None
+    ) -> None:
         """Starts nothing yet.
 
         Args:
             command: of `gnomon`, or of another program behind PROGRAM.
-            says_ready: it writes a line to standard output once it serves.
+            answers: whether it serves, of a program that does not write a line to standard output then.
         """
         self.name = name
         self.ready: dict[str, str] = {}
         """What its `ready` line said."""
         self._command = [sys.executable, "-P", "-m", "gnomon.cli.child", *command]
         self._log = log
-        self._says_ready = says_ready
+        self._answers = answers
         self._process: trio.Process | None = None
 
     async def start(self) -> None:
-        """Starts it, and returns once it serves, where it is one that says so.
+        """Starts it, and returns once it serves.
 
         Raises:
             Killed: a signal ended it.
-            Failure: it ended, or said nothing for too long.
+            Failure: it ended, or did not serve for too long.
         """
         with self._open_log() as stderr:
             self._process = await trio.lowlevel.open_process(
@@ -58,15 +61,23 @@ class ChildProcess:
                 stderr=stderr,
                 process_group=0,  # an interrupt from the keyboard is for this process, which stops it in its turn
             )
-        if self._says_ready:
-            with trio.move_on_after(START_SECONDS_MAX):
-                line = await self._line()
-                if not line.startswith("ready "):
-                    await self._process.wait()
-                    raise self._ended()
-                self.ready = dict(re.findall(r"(\w+)=(\S+)", line))
-                return
-            raise Failure(f"{self.name} was not ready within {START_SECONDS_MAX:g} s: see {self._log}")
+        with trio.move_on_after(START_SECONDS_MAX):
+            if self._answers is None:
+                await self._read_ready(self._process)
+            else:
+                while not await self._answers():
+                    if self._process.poll() is not None:
+                        raise self._ended()
+                    await trio.sleep(ANSWER_PAUSE_SECONDS)
+            return
+        raise Failure(f"{self.name} was not ready within {START_SECONDS_MAX:g} s: see {self._log}")
+
+    async def _read_ready(self, process: trio.Process) -> None:
+        line = await self._line()
+        if not line.startswith("ready "):
+            await process.wait()
+            raise self._ended()
+        self.ready = dict(re.findall(r"(\w+)=(\S+)", line))
 
     def _open_log(self) -> BinaryIO:
         return open(self._log, "ab")
@@ -115,7 +126,7 @@ class ChildProcess:
         process = self._process
         if process is None:
             return
-        if self._says_ready and not self.ready:
+        if self._answers is None and not self.ready:
             process.kill()
         process.terminate()
         with trio.move_on_after(STOP_SECONDS_MAX):

@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,14 +18,15 @@ from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
 from gnomon.cli.kept_process import KeptProcess
+from gnomon.cli.options import PORT
 from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata, parse_metadata_address
+from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.trio_world import open_trio_world
 
 HOST = "127.0.0.1"
-ETCD_SECONDS_MAX = 30.0
 ETCD_HISTORY_REVISIONS = 10_000
 COPIES = 3
 """Of each entry, where there are so many bookies."""
@@ -57,9 +59,11 @@ def cluster() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where everything is stored; a temporary directory, removed at the end, unless given.",
 )
-@click.option("--kafka-port", type=int, help="Port of the first broker, the next has the next; free ones unless given.")
-@click.option("--native-port", type=int, help="Port of the first broker for native clients; as --kafka-port.")
-@click.option("--metadata-port", type=int, default=0, help="Port of the metadata; a free one unless given.")
+@click.option(
+    "--kafka-port", type=PORT, help="Port of the first broker, the next has the next; free ones unless given."
+)
+@click.option("--native-port", type=PORT, help="Port of the first broker for native clients; as --kafka-port.")
+@click.option("--metadata-port", type=PORT, default=0, help="Port of the metadata; a free one unless given.")
 def up(
     brokers: int,
     bookies: int,
@@ -112,7 +116,6 @@ class Plan:
         Raises:
             Failure: a process did not start.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
         metadata = await (self._start_etcd(nursery) if self.kind == "etcd" else self._start_metadata(nursery))
         at = ("--metadata", metadata, "--admin-port", "0")
         bookies = [
@@ -163,9 +166,9 @@ class Plan:
             *("--initial-cluster", f"metadata=http://{peer}", "--log-level", "warn"),
             *("--auto-compaction-mode", "revision", "--auto-compaction-retention", str(ETCD_HISTORY_REVISIONS)),
         )
-        await self._start_stage(nursery, [KeptProcess("etcd", command, self.directory / "etcd.log", {})])
         where = f"etcd://{client}"
-        await _answering(where)
+        etcd = KeptProcess("etcd", command, self.directory / "etcd.log", {}, partial(_answers, where))
+        await self._start_stage(nursery, [etcd])
         return where
 
     async def stop(self) -> None:
@@ -177,6 +180,12 @@ class Plan:
 
 
 async def _up(plan: Plan) -> None:
+    async with open_trio_world() as world:
+        with hold_directory(world.disk, plan.directory, DirectoryKind.CLUSTER):
+            await _run(plan)
+
+
+async def _run(plan: Plan) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(stop_on_signal, stop)
@@ -200,22 +209,14 @@ async def _cancel_when(stop: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _answering(metadata: str) -> None:
-    """Waits until the metadata answers.
-
-    Raises:
-        MetadataUnavailable: it does not.
-    """
+async def _answers(metadata: str) -> bool:
+    """Whether the metadata answers."""
     async with open_trio_world() as world, connect_metadata(world, parse_metadata_address(metadata)) as store:
-        deadline = trio.current_time() + ETCD_SECONDS_MAX
-        while True:
-            try:
-                await store.get("cluster")
-                return
-            except MetadataUnavailable:
-                if trio.current_time() > deadline:
-                    raise
-                await trio.sleep(0.1)
+        try:
+            await store.get("cluster")
+        except MetadataUnavailable:
+            return False
+        return True
 
 
 def _etcd() -> str:

@@ -36,6 +36,10 @@ class Daemon:
         """`host:port` of health and metrics."""
         return address(self.admin.host, self.admin.port)
 
+    def waits(self, reason: str) -> None:
+        """Says why it does not serve yet."""
+        self.log.warning("waiting", reason=reason)
+
     def ready(
         self,
         metrics: Metrics,

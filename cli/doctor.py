@@ -12,7 +12,7 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.kafka_client import ANSWER_SECONDS, connect, kafka_errors
 from gnomon.cli.ledger_checks import check_ledgers
-from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
+from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, TEXT
 from gnomon.cli.output import output_option, show_list
 from gnomon.runtime.data_directory import FORMAT_FILE, DirectoryKind, format_and_command
 from gnomon.runtime.settings import Settings
@@ -24,6 +24,7 @@ from gnomon.runtime.world import Durability
 @click.option(
     "--bootstrap-server",
     "bootstrap",
+    type=TEXT,
     metavar="HOST:PORT",
     envvar=BOOTSTRAP_VARIABLE,
     show_envvar=True,
@@ -85,10 +86,12 @@ def _broker(bootstrap: str | None) -> Check:
 def _ledgers(settings: Settings, deep: bool) -> list[Check]:
     """Whether the ledgers can be opened and, where `deep`, all of their entries read."""
 
-    marked = settings.data_dir / FORMAT_FILE
-    if not marked.is_file():
+    try:
+        _, command = format_and_command((settings.data_dir / FORMAT_FILE).read_bytes())
+    except FileNotFoundError:
         return []
-    _, command = format_and_command(marked.read_bytes())
+    except OSError as error:
+        return [host_checks.unreadable("ledgers", error)]
     if command != DirectoryKind.STANDALONE.value:
         where = "not looked at: this directory has its part of a cluster's alone"
         return [Check("ledgers", Status.OK, where, "`gnomon ledger list --metadata HOST:PORT` shows the cluster's")]

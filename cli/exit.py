@@ -101,6 +101,14 @@ ADVICE: dict[int, str] = {
 """What to do about it, by Kafka's error code, where the broker's text leaves that open."""
 
 
+LEDGER_ADVICE: dict[type[ledgers.LedgerError], str] = {
+    ledgers.NoSuchLedger: "`gnomon ledger list` shows all, `gnomon ledger create` makes one",
+    ledgers.LedgerSealed: "it takes no more entries; `gnomon ledger read` reads those it has",
+    ledgers.EntryNotConfirmed: "`gnomon ledger tail` waits for more",
+}
+"""What to do about it, in place of what the error says to programs."""
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """How a command ends after `error`; None where that is a bug."""
     if isinstance(error, BaseExceptionGroup):
@@ -125,4 +133,6 @@ def kafka_failure(what: str, code: int, text: str) -> Failure:
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}"
+    if isinstance(error, ledgers.LedgerError) and type(error) in LEDGER_ADVICE:
+        return f"{error.text}: {LEDGER_ADVICE[type(error)]}"
     return str(error)

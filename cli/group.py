@@ -21,7 +21,7 @@ from gnomon.cli.kafka_client import (
     from_time,
     offsets,
 )
-from gnomon.cli.options import bootstrap_option
+from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, bootstrap_option
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.topic import finish
 
@@ -48,7 +48,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", type=TEXT, metavar="GROUP")
 @bootstrap_option
 @output_option
 def describe(name: str, bootstrap: str, output: str) -> None:
@@ -108,14 +108,14 @@ def _lags(admin: AdminClient, committed: Mapping[tuple[str, int], int]) -> list[
 
 
 @group.command("reset-offsets")
-@click.argument("name", metavar="GROUP")
-@click.option("--topic", required=True, help="Whose offsets.")
-@click.option("--partition", "only", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated.")
+@click.argument("name", type=TEXT, metavar="GROUP")
+@click.option("--topic", type=TEXT, required=True, help="Whose offsets.")
+@click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this one; may be repeated.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
+@click.option("--to-offset", type=OFFSET, help="To this offset.")
 @click.option("--to-datetime", metavar="ISO", help="To the first record from then on; local time unless it says UTC.")
-@click.option("--shift-by", type=int, help="From where it is, forward or (negative) backward.")
+@click.option("--shift-by", type=SHIFT, help="From where it is, forward or (negative) backward.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @bootstrap_option
 @output_option
@@ -156,8 +156,9 @@ def reset_offsets(
 
 def _milliseconds(text: str) -> int:
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+        # Below zero stand Kafka's names for the first record and the end.
+        return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError):
         raise click.UsageError(f"--to-datetime {text!r} is no ISO time: write 2026-01-31T18:30:00Z") from None
 
 
@@ -188,7 +189,7 @@ def _targets(
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="GROUP...")
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete groups with their offsets; none of their members may be running."""

@@ -111,11 +111,19 @@ def holder(path: Path) -> str | None:
     return None
 
 
+def unreadable(name: str, error: OSError) -> Check:
+    """The check of what this user may not look at."""
+    found = f"{error.filename} cannot be read: {error.strerror}"
+    return Check(name, Status.FAIL, found, "change its owner or mode, or run this as the broker's user")
+
+
 def _format(path: Path) -> Check:
     try:
         number, command = format_and_command((path / FORMAT_FILE).read_bytes())
     except FileNotFoundError:
         return Check("format", Status.OK, "none yet: nothing was stored here")
+    except OSError as error:
+        return unreadable("format", error)
     if number == FORMAT:
         return Check("format", Status.OK, f"{number}, of `gnomon {command}`")
     return Check("format", Status.FAIL, f"{number!r}, this gnomon reads {FORMAT}", "upgrade gnomon")
@@ -163,6 +171,8 @@ def _map_use(folder: Path, map_bytes: int, setting: str) -> Check:
         used = (folder / DATA_FILE).stat().st_size
     except FileNotFoundError:
         return Check(name, Status.OK, "empty")
+    except OSError as error:
+        return unreadable(name, error)
     share = used / map_bytes
     found = f"{used / (1 << 20):.1f} MiB, {share:.1%} of {setting}"
     if share < MAP_USE_WARN:

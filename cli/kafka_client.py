@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
+from gnomon.runtime.settings import PORT_MAX
 
 T = TypeVar("T")
 
@@ -69,6 +70,8 @@ def reach(bootstrap: str) -> None:
             return
         except OSError as error:
             reasons.append(error.strerror or str(error))
+        except UnicodeError:
+            reasons.append(f"{host!r} is no host name")
     raise Failure(
         f"no broker answers at {bootstrap} ({'; '.join(dict.fromkeys(reasons))}): start one with `gnomon standalone`,"
         f" or set --bootstrap-server or {BOOTSTRAP_VARIABLE}",
@@ -80,7 +83,7 @@ def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(PORT_DEFAULT)
-    if not port.isdecimal() or not host:
+    if not (host and port.isdecimal() and 0 < int(port) <= PORT_MAX):
         raise click.UsageError(f"--bootstrap-server {address!r} is no address: give HOST:PORT")
     return host.strip("[]"), int(port)
 
@@ -118,15 +121,24 @@ def describe_topic(admin: AdminClient, name: str) -> Any:
     return answer(futures[name], f"describe topic {name!r}")
 
 
-def source_of(admin: AdminClient, topic: str) -> str | None:
-    """The topic whose shadow `topic` is; None where it is no shadow.
+def topic_configs(admin: AdminClient, topic: str) -> dict[str, Any]:
+    """A topic's configs by name, each with its value and where that comes from.
 
     Raises:
         Failure: there is no such topic, or no answer.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
     future = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
-    source = answer(future, f"read the configs of topic {topic!r}").get(SHADOW_SOURCE)
+    return answer(future, f"read the configs of topic {topic!r}")
+
+
+def source_of(admin: AdminClient, topic: str) -> str | None:
+    """The topic whose shadow `topic` is; None where it is no shadow.
+
+    Raises:
+        Failure: there is no such topic, or no answer.
+    """
+    source = topic_configs(admin, topic).get(SHADOW_SOURCE)
     return None if source is None else str(source.value)
 
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import trio
@@ -23,7 +23,14 @@ KILLS_SECONDS = 60.0
 class KeptProcess:
     """One process; `run` keeps it there."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, ports: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        ports: Mapping[str, str],
+        answers: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
@@ -31,6 +38,7 @@ class KeptProcess:
             log: gets the standard error of all lives.
             ports: by the option that sets it, what the `ready` line calls a port; none of a program that writes no
                 such line, and is started again as it is.
+            answers: whether it serves, of a program that writes no such line.
         """
         self.name = name
         self.ready: dict[str, str] = {}
@@ -38,6 +46,7 @@ class KeptProcess:
         self._command = command
         self._log = log
         self._ports = ports
+        self._answers = answers
         self._kills: list[float] = []
         self._life = self._new_life()
 
@@ -48,7 +57,7 @@ class KeptProcess:
             for option, fact in self._ports.items()
             if fact in self.ready
         ]
-        return ChildProcess(self.name, [*self._command, *ports], self._log, says_ready=bool(self._ports))
+        return ChildProcess(self.name, [*self._command, *ports], self._log, self._answers)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Has started once it serves for the first time; returns when it ended because it was asked to.
@@ -64,7 +73,7 @@ class KeptProcess:
                 if not served:
                     served = True
                     task_status.started()
-                elif self._ports:
+                else:
                     note(f"{self.name} serves again")
                 await self._life.wait()
                 note(f"{self.name} ended, as it was asked to; the others go on")

@@ -19,7 +19,7 @@ from gnomon.bookie.ledgers import OF_BROKERS, follow
 from gnomon.bookie.record import LEDGERS, DigestType, LedgerRecord, Quorum, decode_record, ledger_key
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.ledger_place import Found, Place, password_option, place_options
-from gnomon.cli.options import pairs
+from gnomon.cli.options import COUNT, ENTRY, TEXT, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.signals import stopping_on_signals
 from gnomon.metadata.client import KeyValue
@@ -47,8 +47,6 @@ def _of_its_own(name: str) -> None:
             f"ledger {name!r} belongs to a Kafka partition or a subscription: change it through its topic",
             Exit.CONFLICT,
         )
-    if not name:
-        raise click.UsageError("a ledger needs a name")
 
 
 format_option = click.option(
@@ -109,7 +107,7 @@ async def _length_bytes(found: Found, ledger_id: LedgerId, record: LedgerRecord,
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @place_options
 @output_option
 def show(name: str, place: Place, output: str) -> None:
@@ -118,7 +116,7 @@ def show(name: str, place: Place, output: str) -> None:
     async def work(found: Found) -> dict[str, Any]:
         stored = await found.ledgers.metadata.get(ledger_key(name))
         if stored is None:
-            raise NoSuchLedger(f"there is no ledger {name!r}: `gnomon ledger list` shows all")
+            raise NoSuchLedger(f"there is no ledger {name!r}")
         record = decode_record(stored.value)
         return {
             **await _facts(found, stored),
@@ -137,25 +135,36 @@ def show(name: str, place: Place, output: str) -> None:
 
 
 @ledger.command()
-@click.argument("name")
-@click.option("--from", "first", type=click.IntRange(0), help="First entry; the ledger's first unless given.")
-@click.option("--to", "last", type=click.IntRange(0), help="Last entry, inclusive; the ledger's last unless given.")
+@click.argument("name", type=TEXT)
+@click.option("--from", "first", type=ENTRY, help="First entry; the ledger's first unless given.")
+@click.option("--to", "last", type=ENTRY, help="Last entry, inclusive; the ledger's last unless given.")
 @format_option
 @password_option
 @place_options
 def read(name: str, first: int | None, last: int | None, format: str, password: bytes, place: Place) -> None:
     """Write entries of the ledger NAME to standard output; their digests are checked."""
+    if first is not None and last is not None and first > last:
+        raise click.UsageError(f"--from {first} is behind --to {last}")
 
     async def work(found: Found) -> None:
         opened = await found.to_read(name, password)
         begin = opened.start_entry if first is None else first
         end = opened.last_add_confirmed if last is None else last
+        if begin > end:
+            note(_where_it_ends(opened))
         for at in range(begin, end + 1, READ_ENTRIES):
             for payload in await opened.read(EntryId(at), EntryId(min(end, at + READ_ENTRIES - 1))):
                 sys.stdout.buffer.write(_formatted(payload, format))
         sys.stdout.buffer.flush()
 
     place.run(work)
+
+
+def _where_it_ends(opened: Ledger) -> str:
+    last = opened.last_add_confirmed
+    if last < opened.start_entry:
+        return f"ledger {opened.name!r} has no entries"
+    return f"ledger {opened.name!r} has entries {opened.start_entry} to {last}: there is nothing to read"
 
 
 def _formatted(payload: bytes, format: str) -> bytes:
@@ -165,9 +174,9 @@ def _formatted(payload: bytes, format: str) -> bytes:
 
 
 @ledger.command()
-@click.argument("name")
-@click.option("--from", "first", type=click.IntRange(0), help="First entry; what comes next unless given.")
-@click.option("--count", type=click.IntRange(1), help="End after so many.")
+@click.argument("name", type=TEXT)
+@click.option("--from", "first", type=ENTRY, help="First entry; what comes next unless given.")
+@click.option("--count", type=COUNT, help="End after so many.")
 @format_option
 @password_option
 @place_options
@@ -194,11 +203,11 @@ def tail(name: str, first: int | None, count: int | None, format: str, password:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="Kept in its record.")
-@click.option("--ensemble-size", type=click.IntRange(1), help="Bookies that it lies on; 3 in a cluster unless given.")
-@click.option("--write-quorum", type=click.IntRange(1), help="Copies of each entry; the ensemble size unless given.")
-@click.option("--ack-quorum", type=click.IntRange(1), help="Copies that confirm an entry; most of them unless given.")
+@click.option("--ensemble-size", type=COUNT, help="Bookies that it lies on; 3 in a cluster unless given.")
+@click.option("--write-quorum", type=COUNT, help="Copies of each entry; the ensemble size unless given.")
+@click.option("--ack-quorum", type=COUNT, help="Copies that confirm an entry; most of them unless given.")
 @click.option(
     "--digest",
     type=click.Choice([kind.value for kind in DigestType]),
@@ -247,7 +256,7 @@ def create(
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @click.option(
     "--file",
     "files",
@@ -308,8 +317,8 @@ async def _append_all(opened: Ledger, entries: AsyncIterator[list[bytes]]) -> in
 
 
 @ledger.command()
-@click.argument("name")
-@click.argument("end", type=click.IntRange(0))
+@click.argument("name", type=TEXT)
+@click.argument("end", type=ENTRY)
 @click.option("--force", is_flag=True, help="Free their bytes now, not at the next collection.")
 @password_option
 @place_options
@@ -326,7 +335,7 @@ def shrink(name: str, end: int, force: bool, password: bytes, place: Place) -> N
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 @output_option
@@ -355,7 +364,7 @@ def _end(opened: Ledger) -> dict[str, Any]:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 def seal(name: str, password: bytes, place: Place) -> None:
@@ -371,7 +380,7 @@ def seal(name: str, password: bytes, place: Place) -> None:
 
 
 @ledger.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @password_option
 @place_options
 def delete(name: str, password: bytes, place: Place) -> None:

@@ -9,7 +9,7 @@ from gnomon.broker.stores import BOOKIE_FOLDER, BOOKIE_NAME, METADATA_FOLDER, St
 from gnomon.cli.check import Check, Status
 from gnomon.cli.data_directory import end_on_disk, in_stores
 from gnomon.cli.exit import Failure
-from gnomon.cli.host_checks import DATA_FILE
+from gnomon.cli.host_checks import DATA_FILE, unreadable
 from gnomon.metadata.client import KeyValue
 from gnomon.runtime.settings import Settings
 
@@ -35,7 +35,10 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
 
     # Opening would make anew what is missing.
     stores = [settings.data_dir / folder for folder in (BOOKIE_FOLDER, METADATA_FOLDER)]
-    missing = [str(folder) for folder in stores if not (folder / DATA_FILE).is_file()]
+    try:
+        missing = [str(folder) for folder in stores if not (folder / DATA_FILE).is_file()]
+    except OSError as error:
+        return [unreadable("ledgers", error)]
     if len(missing) == len(stores):
         return [Check("ledgers", Status.OK, "none yet: nothing was stored here")]
     if missing:

@@ -10,7 +10,7 @@ import trio
 from gnomon.broker.admin.http import Check
 from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, set_option
+from gnomon.cli.options import PORT, durability_option, set_option
 from gnomon.metadata.node import MetadataSettings, ServingMetadata, run_metadata
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
@@ -20,8 +20,8 @@ from gnomon.runtime.world import Durability
 @click.command()
 @data_dir_option
 @click.option("--host", help="Address that the cluster's processes connect to.")
-@click.option("--port", type=int, help="Port for the cluster's processes; 0 picks a free one.")
-@click.option("--admin-port", type=int, help="Port for health and metrics; 0 picks a free one.")
+@click.option("--port", type=PORT, help="Port for the cluster's processes; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @durability_option
 @config_option
 @set_option

@@ -1,17 +1,73 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the types that bound what options and arguments take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import click
+
+from gnomon.runtime.settings import PORT_MAX
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"
 NATIVE_DEFAULT = "127.0.0.1:6650"
 NATIVE_VARIABLE = "GNOMON_NATIVE_ADDRESS"
 PASSWORD_VARIABLE = "GNOMON_LEDGER_PASSWORD"
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+
+class Text(click.types.StringParamType):
+    """A text of one character at least, such as a name; protocols and stores keep it as UTF-8."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See `click.ParamType`."""
+        if not value:
+            self.fail("is empty: give at least one character", param, ctx)
+        text = super().convert(value, param, ctx)
+        if not is_utf8(text):
+            self.fail(f"{text!r} is not UTF-8", param, ctx)
+        return text
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; `nan` would pass any range."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType`."""
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return seconds
+
+
+SECONDS_MAX = 2_000_000.0
+"""Of any option: librdkafka counts milliseconds in 32 bits."""
+TEXT = Text()
+PORT = click.IntRange(0, PORT_MAX)
+BROKER_ID = click.IntRange(0, INT32_MAX)
+PARTITION = click.IntRange(0, INT32_MAX)
+PARTITIONS = click.IntRange(1, 100_000)
+"""How many a topic has; librdkafka asks for no more."""
+OFFSET = click.IntRange(0, INT64_MAX)
+SHIFT = click.IntRange(-INT64_MAX, INT64_MAX)
+ENTRY = click.IntRange(0, INT64_MAX)
+COUNT = click.IntRange(1, INT64_MAX)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text has a UTF-8 form: what a shell gives may be any bytes, and librdkafka crashes on others."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +75,7 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--bootstrap-server",
         "bootstrap",
+        type=TEXT,
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
         show_envvar=True,
@@ -33,6 +90,7 @@ def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--native-address",
         "native",
+        type=TEXT,
         metavar="HOST:PORT",
         envvar=NATIVE_VARIABLE,
         show_envvar=True,
@@ -78,5 +136,7 @@ def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{option} {text!r}: give NAME=VALUE")
+        if not is_utf8(text):
+            raise click.UsageError(f"{option} {text!r} is not UTF-8")
         found[name] = value
     return found

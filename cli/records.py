@@ -13,8 +13,18 @@ from types import FrameType
 from typing import Any
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
+from gnomon.cli.delivery import BATCH_BYTES, Delivery
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.kafka_client import (
     ANSWER_SECONDS,
@@ -22,23 +32,23 @@ from gnomon.cli.kafka_client import (
     connect,
     describe_topic,
     kafka_errors,
-    reach,
-    source_of,
+    topic_configs,
 )
-from gnomon.cli.options import bootstrap_option, pairs
-from gnomon.cli.output import note
+from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, Seconds, bootstrap_option, pairs
 from gnomon.wire.kafka.errors import ErrorCode
 
 POLL_SECONDS = 0.1
 POLL_RECORDS = 500
+BATCH_BYTES_DEFAULT = 1_000_000
+"""Where the topic was made just now, and its configs are not known everywhere yet."""
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--key-separator", metavar="TEXT", help="Splits each line into key and value.")
-@click.option("--partition", type=click.IntRange(0), help="Where to; by key, or spread, unless given.")
+@click.argument("topic", type=TEXT)
+@click.option("--key-separator", type=TEXT, metavar="TEXT", help="Splits each line into key and value.")
+@click.option("--partition", type=PARTITION, help="Where to; by key, or spread, unless given.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of each record.")
-@click.option("--timeout", type=click.FloatRange(0.001), default=30, show_default=True, help="Seconds per record.")
+@click.option("--timeout", type=Seconds(0.001, SECONDS_MAX), default=30, show_default=True, help="Seconds per record.")
 @bootstrap_option
 def produce(
     topic: str,
@@ -53,24 +63,38 @@ def produce(
     Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
     """
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
-    reach(bootstrap)
-    milliseconds = max(1, int(timeout * 1000))
-    producer = Producer({**client_config(bootstrap), "enable.idempotence": True, "message.timeout.ms": milliseconds})
-    _check_target(producer, topic, partition)
+    admin = connect(bootstrap)
+    _check_target(admin, topic, partition)
+    producer = Producer(
+        {
+            **client_config(bootstrap),
+            "enable.idempotence": True,
+            "message.timeout.ms": max(1, int(timeout * 1000)),
+            "message.max.bytes": _batch_bytes_max(admin, topic),
+        }
+    )
     delivery = Delivery(producer, topic, named, partition)
     separator = None if key_separator is None else key_separator.encode()
     try:
         for number, line in enumerate(sys.stdin.buffer, 1):
             key, value = _split(line.removesuffix(b"\n"), separator, number)
-            delivery.send(key, value)
+            delivery.send(number, key, value)
     finally:
-        delivery.finish(lambda: source_of(connect(bootstrap), topic))
+        delivery.finish(admin)
 
 
-def _check_target(producer: Producer, topic: str, partition: int | None) -> None:
+def _batch_bytes_max(admin: AdminClient, topic: str) -> int:
+    """How many bytes the topic takes at once, within what librdkafka can be told."""
+    try:
+        return min(max(int(topic_configs(admin, topic)[BATCH_BYTES].value), 1000), 1_000_000_000)
+    except Failure:
+        return BATCH_BYTES_DEFAULT
+
+
+def _check_target(admin: AdminClient, topic: str, partition: int | None) -> None:
     """Asks for the topic, which creates it where the broker allows that."""
     with kafka_errors(f"produce to topic {topic!r}"):
-        found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
     if found.error is not None and found.error.code() != ErrorCode.LEADER_NOT_AVAILABLE:
         text = f"{found.error.str()}; `gnomon topic create {topic}` creates it"
         raise kafka_failure(f"produce to topic {topic!r}", found.error.code(), text)
@@ -89,72 +113,18 @@ def _split(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | N
     return key, value
 
 
-class Delivery:
-    """Sends records and counts what became of them."""
-
-    def __init__(
-        self, producer: Producer, topic: str, headers: list[tuple[str, str | bytes | None]], partition: int | None
-    ) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
-        self._headers = headers
-        self._delivered = 0
-        self._failed = 0
-        self._error: Any = None
-
-    def send(self, key: bytes | None, value: bytes) -> None:
-        """Queues one record; waits while the queue is full."""
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic, value, key, headers=self._headers, on_delivery=self._done, **self._where
-                )
-                break
-            except BufferError:
-                self._producer.poll(POLL_SECONDS)
-        self._producer.poll(0)
-
-    def _done(self, error: Any, _message: Message) -> None:
-        if error is None:
-            self._delivered += 1
-        else:
-            self._failed += 1
-            self._error = self._error or error
-
-    def finish(self, source: Callable[[], str | None]) -> None:
-        """Waits for what is queued and says how many records were delivered.
-
-        Args:
-            source: whose shadow the topic is; asked where the broker refused by a policy, since librdkafka keeps the
-                broker's words to itself.
-
-        Raises:
-            Failure: some were not.
-        """
-        while self._producer.flush(POLL_SECONDS):
-            pass
-        note(f"delivered {self._delivered} records to topic {self._topic!r}")
-        if not self._failed:
-            return
-        failed = f"{self._failed} records were not delivered to topic {self._topic!r}: "
-        if self._error.code() == ErrorCode.POLICY_VIOLATION and (name := source()) is not None:
-            raise Failure(f"{failed}it is a shadow of {name!r}: write to the source")
-        raise Failure(f"{failed}{self._error.str()}; of those that timed out, some may have been")
-
-
-def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+def _start(ctx: click.Context, param: click.Parameter, text: str) -> int:
     """Kafka's number for where to begin."""
     named: dict[str, int] = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
     if text in named:
         return named[text]
     if not text.isdecimal():
         raise click.BadParameter(f"{text!r} is neither earliest, latest nor an offset")
-    return int(text)
+    return OFFSET(text, param, ctx)
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TEXT)
 @click.option(
     "--from",
     "start",
@@ -164,10 +134,10 @@ def _start(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     show_default=True,
     help="Where to begin.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Only this one.")
-@click.option("--group", help="Read as a member of this group: go on where it is, and commit.")
-@click.option("--count", type=click.IntRange(1), help="End after so many records.")
-@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds without a record.")
+@click.option("--partition", type=PARTITION, help="Only this one.")
+@click.option("--group", type=TEXT, help="Read as a member of this group: go on where it is, and commit.")
+@click.option("--count", type=COUNT, help="End after so many records.")
+@click.option("--timeout", type=Seconds(0, SECONDS_MAX), help="End after so many seconds without a record.")
 @click.option(
     "--format", type=click.Choice(["value", "kv", "json"]), default="value", show_default=True, help="Of each line."
 )

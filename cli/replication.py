@@ -31,7 +31,7 @@ def replication_of(topic: str, addresses: str) -> list[dict[str, Any]]:
     except ValueError as error:
         raise Failure(str(error), Exit.USAGE) from None
     if isinstance(found, NoSuchTopic):
-        raise Failure(str(found))
+        raise Failure(f"{found}: `gnomon topic list` shows all topics", Exit.CONFLICT)
     if isinstance(found, Exception):
         raise Failure(f"no broker says it at {addresses} ({found}): see --native-address", Exit.UNREACHABLE)
     return found

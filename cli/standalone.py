@@ -12,15 +12,15 @@ from gnomon.broker.admin.http import Check
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
-from gnomon.cli.options import durability_option, set_option
+from gnomon.cli.options import PORT, durability_option, set_option
 from gnomon.runtime.settings import Settings
 
 
 @click.command()
 @data_dir_option
-@click.option("--kafka-port", type=int, help="Port for Kafka clients; 0 picks a free one.")
-@click.option("--native-port", type=int, help="Port for native clients; 0 picks a free one.")
-@click.option("--admin-port", type=int, help="Port for health, metrics and administration; 0 picks a free one.")
+@click.option("--kafka-port", type=PORT, help="Port for Kafka clients; 0 picks a free one.")
+@click.option("--native-port", type=PORT, help="Port for native clients; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port for health, metrics and administration; 0 picks a free one.")
 @durability_option
 @config_option
 @set_option

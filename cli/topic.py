@@ -28,8 +28,10 @@ from gnomon.cli.kafka_client import (
     describe_topic,
     kafka_errors,
     offsets,
+    source_of,
+    topic_configs,
 )
-from gnomon.cli.options import bootstrap_option, native_option, pairs
+from gnomon.cli.options import PARTITIONS, TEXT, bootstrap_option, native_option, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.replication import replication_of
 
@@ -55,8 +57,8 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many; the broker's `num.partitions` unless given.")
+@click.argument("name", type=TEXT)
+@click.option("--partitions", type=PARTITIONS, help="How many; the broker's `num.partitions` unless given.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A topic config; may be repeated.")
 @bootstrap_option
 def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstrap: str) -> None:
@@ -69,8 +71,8 @@ def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstra
 
 
 @topic.command("create-shadow")
-@click.argument("source")
-@click.argument("shadow")
+@click.argument("source", type=TEXT)
+@click.argument("shadow", type=TEXT)
 @bootstrap_option
 def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
     """Create the topic SHADOW that shows the records of the topic SOURCE, to be read by other consumers.
@@ -114,7 +116,7 @@ def topic_id(found: Any) -> str:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @bootstrap_option
 @output_option
 def describe(name: str, bootstrap: str, output: str) -> None:
@@ -143,7 +145,7 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @native_option
 @output_option
 def stats(name: str, native: str, output: str) -> None:
@@ -152,19 +154,16 @@ def stats(name: str, native: str, output: str) -> None:
 
 
 def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    futures = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
-    entries = answer(futures[resource], f"read the configs of topic {name!r}").values()
     return [
         {"config": entry.name, "value": entry.value, "source": ConfigSource(entry.source).name.lower()}
-        for entry in sorted(entries, key=lambda entry: str(entry.name))
+        for entry in sorted(topic_configs(admin, name).values(), key=lambda entry: str(entry.name))
         if ConfigSource(entry.source) is not ConfigSource.DEFAULT_CONFIG
     ]
 
 
 @topic.command()
-@click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many it shall have; more than now.")
+@click.argument("name", type=TEXT)
+@click.option("--partitions", type=PARTITIONS, help="How many it shall have; more than now.")
 @click.option("--set", "given", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
 @click.option("--unset", metavar="NAME", multiple=True, help="Return a config to its default; may be repeated.")
 @bootstrap_option
@@ -189,7 +188,7 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="NAME...")
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
@@ -206,7 +205,7 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @bootstrap_option
 def truncate(name: str, bootstrap: str) -> None:
     """Delete all records that the topic NAME has now, whoever has not read them; the topic stays.
@@ -216,11 +215,9 @@ def truncate(name: str, bootstrap: str) -> None:
     """
     admin = connect(bootstrap)
     partitions = [partition.id for partition in describe_topic(admin, name).partitions]
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    described = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
-    source = answer(described, f"read the configs of topic {name!r}").get(SHADOW_SOURCE)
+    source = source_of(admin, name)
     if source is not None:
-        raise Failure(f"topic {name!r} is a shadow of {source.value!r}: truncate the source")
+        raise Failure(f"topic {name!r} is a shadow of {source!r}: truncate the source")
     ends = [TopicPartition(name, partition, OFFSET_END) for partition in partitions]
     futures = admin.delete_records(ends, request_timeout=ANSWER_SECONDS)
     finish(

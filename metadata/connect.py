@@ -14,6 +14,8 @@ from gnomon.runtime.world import World
 
 ETCD = "etcd://"
 PORT_MAX = 65535
+ETCD_SECONDS = 6.0
+"""How long an answer of an etcd is waited for."""
 
 
 class MetadataAddress(NamedTuple):
@@ -22,6 +24,10 @@ class MetadataAddress(NamedTuple):
     etcd: bool
     endpoints: tuple[tuple[str, int], ...]
     """Host and port of each process that serves the one store."""
+
+    def patience_seconds(self, retry_seconds: float = RETRY_SECONDS) -> float:
+        """About how long `connect_metadata` waits for an answer from there."""
+        return ETCD_SECONDS if self.etcd else retry_seconds
 
 
 def parse_metadata_address(text: str) -> MetadataAddress:
@@ -56,7 +62,7 @@ async def connect_metadata(
         from gnomon.metadata.etcd import EtcdMetadata
 
         endpoints = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.endpoints]
-        async with EtcdMetadata(world, endpoints) as etcd:
+        async with EtcdMetadata(world, endpoints, call_seconds=ETCD_SECONDS) as etcd:
             yield etcd
         return
     async with trio.open_nursery() as nursery:

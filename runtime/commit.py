@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import queue
 import shutil
@@ -68,8 +69,35 @@ def open_lmdb(
     except _FULL as error:
         raise _full(path, error) from error
     except (lmdb.Error, OSError) as error:
-        raise DiskFailed(f"cannot open the store at {path}: {error}") from error
+        raise _unsound(path, error) from error
     return environment, handles
+
+
+def check_length(path: Path) -> None:
+    """Accepts a store that `CommitQueue` wrote, or a folder without one.
+
+    LMDB maps its file and does not ask how long it is: whoever reads a page behind the end is killed by SIGBUS. Opening
+    and `info` read the two meta pages alone. Only where `Room` keeps space ahead is a shorter file a damaged one: LMDB
+    leaves out pages at the end that a transaction took and gave back.
+
+    Raises:
+        DiskFailed: the file was cut short.
+    """
+    file = path / "data.mdb"
+    try:
+        found_bytes, used_bytes = file.stat().st_size, 2 * mmap.PAGESIZE
+        if found_bytes:  # LMDB would begin an empty one anew
+            with lmdb.open(str(path), readonly=True, lock=False) as environment:
+                used_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    except FileNotFoundError:
+        return
+    except (lmdb.Error, OSError) as error:
+        raise _unsound(path, error) from error
+    if found_bytes < used_bytes:
+        raise DiskFailed(
+            f"{file} was cut short: it has {found_bytes} bytes, and what was written ends at {used_bytes}: restore the"
+            " data directory from a copy; give a bookie of a cluster up with `gnomon bookie decommission` instead"
+        )
 
 
 def _make(path: Path, databases: Sequence[str]) -> None:
@@ -127,6 +155,10 @@ def commit_group(environment: lmdb.Environment, path: Path, operations: Iterable
     return results
 
 
+def _unsound(path: Path, error: Exception) -> DiskFailed:
+    return DiskFailed(f"cannot open the store at {path}: {error}")
+
+
 def _full(path: Path, error: Exception) -> DiskFull:
     return DiskFull(f"no room to write to {path} ({error}): free disk space or enlarge the map; reading goes on")
 
@@ -155,10 +187,11 @@ class CommitQueue:
             crash: called in the Trio thread with an error that must stop the node.
 
         Raises:
-            DiskFull, DiskFailed: as `open_lmdb`.
+            DiskFull, DiskFailed: as `open_lmdb`, and `check_length`.
         """
         self.path = path
         self.counts = CommitCounts()
+        check_length(path)
         self._environment, self.databases = open_lmdb(
             path, databases=databases, map_bytes=map_bytes, durability=durability
         )

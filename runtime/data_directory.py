@@ -24,6 +24,8 @@ class DirectoryKind(Enum):
     STANDALONE = "standalone"
     BOOKIE = "bookie"
     METADATA = "metadata"
+    CLUSTER = "cluster up"
+    """Holds the directories of the processes that it starts."""
 
 
 class NewerFormat(WorldError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from gnomon.runtime.sockets import address_advice
 from gnomon.runtime.world import AddressTaken
 
 BACKLOG = 100
@@ -35,7 +36,8 @@ class HttpSocket:
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
-            raise AddressTaken(f"cannot serve HTTP on {host}:{port}: {error.strerror}; choose another port") from error
+            text = f"cannot serve HTTP on {host}:{port}: {error.strerror}: {address_advice(error)}"
+            raise AddressTaken(text) from error
         self._socket.setblocking(False)
         self.host = host
         self.port: int = self._socket.getsockname()[1]

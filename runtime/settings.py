@@ -17,6 +17,8 @@ from gnomon.runtime.world import Durability
 
 ENVIRONMENT_PREFIX = "GNOMON_"
 MIB = 1 << 20
+MAP_BYTES_MAX = 1 << 45
+"""A quarter of what a process can address, since one may open two stores."""
 PORT_MAX = 65535
 EVERY_ADDRESS = ("0.0.0.0", "::")
 """Where a host is to listen on all of its addresses: nothing that others could connect to."""
@@ -63,7 +65,10 @@ class BookieSettings:
     """The store of entries."""
 
     map_bytes: int = _setting(
-        1 << 40, "Largest size of the entry store's file; it takes disk space only as it grows.", minimum=MIB
+        1 << 40,
+        "Largest size of the entry store's file; it takes disk space only as it grows.",
+        minimum=MIB,
+        maximum=MAP_BYTES_MAX,
     )
     durability: Durability = _setting(  # noqa: RUF009 - makes a field
         Durability.SYNCED, "`synced`: acknowledged means on disk. `none`: a power cut may lose data; for tests only."
@@ -83,7 +88,10 @@ class MetadataSettings:
         minimum=1,
     )
     map_bytes: int = _setting(
-        1 << 36, "Largest size of the metadata store's file; it takes disk space only as it grows.", minimum=MIB
+        1 << 36,
+        "Largest size of the metadata store's file; it takes disk space only as it grows.",
+        minimum=MIB,
+        maximum=MAP_BYTES_MAX,
     )
 
 

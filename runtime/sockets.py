@@ -152,7 +152,9 @@ class SocketLoop:
             listening.listen(LISTEN_BACKLOG)
         except OSError as error:
             listening.close()
-            raise AddressTaken(f"cannot listen on {_text(host, port)}: {error.strerror}: {_advice(error)}") from error
+            raise AddressTaken(
+                f"cannot listen on {_text(host, port)}: {error.strerror}: {address_advice(error)}"
+            ) from error
         acceptor = _Acceptor(self, listening, accept)
         self.add(acceptor, select.EPOLLIN)
         return acceptor
@@ -215,7 +217,8 @@ def _text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _advice(error: OSError) -> str:
+def address_advice(error: OSError) -> str:
+    """What to do about an address that cannot be listened at."""
     if error.errno == errno.EADDRINUSE:
         return "stop what listens there or choose another port (0 picks a free one)"
     if error.errno in (errno.EACCES, errno.EPERM):

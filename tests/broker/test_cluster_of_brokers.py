@@ -182,12 +182,15 @@ def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
     simulate(12, scenario)
 
 
-def test_a_second_broker_with_the_id_of_a_live_one_is_refused() -> None:
+def test_a_second_broker_with_the_id_of_a_live_one_says_that_it_waits_and_is_refused() -> None:
+    traces = []
+
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.ledgers.start()
         cluster.start_broker(1)
         await cluster.settled(1)
+        traces.append(simulation.trace)
         cluster.start_broker(2, broker_id=1)
         process = cluster.brokers[2].process
         assert process is not None
@@ -195,6 +198,7 @@ def test_a_second_broker_with_the_id_of_a_live_one_is_refused() -> None:
 
     with pytest.raises(SimulationFailed, match=r"BrokerIdTaken.*broker id 1 is taken: .* at broker-1:9092"):
         simulate(10, scenario)
+    assert len([line for trace in traces for line in trace.lines if "warning: waiting" in line]) == 1
 
 
 def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -> None:

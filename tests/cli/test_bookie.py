@@ -9,11 +9,15 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnomon.bookie.ledgers import connect_ledgers
+from gnomon.cli import cluster_metadata
+from gnomon.metadata.connect import connect_metadata
 from gnomon.testing.daemon import Daemon, DaemonNotStarted
 from gnomon.testing.etcd_server import EtcdServer, etcd_missing
 from gnomon.testing.ledger_processes import BOOKIE_OPTIONS, LedgerProcesses, wait_until
@@ -169,6 +173,21 @@ def test_options_of_a_bookie_before_a_command_are_refused(inside: Run) -> None:
 def test_metadata_that_does_not_answer_ends_with_3(inside: Run) -> None:
     done = inside("bookie", "list", "--metadata", "127.0.0.1:1")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+
+
+@pytest.mark.parametrize(
+    "command", ["bookie list", "bookie --name x --port 0 --admin-port 0", "broker --id 1 --admin-port 0"]
+)
+def test_metadata_that_is_waited_for_is_named_with_how_long(
+    inside: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.setattr(cluster_metadata, "TOLD_SECONDS", 0.05)
+    monkeypatch.setattr("gnomon.cli.bookie.connect_metadata", partial(connect_metadata, retry_seconds=0.2))
+    monkeypatch.setattr("gnomon.cli.broker.connect_ledgers", partial(connect_ledgers, retry_seconds=0.2))
+    done = inside(*command.split(), "--metadata", "127.0.0.1:1", GNOMON_DATA_DIR=str(tmp_path / "x"))
+    told, end = done.stderr.splitlines()
+    assert "no answer yet from the metadata at 127.0.0.1:1: it is waited for, about " in told
+    assert (done.returncode, end.startswith("Error: metadata at 127.0.0.1:1")) == (3, True)
 
 
 def test_a_cluster_keeps_its_metadata_in_etcd(tmp_path: Path, inside: Run) -> None:

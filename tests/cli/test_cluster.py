@@ -161,6 +161,7 @@ def test_an_etcd_that_is_killed_is_started_again() -> None:
         for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # itself, and what stands between it and us
             os.kill(cluster.child(killed), signal.SIGKILL)
             cluster.said("etcd was killed by SIGKILL: it is started again")
+            cluster.said("etcd serves again")
             produce(cluster.kafka, 10, topic=f"flights-{topic}")
         children = cluster.children()
         assert len(children) == 5
@@ -199,11 +200,27 @@ def test_the_children_of_a_cluster_that_is_killed_end_too(tmp_path: Path) -> Non
         wait_until(lambda: not any(child.is_running() for child in children), "the children end")
 
 
-def test_what_a_child_could_not_start_for_is_said(inside: Run, gnomon: Run, tmp_path: Path) -> None:
+def test_what_a_child_could_not_start_for_is_said(gnomon: Run, tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "FORMAT").write_text("1 bookie\n")
+    done = gnomon("cluster", "up", "--data-dir", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert "metadata ended with 1: data directory" in done.stderr
+
+
+def test_a_directory_is_of_one_cluster_at_a_time_or_of_another_command(inside: Run, tmp_path: Path) -> None:
     with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path / "data")):
-        second = gnomon("cluster", "up", "--data-dir", tmp_path / "data")
+        second = inside("cluster", "up", "--data-dir", tmp_path / "data")
         assert (second.returncode, second.stdout, second.stderr.count("\n")) == (5, "", 1), second.stderr
-        assert "metadata ended with 5: data directory" in second.stderr
+        assert "is in use by process" in second.stderr
+    other = inside("standalone", "--data-dir", tmp_path / "data", "--admin-port", 0)
+    assert (other.returncode, other.stdout, other.stderr.count("\n")) == (1, "", 1), other.stderr
+    assert "is one of `gnomon cluster up`, not of `gnomon standalone`" in other.stderr
+    (tmp_path / "FORMAT").write_text("1 standalone\n")
+    whole = inside("cluster", "up", "--data-dir", tmp_path)
+    assert (whole.returncode, whole.stdout, whole.stderr.count("\n")) == (1, "", 1), whole.stderr
+    assert "is one of `gnomon standalone`, not of `gnomon cluster up`" in whole.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"FORMAT", "LOCK", "data"}
 
 
 def test_a_broker_says_what_it_needs(inside: Run) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -82,6 +83,31 @@ def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whol
     found = {row["check"]: row["found"] for row in json.loads(done.stdout)}
     assert statuses(done)["ledgers"] == "ok"
     assert found["format"] == "1, of `gnomon bookie`"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "failed"),
+    [("FORMAT", {"format", "ledgers"}), ("bookie", {"bookie store", "ledgers"})],
+)
+def test_what_may_not_be_read_is_found_and_the_other_checks_go_on(
+    inside: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str, failed: set[str]
+) -> None:
+    (tmp_path / "FORMAT").write_text("1 standalone\n")
+
+    def denied(method: Callable[..., object]) -> Callable[..., object]:
+        def call(path: Path, *arguments: object, **named: object) -> object:
+            if hidden in path.parts:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return method(path, *arguments, **named)
+
+        return call
+
+    for name in ("read_bytes", "stat"):
+        monkeypatch.setattr(Path, name, denied(getattr(Path, name)))
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json")
+    found = {row["check"]: row["found"] for row in json.loads(done.stdout) if row["status"] == "fail"}
+    assert (done.returncode, set(found)) == (1, failed)
+    assert all(f"{tmp_path}/{hidden}" in text and "Permission denied" in text for text in found.values())
 
 
 def test_too_few_files_are_a_warning_that_says_what_to_set() -> None:

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.bookie.errors import LedgerFailed, NoSuchLedger, NotEnoughBookies, UnauthorizedAccess
-from gnomon.cli.exit import KAFKA_ERRORS, Exit, Failure, failure_of, kafka_failure
+from gnomon.bookie.errors import (
+    EntryNotConfirmed,
+    LedgerError,
+    LedgerFailed,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.cli.exit import KAFKA_ERRORS, LEDGER_ADVICE, Exit, Failure, failure_of, kafka_failure
 from gnomon.metadata.client import MetadataFull, MetadataUnavailable
 from gnomon.runtime.loaded_settings import SettingsError
 from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
@@ -46,6 +54,13 @@ def test_a_bug_has_no_exit_code_even_beside_an_operational_error() -> None:
 
 def test_a_text_of_several_lines_becomes_one() -> None:
     assert str(Failure("first\n  second")) == "first second"
+
+
+@pytest.mark.parametrize("kind", LEDGER_ADVICE)
+def test_an_error_of_a_ledger_gives_the_command_line_s_advice(kind: type[LedgerError]) -> None:
+    error = EntryNotConfirmed(LedgerId(7), EntryId(2), EntryId(1)) if kind is EntryNotConfirmed else kind("so", "do")
+    assert str(failure_of(error)) == f"{error.text}: {LEDGER_ADVICE[kind]}"
+    assert str(error) != error.text
 
 
 def test_the_table_names_librdkafkas_own_errors_by_their_numbers() -> None:

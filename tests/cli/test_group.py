@@ -46,6 +46,7 @@ def test_offsets_move_where_they_are_told(ask: Run, lines: str) -> None:
     assert moved(ask, "--to-latest", "--dry-run") == [{"topic": lines, "partition": 0, "before": 4, "after": 10}]
     assert moved(ask, "--shift-by", -1) == [{"topic": lines, "partition": 0, "before": 4, "after": 3}]
     assert moved(ask, "--to-datetime", "2020-01-01T00:00:00Z")[0]["after"] == 0
+    assert moved(ask, "--to-datetime", "1969-12-31T23:59:59.999Z")[0]["after"] == 0
     assert moved(ask, "--to-datetime", "2100-01-01")[0]["after"] == 10
     assert moved(ask, "--to-offset", 99)[0]["after"] == 10
     assert moved(ask, "--to-earliest", "--partition", 0)[0] == {

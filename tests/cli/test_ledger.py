@@ -49,6 +49,20 @@ def test_a_ledger_is_created_appended_to_read_and_shown(ledger: Ledger, tmp_path
     assert json.loads(ledger("list", "b/", "--output", "json").stdout) == []
 
 
+def test_reading_behind_the_end_says_where_that_is(ledger: Ledger) -> None:
+    ledger("create", "x")
+    empty = ledger("read", "x")
+    assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "ledger 'x' has no entries\n")
+    ledger("append", "x", stdin=b"1\n2\n")
+    behind = ledger("read", "x", "--from", 2)
+    assert (behind.exit_code, behind.stdout) == (0, "")
+    assert behind.stderr == "ledger 'x' has entries 0 to 1: there is nothing to read\n"
+    unconfirmed = ledger("read", "x", "--from", 1, "--to", 9)
+    assert (unconfirmed.exit_code, unconfirmed.stderr.count("\n")) == (5, 1)
+    assert "`gnomon ledger tail` waits for more" in unconfirmed.stderr
+    assert ledger("read", "x", "--from", 3, "--to", 2).exit_code == 2
+
+
 def test_reading_and_listing_change_nothing(ledger: Ledger) -> None:
     ledger("create", "x")
     ledger("append", "x", stdin=b"1\n")

@@ -5,10 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 
+from gnomon.cli import delivery
 from gnomon.testing import KafkaBroker
+from gnomon.wire.kafka.errors import ErrorCode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -57,6 +62,35 @@ def test_a_line_to_a_shadow_ends_with_1_and_names_the_source(ask: Run) -> None:
         "delivered 0 records to topic 'shown-copy'",
         "Error: 1 records were not delivered to topic 'shown-copy': it is a shadow of 'shown': write to the source",
     ]
+
+
+def test_a_line_that_is_too_large_is_named_with_its_bound_and_the_others_are_written(ask: Run) -> None:
+    ask("topic", "create", "bounded", "--partitions", 1, "--config", "max.message.bytes=2000")
+    for size in (3000, 1995):  # refused by the client itself; and, with what is around it, by the broker
+        done = ask("produce", "bounded", stdin=f"a\n{'x' * size}\nb\n")
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "delivered 2 records to topic 'bounded'",
+            f"Error: 1 records were not delivered to topic 'bounded': line 2 of {size} bytes makes a batch of more than"
+            " 2000, which max.message.bytes allows: write shorter lines, or"
+            " `gnomon topic alter bounded --set max.message.bytes=BYTES`",
+        ]
+
+
+def test_many_lines_fit_a_topic_that_takes_small_batches(ask: Run) -> None:
+    ask("topic", "create", "little", "--partitions", 1, "--config", "max.message.bytes=2000")
+    done = ask("produce", "little", stdin=f"{'x' * 99}\n" * 1000)
+    assert (done.returncode, done.stderr) == (0, "delivered 1000 records to topic 'little'\n")
+
+
+def test_a_refusal_for_a_backlog_names_the_quotas_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas = {"gnomon.backlog.quota.bytes": "1000", "gnomon.backlog.quota.ms": "-1"}
+    configs = {name: SimpleNamespace(value=value) for name, value in quotas.items()}
+    monkeypatch.setattr(delivery, "topic_configs", lambda _admin, _topic: configs)
+    refused = delivery.Refused(1, 5, KafkaError(ErrorCode.POLICY_VIOLATION))
+    text = delivery.why_refused(refused, AdminClient({}), "orders")
+    assert "(gnomon.backlog.quota.bytes=1000 and gnomon.backlog.quota.ms=-1)" in text
+    assert "`gnomon topic alter orders --set NAME=VALUE`" in text
 
 
 def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:

@@ -133,7 +133,8 @@ def test_stats_shows_how_far_each_shadow_was_told_and_says_what_is_not_there(ask
     assert (row["shadow"], row["partition"], row["connected"]) == ("told-copy", 0, True)
     assert (row["backlog_entries"], row["last_segment"], row["refused"]) == (0, 0, 0)
     missing = ask("topic", "stats", "nothing", "--native-address", broker.native_address)
-    assert (missing.returncode, missing.stderr) == (1, "Error: topic 'nothing' does not exist\n")
+    advice = "`gnomon topic list` shows all topics"
+    assert (missing.returncode, missing.stderr) == (5, f"Error: topic 'nothing' does not exist: {advice}\n")
     nobody = ask("topic", "stats", "told", "--native-address", "127.0.0.1:1")
     assert nobody.returncode == 3
     assert "--native-address" in nobody.stderr

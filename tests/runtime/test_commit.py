@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -257,3 +258,37 @@ def test_a_file_that_is_no_lmdb_environment_is_refused_by_name(tmp_path: Path) -
     with pytest.raises(BaseExceptionGroup) as caught:
         run_with_queue(tmp_path, main)
     assert caught.group_contains(DiskFailed, match=r"cannot open the store at .*store")
+
+
+@pytest.mark.parametrize("left", [0, 5000, 1 << 20])
+def test_a_file_that_was_cut_short_is_refused_with_its_sizes(tmp_path: Path, left: int) -> None:
+    async def main(queue: CommitQueue) -> None:
+        for number in range(4):
+            await queue.commit(put(queue, b"%d" % number, bytes(1 << 20)))
+
+    run_with_queue(tmp_path, main)
+    run_with_queue(tmp_path, main)
+    file = tmp_path / "store" / "data.mdb"
+    os.truncate(file, left)
+    with pytest.raises(ExceptionGroup) as failed:
+        run_with_queue(tmp_path, main)
+    assert failed.group_contains(
+        DiskFailed, match=rf"data\.mdb was cut short: it has {left} bytes, and what was written ends at \d+:"
+    )
+    assert file.stat().st_size == left
+
+
+def test_a_commit_that_gave_back_the_pages_it_took_is_not_taken_for_one_that_was_cut_short(tmp_path: Path) -> None:
+    async def main(queue: CommitQueue) -> None:
+        entries = queue.databases["entries"]
+
+        def take_and_give_back(transaction: Any) -> None:
+            for size in (300_000, 50_000):
+                transaction.put(b"a", bytes(size), db=entries)
+            transaction.delete(b"a", db=entries)
+
+        for _ in range(3):
+            await queue.commit(take_and_give_back)
+
+    for _ in range(3):
+        run_with_queue(tmp_path, main)

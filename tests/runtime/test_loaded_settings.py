@@ -99,6 +99,7 @@ def test_an_unknown_setting_is_an_error_that_names_the_nearest_and_where_it_stoo
         ("broker.kafka_port = '9092'", {}, r"broker\.kafka_port \(file .*\) must be a whole number, not '9092'"),
         ("broker.kafka_port = true", {}, r"must be a whole number, not True"),
         ("broker.kafka_port = 70000", {}, r"must be at most 65535, not 70000"),
+        ("bookie.map_bytes = 99999999999999999999", {}, r"must be at most 35184372088832, not 99999999999999999999"),
         ("broker.kafka_host = 4", {}, r"must be a text, not 4"),
         (None, {"GNOMON_BROKER__KAFKA_HOST": ""}, r"broker\.kafka_host .* must be given where it is named, not ''"),
         ("data_dir = ''", {}, r"data_dir .* must be given where it is named"),

@@ -132,6 +132,7 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
             ("min.insync.replicas", "2", "one copy"),
             ("retention.ms", "-2", "at least -1"),
             ("retention.ms", "soon", "whole number"),
+            ("retention.ms", "9" * 20, "of 64 bits"),
             ("segment.bytes", "99999999999", "32 bits"),
             ("message.timestamp.type", "Whenever", "CreateTime or LogAppendTime"),
             ("preallocate", "yes", "true or false"),

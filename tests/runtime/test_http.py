@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from gnomon.runtime.http import HttpSocket
+from gnomon.runtime.world import AddressTaken
+
+
+def test_an_address_that_cannot_be_listened_at_is_told_from_a_port_that_is_taken() -> None:
+    taken = HttpSocket("127.0.0.1", 0)
+    try:
+        with pytest.raises(AddressTaken, match=r"Address already in use: .*choose another port"):
+            HttpSocket("127.0.0.1", taken.port)
+    finally:
+        taken.close()
+    for host in ("192.0.2.1", "no such host"):
+        with pytest.raises(AddressTaken, match="give an address of this machine"):
+            HttpSocket(host, 0)
