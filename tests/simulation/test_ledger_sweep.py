@@ -13,6 +13,7 @@ from gnomon.testing.sweep import assert_traces_repeat
 RARE = (
     "ledger/bounds merged",
     "ledger/claim lost while recovering",
+    "ledger/copy put over an orphan",
     "ledger/copy refused by a store",
     "ledger/failed for certain",
     "ledger/reader met a shrink",
