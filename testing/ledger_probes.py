@@ -15,6 +15,7 @@ from gnomon.bookie import claim as claims
 from gnomon.bookie import copies, ledger, removal
 from gnomon.bookie import record as records
 from gnomon.bookie.appender import Appender
+from gnomon.bookie.entry import session_of
 from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import (
     DigestMismatch,
@@ -28,6 +29,8 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.held_record import HeldRecord
+from gnomon.bookie.ids import BookieId, LedgerId
+from gnomon.bookie.repair import LedgerRepair
 from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import MetadataUnavailable
@@ -50,6 +53,8 @@ PROBES = tuple(
         "orphans removed",
         "orphans searched for in chunks",
         "copy refused by a store",
+        "copy put over an orphan",
+        "replaced bookie stands in again",
         "fragment changed",
         "fragment change lost to another writer",
         "fragment change of unknown outcome",
@@ -85,6 +90,7 @@ def ledger_probes(coverage: Coverage) -> Iterator[None]:
         _probe_writers(patch, count)
         _probe_bookies(patch, count)
         _probe_readers(patch, count)
+        _probe_repair(patch, count)
         yield
 
 
@@ -217,8 +223,12 @@ def _probe_bookies(patch: Patches, count: Count) -> None:
         return probed
 
     def put_copies(before: Callable[..., Any]) -> Any:
-        def probed(store: EntryStore, *args: Any) -> Any:
-            problem = before(store, *args)
+        def probed(store: EntryStore, transaction: Any, ledger: Any, copies: Any, written_by: Any) -> Any:
+            for (entry, _), session in zip(copies, written_by, strict=True):
+                here = transaction.get(removal.ENTRY_KEY.pack(ledger, entry), db=store._entries)
+                if here is not None and session_of(here) < session:
+                    count("copy put over an orphan")
+            problem = before(store, transaction, ledger, copies, written_by)
             if problem is not None:
                 count("copy refused by a store")
             return problem
@@ -251,6 +261,23 @@ def _probe_bookies(patch: Patches, count: Count) -> None:
     patch(EntryStore, "_put_copies", put_copies)
     patch(removal, "remove_orphans", remove_orphans)
     patch(GarbageCollector, "collect", collect)
+
+
+def _probe_repair(patch: Patches, count: Count) -> None:
+    replaced: set[tuple[LedgerId, BookieId]] = set()
+
+    def replace(before: Callable[..., Awaitable[bool]]) -> Any:
+        async def probed(repair: LedgerRepair, fragment: Any, lost: BookieId, target: BookieId, *args: Any) -> bool:
+            done = await before(repair, fragment, lost, target, *args)
+            if done:
+                replaced.add((repair.id, lost))
+                if (repair.id, target) in replaced:
+                    count("replaced bookie stands in again")
+            return done
+
+        return probed
+
+    patch(LedgerRepair, "_replace", replace)
 
 
 def _probe_readers(patch: Patches, count: Count) -> None:

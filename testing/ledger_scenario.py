@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import trio
@@ -26,6 +26,7 @@ from gnomon.bookie.record import LEDGERS
 from gnomon.metadata.client import Revision
 from gnomon.testing.checkers import check_watch
 from gnomon.testing.faults import Fault, FaultMix, Storm
+from gnomon.testing.isolation import AUDIT, LEASE_SECONDS, Isolation
 from gnomon.testing.ledger_checker import StormHistory
 from gnomon.testing.ledger_clients import Habits, StormReader, StormWriter
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
@@ -49,6 +50,7 @@ QUORUMS = (
 COUNTERS = (
     *(fault.counter for fault in Fault),
     *LedgerStorm.COUNTERS,
+    Isolation.COUNTER,
     *PROBES,
     *(
         f"ledger/{event}"
@@ -71,6 +73,8 @@ COUNTERS = (
 """What a sweep has to reach."""
 CHUNK_ENTRIES = 3
 """Instead of the product's: the few hundred entries of a seed go in several chunks."""
+FAULTS_RARER = 20.0
+"""How many times, where bookies are cut off for long: between two faults there has to be time for what follows it."""
 RETRY_SECONDS = 0.2
 SETTLED_SECONDS = 1.0
 """What an auditor has asked of the metadata has happened by then, or does not happen."""
@@ -84,6 +88,8 @@ class LedgerScenario:
         quorum, bookies: instead of those drawn from each seed.
         habits: of the writers, likewise.
         mix: likewise.
+        isolated: the share of seeds in which bookies are cut off until they are replaced (`Isolation`), and draw all
+            of that otherwise; 0 where it is given.
     """
 
     names: int = 3
@@ -95,6 +101,7 @@ class LedgerScenario:
     bookies: int | None = None
     habits: Habits | None = None
     mix: FaultMix | None = None
+    isolated: float = 0.2
 
     async def __call__(self, simulation: Simulation) -> int:
         """Runs it once.
@@ -103,13 +110,43 @@ class LedgerScenario:
             AssertionError: what the checker found, or a liveness phase that took too long.
         """
         with ledger_probes(simulation.coverage), patch.object(removal, "CHUNK_ENTRIES", CHUNK_ENTRIES):
-            return await _Run(self, simulation).run()
+            stream = simulation.random("isolated")
+            if stream.random() >= self.isolated:
+                return await _Run(self, simulation).run()
+            return await _Run(self._with_isolation(stream), simulation, isolates=True).run()
+
+    def _with_isolation(self, stream: random.Random) -> LedgerScenario:
+        """The same with what it takes that a bookie is replaced, forgotten and drawn again.
+
+        There is one to spare, an ack quorum without the one that is away, ledgers that live on and are claimed a few
+        times a second, and little else that goes wrong.
+        """
+        quorum = stream.choice([quorum for quorum in QUORUMS if quorum.ack_quorum > 1])
+        habits = Habits(
+            burst_max=stream.choice([2, 10]),
+            payload_bytes=10,
+            pause_seconds=0.2,
+            claim=stream.choice([0.1, 0.3]),
+            linger=1.0,
+            shrink=0.0,
+            seal=0.0,
+            delete=0.0,
+            read=0.1,
+        )
+        return replace(
+            self,
+            quorum=quorum,
+            bookies=quorum.ensemble_size + stream.choice([1, 1, 2]),
+            habits=habits,
+            mix=FaultMix.draw(stream).gentler(FAULTS_RARER),
+        )
 
 
 @dataclass(slots=True)
 class _Run:
     scenario: LedgerScenario
     simulation: Simulation
+    isolates: bool = False
     history: StormHistory = field(default_factory=StormHistory)
     readers: dict[str, StormReader] = field(default_factory=dict)
     watched: list[Seen] = field(default_factory=list)
@@ -128,10 +165,13 @@ class _Run:
         simulation.trace.add(f"{bookies} bookies, {tuple(quorum)}, {len(names)} ledgers")
         auditing = simulation.random("audit")
         audit = AuditSettings(auditing.choice([2.0, 10.0]), 1.0, 2.0) if auditing.random() < 0.5 else None
+        lease_seconds = stream.choice([1.0, 3.0, 6.0])
+        if self.isolates:
+            audit, lease_seconds = AUDIT, LEASE_SECONDS
         cluster = LedgerCluster(
             simulation,
             bookies,
-            lease_seconds=stream.choice([1.0, 3.0, 6.0]),
+            lease_seconds=lease_seconds,
             garbage_interval_seconds=2.0,
             audit=audit,
         )
@@ -143,9 +183,11 @@ class _Run:
         beside = LedgerStorm(
             cluster, clients, flips=quorum.ack_quorum > 1, drains=audit is not None and bookies > quorum.ensemble_size
         )
-        simulation.start_soon(beside.rage, scenario.storm_seconds)
+        isolation = Isolation(cluster, clients)
+        simulation.start_soon((isolation if self.isolates else beside).rage, scenario.storm_seconds)
         await storm.rage(scenario.storm_seconds)
         beside.calm()
+        isolation.calm()
         for client in clients:
             if client.name.startswith("writer"):
                 client.kill()
@@ -223,7 +265,9 @@ class _Run:
             return True
         life = self.history.life(ledger.id, ledger.name)
         if life.final is None:  # or made by whom the storm killed, after the finisher had found none of its name
-            return self.history.gone(life) or not life.appends
+            # Where nobody was told that it is deleted, who follows a sealed one has no reason to ask.
+            at_end = ledger.record.sealed and reader.next_entry > ledger.last_add_confirmed
+            return at_end or self.history.gone(life) or not life.appends
         return reader.next_entry > max(life.final, default=EntryId(-1))
 
     def _missing(self, names: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gnomon.bookie import claim as claim_module
+from gnomon.bookie import copies as copies_module
 from gnomon.bookie import entry as entry_module
 from gnomon.bookie import ledger as ledger_module
 from gnomon.bookie import record as records
@@ -20,6 +21,7 @@ from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY
 from gnomon.bookie.record import Quorum, ledger_key
 from gnomon.bookie.recovery import Recovery
 from gnomon.bookie.remote import RemoteBookie
+from gnomon.bookie.repair import LedgerRepair
 from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
 from gnomon.metadata.client import Compare, Field, LeaseNotFound, MetadataUnavailable, Put, Revision
@@ -45,6 +47,7 @@ LEDGER_BUGS: list[LedgerBug] = []
 SWEEP = LedgerScenario()
 NARROW = LedgerScenario(
     names=1,
+    isolated=0.0,
     quorum=Quorum(3, 3, 2),
     bookies=3,
     habits=Habits(5, 10, 0.05, claim=0.3, linger=0.5, shrink=0.0, seal=0.0, delete=0.0, read=0.2),
@@ -249,6 +252,32 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
         await shrink(store, ledger, end if end in (0, ENTRY_MAX) else end + 1)
 
     patch.setattr(EntryStore, "shrink", further)
+
+
+# --- repair ---
+
+
+@planted("what a bookie has of a fragment that does not name it is taken for its own", breaks="bookie.repair 5")
+def left_there_counts(patch: pytest.MonkeyPatch) -> None:
+    copy = LedgerRepair._copy
+
+    async def trusting(repair: Any, fragment: Any, last: Any, index: Any, target: Any) -> None:
+        await copy(repair, fragment._replace(bookies=(target,)), last, index, target)
+
+    patch.setattr(LedgerRepair, "_copy", trusting)
+
+
+@planted("what a bookie has beside its write sets is read", breaks="bookie.repair 5, bookie.copies")
+def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
+    ask = copies_module._ask_range
+
+    async def everything(
+        bookies: Any, name: Any, arguments: Any, quorum: Quorum, found: Any, answered: Any, index: Any
+    ) -> None:
+        every = quorum._replace(write_quorum=quorum.ensemble_size)
+        await ask(bookies, name, arguments, every, found, answered, index)
+
+    patch.setattr(copies_module, "_ask_range", everything)
 
 
 # --- writers ---
