@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -165,6 +165,19 @@ class CommitCounts:
     groups: int = 0
     operations: int = 0
     seconds: float = 0.0
+
+
+class Freeing(Generic[T]):
+    """An operation of an `Environment` that makes room: it may use space that a full disk has for nothing else."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Callable[[Any], T]) -> None:
+        """The same as `operation`, which adds next to nothing and removes the more."""
+        self._operation = operation
+
+    def __call__(self, transaction: Any) -> T:
+        return self._operation(transaction)
 
 
 class Environment(Protocol):
