@@ -240,7 +240,7 @@ class EntryStore:
             bound, _ = removal.read_bound(transaction, self._states, ledger)
             return self._last(transaction, ledger)._replace(bound=bound)
 
-        self.adds.after(last, done)
+        self.adds.after(last, done, small=True)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
         last, sound = end_of(transaction, self._entries, ledger)

@@ -168,12 +168,12 @@ class CommitCounts:
 
 
 class Freeing(Generic[T]):
-    """An operation of an `Environment` that makes room: it may use space that a full disk has for nothing else."""
+    """An operation of an `Environment` that takes next to no room, or makes some: a full disk has that left for it."""
 
     __slots__ = ("_operation",)
 
     def __init__(self, operation: Callable[[Any], T]) -> None:
-        """The same as `operation`, which adds next to nothing and removes the more."""
+        """The same as `operation`."""
         self._operation = operation
 
     def __call__(self, transaction: Any) -> T:

@@ -132,7 +132,7 @@ def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_af
     environment.environment.close()
 
 
-def test_a_file_system_that_is_really_full_takes_adds_again_after_a_removal(
+def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_adds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fallocate(descriptor: int, start: int, count: int) -> None:
@@ -155,6 +155,7 @@ def test_a_file_system_that_is_really_full_takes_adds_again_after_a_removal(
             with pytest.raises(DiskFull):  # noqa: PT012 - which of the adds is for the disk to say
                 for entry in range(100):
                     await stored(store, entry, LEDGER)
+            await outcome_of(lambda done: store.fence(LEDGER, Session(2), done))
             await store.delete(LEDGER)
             assert await store.remove(LEDGER) > 50
             store.adds.probe()
