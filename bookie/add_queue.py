@@ -22,7 +22,7 @@ import trio
 from gnomon.bookie import removal
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId, Session
-from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, WorldError
+from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, Freeing, WorldError
 
 RETRY_SECONDS: Final = 1.0
 GROUP_BYTES_MAX: Final = 4 << 20
@@ -100,19 +100,26 @@ class AddQueue:
             lambda _result, error: self._written(group, error),
         )
 
-    def after(self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None]) -> None:
-        """Runs `work` in the transaction that holds every add and promise accepted before, however many bytes."""
+    def after(
+        self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None], *, small: bool = False
+    ) -> None:
+        """Runs `work` in the transaction that holds every add and promise accepted before, however many bytes.
+
+        Args:
+            small: `work` adds next to nothing; where no add waits, a full disk has room for it.
+        """
         group = _Group()
+        alone = small and not self.waiting
 
         def write(transaction: Any) -> T:
-            self._write(group, transaction, math.inf)
+            self._write(group, transaction, 0 if alone else math.inf)
             return work(transaction)
 
         def written(result: T | None, error: WorldError | None) -> None:
             self._written(group, error)
             done(result, error)
 
-        self._environment.submit(write, written)
+        self._environment.submit(Freeing(write) if alone else write, written)
 
     def behind(self, done: Callable[[WorldError | None], None]) -> None:
         """Calls behind the answers to the adds that came before."""
@@ -148,12 +155,10 @@ class AddQueue:
         self.submitted = False
         waiting, adds = self.waiting, group.adds
         left_bytes = bytes_max
-        while waiting:
+        while waiting and left_bytes > 0:
             add = waiting.popleft()
             adds.append(add)
             left_bytes -= len(add[0][1])
-            if left_bytes <= 0:
-                return
 
     def _written(self, group: _Group, error: WorldError | None) -> None:
         self._report(group, error)

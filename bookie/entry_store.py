@@ -31,7 +31,7 @@ from gnomon.bookie.ledger_state import Confirmed, LedgerState
 from gnomon.bookie.store_view import StoreView, end_of
 from gnomon.metadata.client import Revision
 from gnomon.runtime.outcome import outcome_of
-from gnomon.runtime.world import Clock, Environment
+from gnomon.runtime.world import Clock, Environment, Freeing
 
 ENTRIES: Final = "entries"
 STATES: Final = "ledgers"
@@ -240,7 +240,7 @@ class EntryStore:
             bound, _ = removal.read_bound(transaction, self._states, ledger)
             return self._last(transaction, ledger)._replace(bound=bound)
 
-        self.adds.after(last, done)
+        self.adds.after(last, done, small=True)
 
     def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
         last, sound = end_of(transaction, self._entries, ledger)
@@ -312,7 +312,9 @@ class EntryStore:
         if end <= state.kept_from:
             return
         states = self._states
-        await self._environment.commit(lambda transaction: removal.mark_range(transaction, states, ledger, end))
+        await self._environment.commit(
+            Freeing(lambda transaction: removal.mark_range(transaction, states, ledger, end))
+        )
         state.kept_from = max(state.kept_from, end)
 
     async def delete(self, ledger: LedgerId) -> None:
@@ -334,11 +336,11 @@ class EntryStore:
         removed = 0
         while True:
             count = await self._environment.commit(
-                lambda transaction: removal.remove_chunk(transaction, entries, states, ledger)
+                Freeing(lambda transaction: removal.remove_chunk(transaction, entries, states, ledger))
             )
             removed += count
             if count < removal.CHUNK_ENTRIES and await self._environment.commit(
-                lambda transaction: removal.remove_mark(transaction, entries, states, ledger, forget)
+                Freeing(lambda transaction: removal.remove_mark(transaction, entries, states, ledger, forget))
             ):
                 break
         state = self._ledgers.get(ledger)

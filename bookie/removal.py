@@ -144,7 +144,8 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
     with transaction.cursor(db=entries) as cursor:
         found = cursor.set_range(ENTRY_KEY.pack(ledger, 0))
         while found and removed < CHUNK_ENTRIES and bytes(cursor.key()) < stop:
-            found = cursor.delete()
+            cursor.delete()
+            found = bool(cursor.key())  # empty once the last one of all is gone
             removed += 1
     return removed
 

@@ -47,7 +47,8 @@ class Retention:
         """Rolls and drops what the topics' settings say, partition by partition.
 
         A partition that nobody has used since the start is opened only where sealed segments of it are due; the one
-        that it was writing then stays until it is used.
+        that it was writing then stays until it is used. One whose last append failed is opened again: what was given up
+        may be the room that it lacked.
         """
         log = self._broker.log
         partitions = self._broker.partitions.with_own_log()
@@ -59,7 +60,7 @@ class Retention:
         for topic_id, index, partition in partitions:
             topic = self._broker.image.get_by_id(topic_id)
             try:
-                await partition.opened()
+                await partition.opened_to_write()
                 if topic is not None:
                     await self._enforce(topic, index, partition, holds)
             except (LedgerError, MetadataError, WorldError) as error:

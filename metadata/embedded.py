@@ -3,7 +3,8 @@
 1. One commit is under way at a time; what is asked meanwhile is judged together and becomes the next commit.
 2. The state that reads and watches see is the durable one: a draft is adopted when its commit is reported done.
 3. A request is answered after the commit that holds everything it was judged against, refusals included.
-4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped, and so are all its requests.
+4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped, and so are all its requests but those
+   to keep leases alive.
 5. After a failed device nothing is written any more, and `run` raises DiskFailed to stop the node.
 6. A watcher owns a position and no buffer: a slow one costs nobody else, and falls out of the history at worst.
 """
@@ -230,8 +231,7 @@ class EmbeddedMetadata:
         if error is None:
             self._finish(draft, judged)
         elif isinstance(error, DiskFull):
-            for pending, _ in judged:
-                pending.answer(MetadataFull(f"nothing was applied: {error}"))
+            self._full(judged, error)
         else:
             assert isinstance(error, DiskFailed), error
             self._failure = error
@@ -241,6 +241,16 @@ class EmbeddedMetadata:
             self._publish()
             self._stirred.set()
         self._start_commits()
+
+    def _full(self, judged: list[tuple[_Pending, Reply]], error: DiskFull) -> None:
+        """Nothing of a draft was kept. Leases that live are renewed: one that is due must not end all of them."""
+        now = self._clock.monotonic()
+        for pending, _ in judged:
+            request = pending.request
+            if isinstance(request, KeepAlive) and self._state.renew(request.lease, now):
+                pending.answer(None)
+            else:
+                pending.answer(MetadataFull(f"nothing was applied: {error}"))
 
     def _finish(self, draft: Draft, judged: list[tuple[_Pending, Reply]]) -> None:
         self._state.adopt(draft)

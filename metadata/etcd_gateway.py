@@ -223,16 +223,14 @@ def _url(endpoint: str) -> str:
 
 
 def _parsed(content: bytes, url: str) -> Json:
-    """An answer, or the error that it is."""
+    """An answer, or the error that it is; each of etcd's has a header, with the revision where that is known."""
     try:
         answer = json.loads(content)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise MetadataUnavailable(f"what answers at {url} is no JSON gateway of etcd v3: {content[:80]!r}")
-    error = answer.get("error")
-    if error is not None or "code" in answer:
-        raise error_of(error if isinstance(error, dict) else answer, url)
-    result = answer.get("result", answer)
-    assert isinstance(result, dict), "etcd's streams carry objects"
-    return result
+        error = answer.get("error")
+        if error is None and "code" not in answer:
+            result: Json = answer.get("result", answer)
+            int(result["header"].get("revision", 0))
+            return result
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise MetadataUnavailable(f"what answers at {url} is no JSON gateway of etcd v3: {content[:80]!r}") from None
+    raise error_of(error if isinstance(error, dict) else answer, url)

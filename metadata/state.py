@@ -156,6 +156,19 @@ class State:
         if draft.leases:
             self.next_deadline = self._earliest_deadline()
 
+    def renew(self, lease_id: LeaseId, now: float) -> bool:
+        """Renews a lease that lives, where a draft cannot be made durable: nothing of this has to be.
+
+        Returns:
+            Whether it lives: one that is due ends with the next draft.
+        """
+        lease = self.leases.get(lease_id)
+        if lease is None or lease.deadline <= now:
+            return False
+        self.leases[lease_id] = Lease(lease.ttl_seconds, now + lease.ttl_seconds)
+        self.next_deadline = self._earliest_deadline()
+        return True
+
     def apply(self, request: Request, now: float) -> tuple[Reply, Changes | None]:
         """Judges and adopts one request at monotonic second `now`; changes are None where nothing durable changed."""
         draft = Draft(self)

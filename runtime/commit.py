@@ -4,7 +4,8 @@
 2. A result is handed back only after the transaction that holds it has been committed: synced, unless the environment
    was opened with Durability.NONE.
 3. A group is kept whole or not at all; where the disk is full, all of it fails with DiskFull and reads go on.
-   Space is taken ahead of LMDB (`room`), because LMDB itself reports a full file system as a failed device.
+   Space is taken ahead of LMDB (`room`), because LMDB itself reports a full file system as a failed device. What makes
+   room (`Freeing`) goes on where there is none for others.
 4. After a failed write or sync nothing is ever committed again: LMDB would accept it, and the kernel may have dropped
    what it could not write (measured: RELIABILITY, DESIGN §7).
 5. An operation that raises, or a callback that does, is a bug: its error is given to `crash` and stops the node.
@@ -28,7 +29,7 @@ import lmdb
 
 from gnomon.runtime.outcome import committed
 from gnomon.runtime.room import Room
-from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, WorldError
+from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, Freeing, WorldError
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Any], Any]
@@ -244,8 +245,11 @@ class CommitQueue:
             if error is None:
                 started = time.perf_counter()
                 try:
-                    self._room.ensure(self.file_bytes())
-                    results = commit_group(self._environment, self.path, self._take(group, started))
+                    roomy = self._room.ensure(
+                        self.file_bytes(), self._free_bytes, freeing=isinstance(first[0], Freeing)
+                    )
+                    operations = self._take(group, started) if roomy else [first[0]]
+                    results = commit_group(self._environment, self.path, operations)
                 except DiskFailed as failure:
                     self._failure = error = failure
                 except BaseException as failure:
@@ -255,6 +259,13 @@ class CommitQueue:
                 self.counts.seconds += time.perf_counter() - started
             self._finished.append((group, results, error))
             self._call_soon(self._hand_back)
+
+    def _free_bytes(self) -> int:
+        """What is free inside the used part of the file."""
+        with self._environment.begin() as transaction:
+            stats = [transaction.stat(database) for database in self.databases.values()]
+        in_use = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+        return self.file_bytes() - in_use * self._page_bytes
 
     def _take(self, group: list[Submitted], started: float) -> Iterator[Operation]:
         """Yields the operations of one group, those that arrive meanwhile included, and lists them in `group`."""

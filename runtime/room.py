@@ -2,26 +2,38 @@
 
 LMDB writes a page beyond the end of its file only at commit, and a file system that is full then cuts the write short;
 LMDB reports that as EIO, which cannot be told from a broken device, after which nothing may be written any more. So the
-file is kept longer than what is in use, by AHEAD_BYTES_MIN at least. Where that cannot be had, the commit is refused
-with DiskFull: nothing was written, reading goes on, and deleting makes room inside the file.
+file is kept longer than what is in use. Where that cannot be, commits become small, and are then refused with DiskFull:
+nothing was written, and reading goes on.
 
-A group that adds more than that at once may still meet the end of the disk; the node then stops, which is safe.
+What is in use never becomes less: a deletion leaves free pages inside the file. So what only frees pages goes on where
+other commits are refused, and these go on once enough is free.
+
+An operation that adds more at once may still meet the end of the disk; the node then stops, which is safe.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from gnomon.runtime.world import DiskFull
 
-AHEAD_BYTES = 16 << 20
+AHEAD_BYTES = 32 << 20
 AHEAD_BYTES_MAX = 64 << 20
 """Of a large file: so that space is taken seldom."""
-AHEAD_BYTES_MIN = 8 << 20
-"""With less than this ahead, more is taken; where none is to be had, commits are refused."""
+AHEAD_BYTES_MIN = 16 << 20
+"""With less than this ahead, more is taken; where none is to be had, operations are committed one by one."""
+ALONE_BYTES_MIN = 12 << 20
+"""What one operation needs ahead."""
+REUSING_BYTES_MIN = 6 << 20
+FREE_BYTES_MIN = 16 << 20
+"""What it needs where so much is free inside the file: those pages may lie too far apart for a large entry."""
+FREEING_BYTES_MIN = 3 << 20
+"""What one needs that only frees pages, for those that it changes and for the list of what is free."""
 
+_STEPS = (AHEAD_BYTES, AHEAD_BYTES_MIN, ALONE_BYTES_MIN, REUSING_BYTES_MIN, FREEING_BYTES_MIN)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,17 +46,28 @@ class Room:
         self._taken_bytes = 0
         self._works = True
 
-    def ensure(self, used_bytes: int) -> None:
+    def ensure(self, used_bytes: int, free_bytes: Callable[[], int] = lambda: 0, *, freeing: bool = False) -> bool:
         """Takes space where less than AHEAD_BYTES_MIN is left beyond `used_bytes`.
+
+        Args:
+            free_bytes: tells what is free inside the used part; asked only where no more space is to be had.
+            freeing: the next operation only frees pages.
+
+        Returns:
+            Whether there is room for any group; else there is for the next operation alone.
 
         Raises:
             DiskFull: not enough is left, and the file system has no more.
         """
         if not self._works or self._taken_bytes - used_bytes >= AHEAD_BYTES_MIN:
-            return
+            return True
         wanted = min(max(used_bytes // 8, AHEAD_BYTES), AHEAD_BYTES_MAX)
-        if not any(self._take(used_bytes, used_bytes + ahead) for ahead in (wanted, AHEAD_BYTES, AHEAD_BYTES_MIN)):
-            raise DiskFull(f"no room to write to {self._file.parent}: free disk space; reading goes on")
+        ahead = next((each for each in (wanted, *_STEPS) if self._take(used_bytes, used_bytes + each)), 0)
+        if ahead >= ALONE_BYTES_MIN:
+            return ahead >= AHEAD_BYTES_MIN
+        if (freeing and ahead) or (ahead == REUSING_BYTES_MIN and free_bytes() >= FREE_BYTES_MIN):
+            return False
+        raise DiskFull(f"no room to write to {self._file.parent}: free disk space; reading goes on")
 
     def _take(self, used_bytes: int, end_bytes: int) -> bool:
         start = max(self._taken_bytes, used_bytes)

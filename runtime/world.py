@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -165,6 +165,19 @@ class CommitCounts:
     groups: int = 0
     operations: int = 0
     seconds: float = 0.0
+
+
+class Freeing(Generic[T]):
+    """An operation of an `Environment` that takes next to no room, or makes some: a full disk has that left for it."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Callable[[Any], T]) -> None:
+        """The same as `operation`."""
+        self._operation = operation
+
+    def __call__(self, transaction: Any) -> T:
+        return self._operation(transaction)
 
 
 class Environment(Protocol):

@@ -432,7 +432,7 @@ class Partition(Readable):
             held: asked where something is due.
 
         Returns:
-            False where what is held has changed meanwhile, or the segments: nothing was given up, ask again.
+            False where what is held has changed meanwhile, or the segments: not all was given up, ask again.
         """
         async with self._maintenance:
             log = self.log
@@ -458,7 +458,7 @@ class Partition(Readable):
             else:
                 due = min(due, self.segment_of(kept.offset))
                 done = await trim.drop(due, kept.compares)
-            if due and done:
+            if due:
                 self._changed()
             return done
 

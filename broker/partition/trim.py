@@ -15,6 +15,9 @@ from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.segment import Segment
 from gnomon.metadata.client import Compare
 
+SEGMENTS_AT_ONCE = 100
+"""More would not fit into one transaction of an etcd, which takes 128 comparisons, and as many operations."""
+
 
 class Held(NamedTuple):
     """What readers hold of a log."""
@@ -49,16 +52,22 @@ class Trim:
     async def drop(self, count: int, read_by_all: Sequence[Compare] | None = None) -> bool:
         """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up.
 
+        Returns:
+            Whether all of them are given up.
+
         Raises:
             LedgerError, MetadataError, WorldError: they could not be given up, or whether they were is not known.
         """
         if not count:
             return True
         await self._chain.replay_start(self._log, self._segments[-1])
-        if not await self._chain.delete(self._segments[:count], read_by_all):
-            return False
-        del self._segments[:count]
-        self._log.trim(self._segments[0].base_offset)
+        while count:
+            some = min(count, SEGMENTS_AT_ONCE)
+            if not await self._chain.delete(self._segments[:some], read_by_all):
+                return False
+            del self._segments[:some]
+            self._log.trim(self._segments[0].base_offset)
+            count -= some
         return True
 
     async def cut(self, offset: Offset) -> None:

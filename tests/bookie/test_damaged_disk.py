@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import trio
 import trio.testing
 from store_calls import LEDGER, add, fence, flip, read
 
-from gnomon.bookie.entry_store import EntryStore, FenceResult
+from gnomon.bookie.entry import encode_entry
+from gnomon.bookie.entry_store import DATABASES, EntryStore, FenceResult
 from gnomon.bookie.errors import DigestMismatch, EntryUnknown
-from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId
-from gnomon.runtime.world import DiskFailed, DiskFull
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.runtime.outcome import outcome_of
+from gnomon.runtime.trio_world import open_trio_world
+from gnomon.runtime.world import DiskFailed, DiskFull, Durability
 
 
 def test_a_store_that_may_have_lost_entries_never_says_that_there_is_none(manual: Any, clock: Any) -> None:
@@ -125,3 +130,41 @@ def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_af
 
     trio.run(main)
     environment.environment.close()
+
+
+def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fallocate(descriptor: int, start: int, count: int) -> None:
+        if start + count > 48 << 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+
+    async def stored(store: EntryStore, entry: int, ledger: LedgerId) -> None:
+        at, by = EntryId(entry), Session(1)
+        value = encode_entry(ledger, at, by, NO_ENTRY, 0, [bytes(500_000)])
+        await outcome_of(lambda done: store.add(ledger, at, by, NO_ENTRY, value, lambda _, error: done(None, error)))
+
+    async def main() -> None:
+        async with open_trio_world() as world:
+            environment = world.disk.open_environment(
+                tmp_path / "store", databases=DATABASES, map_bytes=1 << 30, durability=Durability.NONE
+            )
+            store = EntryStore(environment, world.clock)
+            with pytest.raises(DiskFull):  # noqa: PT012 - which of the adds is for the disk to say
+                for entry in range(100):
+                    await stored(store, entry, LEDGER)
+            await outcome_of(lambda done: store.fence(LEDGER, Session(2), done))
+            await store.delete(LEDGER)
+            assert await store.remove(LEDGER) == entry > 50
+            store.adds.probe()
+            await environment.commit(lambda _: None)
+            for entry in range(20):
+                await stored(store, entry, LedgerId(LEDGER + 1))
+
+    async def bounded() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(bounded)

@@ -337,6 +337,25 @@ def test_a_lease_that_could_not_be_ended_on_a_full_disk_ends_when_there_is_room(
     machine.run_opened(main)
 
 
+def test_on_a_full_disk_a_lease_that_is_due_does_not_end_those_that_are_kept_alive(machine: Any) -> None:
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        due, kept = await metadata.lease(10), await metadata.lease(10)
+        await metadata.txn([], [Put("due", b"", due), Put("kept", b"", kept)])
+        async with calls() as start:
+            await start(metadata.run())
+            environment.failing = FULL
+            for _ in range(10):
+                await trio.sleep(4)
+                await metadata.keep_alive(kept)
+            with pytest.raises(MetadataFull):
+                await metadata.keep_alive(due)
+            environment.failing = None
+            await trio.sleep(2)
+            assert [item.key for item in (await metadata.range("")).items] == ["kept"]
+
+    machine.run_opened(main)
+
+
 def test_a_store_of_a_newer_format_is_refused_untouched(machine: Any) -> None:
     async def main() -> None:
         with machine.environment() as environment:

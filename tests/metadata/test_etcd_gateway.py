@@ -217,10 +217,14 @@ def test_no_endpoints_are_refused(etcd_world: Any) -> None:
         EtcdMetadata(etcd_world, [])
 
 
-def test_another_program_on_the_port_is_told_from_etcd(etcd_world: Any) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [b"hello", b"[]", b"{}", b'{"status":"ok"}', b'{"header":null}', b'{"header":{"revision":"x"}}', b'{"result":7}'],
+)
+def test_another_program_on_the_port_is_told_from_etcd(etcd_world: Any, body: bytes) -> None:
     async def greet(stream: trio.SocketStream) -> None:
         await stream.receive_some(65536)
-        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def main() -> None:
         async with serving(greet) as address, EtcdMetadata(etcd_world, [address], call_seconds=0.3) as metadata:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.runtime.room import AHEAD_BYTES, AHEAD_BYTES_MIN, Room
+from gnomon.runtime.room import (
+    AHEAD_BYTES,
+    AHEAD_BYTES_MIN,
+    ALONE_BYTES_MIN,
+    FREE_BYTES_MIN,
+    FREEING_BYTES_MIN,
+    REUSING_BYTES_MIN,
+    Room,
+)
 from gnomon.runtime.world import DiskFull
 
 
@@ -62,7 +70,7 @@ def test_commits_are_refused_before_the_space_ahead_is_used_up(file: Path, monke
         while True:
             room.ensure(used)
             used += 4096
-    assert used - 4096 + AHEAD_BYTES_MIN <= 3 * AHEAD_BYTES
+    assert used - 4096 + ALONE_BYTES_MIN <= 3 * AHEAD_BYTES
     device.free = 1 << 30
     room.ensure(used)
     room.close()
@@ -76,6 +84,39 @@ def test_what_deleting_has_freed_inside_the_file_is_usable_on_a_full_disk(
     room = Room(file)
     for _ in range(100):
         room.ensure(AHEAD_BYTES - AHEAD_BYTES_MIN)  # pages are reused: the used part does not grow
+    room.close()
+
+
+def test_on_a_full_disk_pages_are_freed_and_used_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(AHEAD_BYTES)
+    monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
+    room = Room(file)
+    assert room.ensure(0)
+    assert room.ensure(AHEAD_BYTES - AHEAD_BYTES_MIN)
+    assert not room.ensure(AHEAD_BYTES - ALONE_BYTES_MIN), "operations are committed one by one"
+    used = AHEAD_BYTES - REUSING_BYTES_MIN
+    with pytest.raises(DiskFull):
+        room.ensure(used, lambda: FREE_BYTES_MIN - 1)
+    assert not room.ensure(used, lambda: FREE_BYTES_MIN)
+    used = AHEAD_BYTES - FREEING_BYTES_MIN
+    with pytest.raises(DiskFull):
+        room.ensure(used, lambda: 1 << 30)
+    assert not room.ensure(used, freeing=True)
+    with pytest.raises(DiskFull):
+        room.ensure(used + 1, freeing=True)
+    room.close()
+
+
+def test_a_file_opened_again_on_a_full_disk_has_what_was_taken_before(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fallocate(descriptor: int, start: int, count: int) -> None:
+        if start + count > AHEAD_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    room = Room(file)
+    assert not room.ensure(AHEAD_BYTES - FREEING_BYTES_MIN, freeing=True)
     room.close()
 
 

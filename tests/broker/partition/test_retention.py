@@ -56,3 +56,17 @@ def test_a_younger_record_in_an_old_segment_keeps_it_and_the_partition_is_opened
         assert (await (await broker.connect()).fetch("t", 0)).records
 
     simulate_broker(scenario, kafka=SELDOM)
+
+
+def test_a_partition_whose_last_append_failed_is_trimmed_although_nobody_writes_to_it_again() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await _filled(broker, 1, broker.client_world.clock.wall_ms())
+        broker.machine.disk.conditions.full = True
+        batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
+        assert (await client.produce("t", batch)).error_code != 0
+        broker.machine.disk.conditions.full = False
+        await broker.simulation.sleep(RETENTION_SECONDS + 1)
+        await broker.serving.broker.retention.enforce()
+        assert (await client.fetch("t", 1, max_wait_ms=0)).log_start_offset == 1
+
+    simulate_broker(scenario, kafka=SELDOM)

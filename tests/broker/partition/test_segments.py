@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from gnomon.bookie.ledger import EntryId
+from gnomon.bookie.ledger import EntryId, list_ledgers
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
@@ -17,7 +17,8 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.trim import Held
 from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.broker.topics import topic_key
-from gnomon.metadata.client import Delete, DeletePrefix
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Operation, TxnResult
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -339,5 +340,35 @@ def test_segments_that_are_gone_already_do_not_keep_others_from_being_deleted(pl
         for count, left in ((1, 2), (2, 1)):
             assert await partition._chain.delete(partition.segments[:count])
             assert len((await act.stores.metadata.range(ledger_key("topics/"))).items) == left
+
+    play(body)
+
+
+class _LikeEtcd(CountingMetadata):
+    """Takes no more in one transaction than an etcd does."""
+
+    async def txn(
+        self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        if max(len(compare), len(then), len(otherwise)) > 128:
+            raise InvalidRequest("too many operations")
+        return await super().txn(compare, then, otherwise)
+
+
+@pytest.mark.parametrize("by_request", [False, True])
+def test_more_segments_go_than_fit_into_one_transaction_of_an_etcd(play: Play, by_request: bool) -> None:
+    async def body(act: Any) -> None:
+        act.metadata = _LikeEtcd(act.metadata)
+        partition = await act.partition(segment_bytes=1, retention_bytes=-1 if by_request else 0)
+        for number in range(130):
+            await act.append(partition, str(number))
+        if by_request:
+            await partition.delete_before(Offset(129))
+        else:
+            assert await partition.enforce_retention()
+        last = 129 if by_request else 130
+        assert partition.log is not None
+        assert (partition.log.start_offset, _bases(partition)) == (last, [last])
+        assert [name for name, _ in await list_ledgers(act.metadata)] == [partition.segments[0].ledger.name]
 
     play(body)
