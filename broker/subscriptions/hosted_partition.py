@@ -28,7 +28,13 @@ from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.missed import NAMES_TOLD, Missed
 from gnomon.broker.subscriptions.pump import Pump
 from gnomon.broker.subscriptions.reading import LogPositions
-from gnomon.broker.subscriptions.store import Position, StoreFenced, SubscriptionsError, SubscriptionsStore
+from gnomon.broker.subscriptions.store import (
+    Position,
+    StoreFenced,
+    SubscriberChanged,
+    SubscriptionsError,
+    SubscriptionsStore,
+)
 from gnomon.broker.subscriptions.subscription import Consumer, Subscription
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -186,26 +192,38 @@ class HostedPartition:
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether it was moved is unknown.
+            SubscriberChanged: it was deleted meanwhile.
         """
         self.send_away(subscription.consumers)
         async with self.lock:
+            if not self._knows(subscription):
+                raise SubscriberChanged(subscription.name)
             await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
             self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
             subscription.cursor_epoch = self._store.cursor_epoch(subscription.name)
 
-    async def delete(self, subscription: Subscription) -> None:
-        """Deletes a subscription, and lets its consumers go: they were asked.
+    async def delete(self, subscription: Subscription, client: str) -> None:
+        """Deletes a subscription, unless that was done; lets the consumer of `client` go, which has asked.
+
+        Another one that came meanwhile is told to come back, and makes it anew.
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether it is deleted is unknown.
         """
         async with self.lock:
+            if not self._knows(subscription):
+                return
             await self._store.delete_subscriber(subscription.name)
-            self.send_away(subscription.consumers, to_return=False)
+            self.send_away((one for one in subscription.consumers if one.client == client), to_return=False)
+            self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.remove(subscription.name)
+
+    def _knows(self, subscription: Subscription) -> bool:
+        """Whether it was not deleted since it was looked up."""
+        return self.dispatcher.subscriptions.get(subscription.name) is subscription
 
     # --- storing positions --------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from struct import pack
 from typing import Any
 
@@ -11,13 +12,15 @@ import trio
 from native_calls import delete_records, native, orders, rpc, values
 
 from gnomon.broker.native import server
-from gnomon.broker.native.client import NativeClient
+from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.connection import NativeConnection
-from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed, Unavailable
+from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
+from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -264,3 +267,67 @@ def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_
     monkeypatch.setattr(server, "_attached", sending_away)
     simulate_broker(scenario)
     assert sent_away
+
+
+def test_a_subscription_that_is_deleted_twice_at_once_is_deleted_once() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with rpc(broker) as peer, peer.stream("receive"):
+            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me")
+            assert await peer.call("stats", "orders", 0, []) == {}
+
+    simulate_broker(scenario)
+
+
+def test_a_subscription_that_is_sought_while_it_is_deleted_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    delete = MetadataSubscriptionsStore.delete_subscriber
+
+    async def slowly(store: MetadataSubscriptionsStore, subscriber: str) -> None:
+        await delete(store, subscriber)
+        await trio.sleep(1.0)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with rpc(broker) as peer, peer.stream("receive"), trio.open_nursery() as nursery:
+            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
+            nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me")
+            await trio.sleep(0.5)
+            with pytest.raises(Unavailable, match="was deleted"):
+                await peer.call("seek", "orders", 0, "one", "earliest", [])
+        assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
+
+    monkeypatch.setattr(MetadataSubscriptionsStore, "delete_subscriber", slowly)
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_comes_while_its_subscription_is_deleted_makes_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    create, delete = HostedPartition.create, MetadataSubscriptionsStore.delete_subscriber
+
+    async def create_slowly(host: HostedPartition, names: Iterable[str], offset: Offset) -> None:
+        await create(host, names, offset)
+        await trio.sleep(0.5)
+
+    async def delete_slowly(store: MetadataSubscriptionsStore, subscriber: str) -> None:
+        await delete(store, subscriber)
+        await trio.sleep(1.0)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        async def come() -> None:
+            consumer = await other.subscribe("orders", "one", type="shared", initial_position="earliest")
+            assert await values(consumer, 3) == [0, 1, 2]
+
+        await orders(broker, 2)
+        other_client = connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world, name="other")
+        async with native(broker) as client, other_client as other, trio.open_nursery() as nursery:
+            consumer = await client.subscribe("orders", "one", type="shared")
+            nursery.start_soon(come)
+            await trio.sleep(0.25)
+            await consumer.unsubscribe()
+            await orders(broker, 1, first=2)
+
+    monkeypatch.setattr(HostedPartition, "create", create_slowly)
+    monkeypatch.setattr(MetadataSubscriptionsStore, "delete_subscriber", delete_slowly)
+    simulate_broker(scenario)
