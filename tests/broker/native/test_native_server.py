@@ -160,6 +160,26 @@ def test_a_consumer_finds_the_partitions_that_a_topic_grows_and_all_that_is_in_t
     simulate_broker(scenario)
 
 
+def test_a_subscription_that_nobody_reads_while_its_topic_grows_misses_nothing_of_the_new_partitions() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        kafka = await broker.connect()
+        async with native(broker) as client:
+            names = [f"subscription {number}" for number in range(300)]  # more than a transaction takes
+            await client.close_consumers(await client.subscribe_many("orders", names, initial_position="latest"))
+            grown = CreatePartitionsTopic(name="orders", count=3, assignments=None)
+            await kafka.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 1)
+            for partition in (1, 2):
+                batch = build_batch([Record(value=b"%d" % partition)], base_timestamp=1)
+                assert (await kafka.produce("orders", batch, partition)).error_code == 0
+            for consumer in await client.subscribe_many("orders", names, initial_position="latest"):
+                assert sorted(await values(consumer, 2)) == [1, 2]
+            new = await client.subscribe("orders", "new", initial_position="latest")
+            assert await new.backlog() == 0
+
+    simulate_broker(scenario)
+
+
 def test_positions_that_were_stored_survive_a_loss_of_power() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 10)
