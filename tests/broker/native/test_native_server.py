@@ -14,7 +14,16 @@ from native_calls import delete_records, native, orders, rpc, values
 from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.connection import NativeConnection
-from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed, Unavailable
+from gnomon.broker.native.consumer import Part
+from gnomon.broker.native.errors import (
+    InvalidCall,
+    NoSuchSubscription,
+    NoSuchTopic,
+    RecordsMissed,
+    SubscriptionTaken,
+    Unavailable,
+)
+from gnomon.broker.native.leaders import Leaders
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
@@ -350,4 +359,54 @@ def test_a_consumer_that_comes_while_its_subscription_is_deleted_makes_it_anew(m
 
     monkeypatch.setattr(HostedPartition, "create", create_slowly)
     monkeypatch.setattr(MetadataSubscriptionsStore, "delete_subscriber", delete_slowly)
+    simulate_broker(scenario)
+
+
+def test_a_subscription_is_deleted_in_partitions_that_its_consumer_has_not_heard_of_as_well() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one")
+            await broker.serving.broker.topic_admin.grow("orders", 3)
+            await consumer.unsubscribe()
+            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_loses_its_broker_while_it_unsubscribes_does_not_make_the_subscription_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = Leaders.ask
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        async def ask_then_restart(leaders: Leaders, part: Part, method: str, *args: Any) -> Any:
+            answer = await ask(leaders, part, method, *args)
+            if part.partition == 0:
+                await broker.restart()
+            return answer
+
+        await (await broker.connect()).create_topic("orders", partitions=2)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one")
+            monkeypatch.setattr(Leaders, "ask", ask_then_restart)
+            await consumer.unsubscribe()
+            await trio.sleep(10.0)
+            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_must_not_delete_its_subscription_goes_on() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 2)
+        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
+            consumer = await client.subscribe("orders", "one", type="failover", initial_position="earliest")
+            assert await values(consumer, 1) == [0]
+            await peer.call("subscribe", "orders", 0, "failover", "earliest", [["one", 1, "me", 1]])
+            with pytest.raises(SubscriptionTaken):
+                await consumer.unsubscribe()
+            await peer.call("close_consumers", pack("<I", 1))
+            assert await values(consumer, 1) == [1]
+
     simulate_broker(scenario)
