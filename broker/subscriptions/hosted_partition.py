@@ -43,6 +43,8 @@ from gnomon.runtime.world import Clock, WorldError
 
 FINISH_SECONDS = 1.0
 """How long consumers wait for the last positions to be stored before they are sent elsewhere."""
+SETTLE_SECONDS = 0.1
+"""How often is looked whether a shadow has caught up with what another broker has shown of it."""
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
 
 
@@ -81,6 +83,7 @@ class HostedPartition:
         """Set once that is so, and all is stored that can be."""
         self._log = log
         self._store = store
+        self._clock = clock
         self._tell_ended = tell_ended
         self._logger = logger
         self._ranges_max = ranges_max
@@ -97,13 +100,20 @@ class HostedPartition:
             MetadataError, LedgerError, SubscriptionsError, WorldError: that did not work.
         """
         offsets: dict[Dlsn, Offset] = {}
-        for name, position in (await self._store.load()).items():
+        stored = await self._store.load()
+        while not self.ended and self.partition.log is self._log and self._lags_behind(stored.values()):
+            await self._clock.sleep(SETTLE_SECONDS)
+        for name, position in stored.items():
             offset = await self._offset_of(position.dlsn, offsets)
             self._add(name, offset, position)
             self._missed.loaded(name, position.dlsn, offset)
         self._missed.tell_loaded()
         self.partition.wait(self)
         self.wake()
+
+    def _lags_behind(self, stored: Iterable[Position]) -> bool:
+        """Whether records that were acknowledged would come again: it is not known here yet that they are there."""
+        return any(self.positions.may_be_ahead(position.dlsn) for position in stored)
 
     def _add(self, name: str, offset: Offset, position: Position) -> None:
         subscription = self.dispatcher.add(name, Cursor(offset, position.ranges))
