@@ -348,7 +348,8 @@ class TopicAdmin:
             if topic.internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
             changed = change(topic)
-            joined = await together(topic)
+            with refused_when_full():
+                joined = await together(topic)
             result = await self._write(
                 [*unchanged(item), *joined.compares], [*joined.operations, Put(key, changed.encode())]
             )

@@ -89,8 +89,13 @@ class ShadowTopics:
     async def _missing(self, source: Topic, names: Iterable[str]) -> list[str]:
         """Those of the names that are to be created, and can be."""
         missing = [name for name in names if await self._lacks(source, name)]
+        alike: dict[str, str] = {}
         for name in missing:
             self._new(source, name)
+            other = alike.setdefault(name.replace(".", "_"), name)
+            if other != name:  # the second one would be refused when the first one is there
+                reason = f"{full_name(name)} and {full_name(other)} differ in '.' and '_' alone: choose another name"
+                raise Refused(HTTPStatus.CONFLICT, reason)
         return missing
 
     def _new(self, source: Topic, name: str) -> Topic:

@@ -37,6 +37,8 @@ class Attachments:
         """Parts to be attached, and how often that was tried in vain."""
         self._attaching: dict[Part, None] = {}
         """Parts that are just being attached, or held."""
+        self._held: dict[Part, None] = {}
+        """Parts that are not to be attached now."""
         self._stirred = trio.Event()
         self._attached = trio.Event()
 
@@ -74,10 +76,13 @@ class Attachments:
             if link is not None:
                 self._unlink(link, [part])
                 part.link = None
-            self._attaching[part] = None  # by this task
+            self._detached.pop(part, None)
+            self._held[part] = self._attaching[part] = None  # by this task
         try:
             yield
         finally:
+            for part in parts:
+                self._held.pop(part, None)
             self._again([part for part in parts if part in self._attaching], dict.fromkeys(parts, -1))
 
     async def end(self, parts: Iterable[Part]) -> None:
@@ -138,7 +143,7 @@ class Attachments:
 
     async def _subscribe(self, leader: Address, how: list[Any], parts: list[Part], tries: dict[Part, int]) -> None:
         """Attaches parts of one partition; `how` is topic, partition, type and initial position."""
-        parts = [part for part in parts if not part.consumer.closed]
+        parts = [part for part in parts if part.link is None and part not in self._held and not part.consumer.closed]
         link = self.leaders.link(leader)
         items = [
             [part.consumer.name, part.number, self.client_of(part), part.consumer.options.queue_records]

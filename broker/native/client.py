@@ -171,13 +171,16 @@ class NativeClient:
         return found
 
     async def unsubscribe(self, consumer: Consumer) -> None:
-        """Deletes a subscription in every partition."""
-        for part in consumer.parts:
-            try:
-                await self._leaders.ask(part, "unsubscribe", consumer.name, self._attachments.client_of(part))
-            except NoSuchSubscription:
-                pass  # an attempt before has done it
-        await self.close_consumers([consumer])
+        """Deletes a subscription in every partition, also in those that the topic has grown just now."""
+        self._add_parts(consumer, len(await self._leaders.find(consumer.topic)), "earliest")
+        self.teller.tell()
+        with self._attachments.held(consumer.parts):  # whoever came back to one would make it anew there
+            for part in consumer.parts:
+                try:
+                    await self._leaders.ask(part, "unsubscribe", consumer.name, self._attachments.client_of(part))
+                except NoSuchSubscription:
+                    pass  # an attempt before has done it
+            await self.close_consumers([consumer])
 
     async def close_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Ends consumers."""

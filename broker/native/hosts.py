@@ -44,6 +44,7 @@ class Hosts:
         self._open_store = open_store
         self._hosts: dict[HostKey, HostedPartition] = {}
         self._opening: dict[HostKey, trio.Lock] = {}
+        """As long as somebody asks for the partition: any number may be asked for."""
 
     def all(self) -> Iterable[tuple[HostKey, HostedPartition]]:
         """Those that are in use."""
@@ -70,40 +71,48 @@ class Hosts:
             NativeError: it could not be opened.
             MetadataError, LedgerError, SubscriptionsError, WorldError: its subscriptions could not be read.
         """
-        broker = self._broker
-        await broker.topic_admin.find(name)
-        topic = broker.find_topic(name)
+        await self._broker.topic_admin.find(name)
+        topic = self._broker.find_topic(name)
         key = (topic.id, index)
-        async with self._opening.setdefault(key, trio.Lock()):
-            partition = broker.partition_of(topic.id.bytes, index)
-            host = self._hosts.get(key)
-            if host is not None and not host.ended and host.partition is partition:
-                return host
-            if host is not None:
-                host.end()
-                await host.finished.wait()
-            log = await partition.opened()
-            if log is None:
-                raise _not_open(name, index, partition.failure)
-            host = HostedPartition(
-                partition,
-                log,
-                self._open_store(topic, index),
-                broker.world.clock,
-                broker.timers,
-                broker.lease_lives,
-                lambda ended: self._ended(key, ended),
-                broker.log.bind(topic=name, partition=index),
-                self._settings.ranges_max,
-                await self._last_cut(topic, index),
-            )
-            self._hosts[key] = host
-            try:
-                await host.load()
-            except BaseException:
-                host.end()
-                raise
+        lock = self._opening.setdefault(key, trio.Lock())
+        try:
+            async with lock:
+                return await self._host(topic, index, key)
+        finally:
+            if not lock.locked():  # nor waits anybody for it
+                self._opening.pop(key, None)
+
+    async def _host(self, topic: Topic, index: int, key: HostKey) -> HostedPartition:
+        broker = self._broker
+        partition = broker.partition_of(topic.id.bytes, index)
+        host = self._hosts.get(key)
+        if host is not None and not host.ended and host.partition is partition:
             return host
+        if host is not None:
+            host.end()
+            await host.finished.wait()
+        log = await partition.opened()
+        if log is None:
+            raise _not_open(topic.name, index, partition.failure)
+        host = HostedPartition(
+            partition,
+            log,
+            self._open_store(topic, index),
+            broker.world.clock,
+            broker.timers,
+            broker.lease_lives,
+            lambda ended: self._ended(key, ended),
+            broker.log.bind(topic=topic.name, partition=index),
+            self._settings.ranges_max,
+            await self._last_cut(topic, index),
+        )
+        self._hosts[key] = host
+        try:
+            await host.load()
+        except BaseException:
+            host.end()
+            raise
+        return host
 
     async def _last_cut(self, topic: Topic, index: int) -> Cut | None:
         item = await self._broker.metadata.get(cut_key(ledgers_prefix(topic.ranked_as, index)))

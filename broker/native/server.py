@@ -184,7 +184,7 @@ class NativeServer:
         subscription = _subscription(host, subscriber)
         if any(consumer.client != client for consumer in subscription.consumers):
             raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
-        await host.delete(subscription)
+        await host.delete(subscription, client)
 
     async def _seek(self, call: Call) -> None:
         name, index, subscriber, where, to = checked(call.args, str, int, str, str, list)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.subscriptions.growth import begin_in_new_partitions
 from gnomon.broker.topics import InvalidTopicName, SourceRef, Topic, TopicImage, plain_name, topic_key
 from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Operation, Put
 from gnomon.wire.kafka.errors import ErrorCode
@@ -151,13 +152,19 @@ async def living_shadows(metadata: Metadata, source: Topic, names: Iterable[str]
 
 
 async def growth(metadata: Metadata, source: Topic, partitions: int) -> Change:
-    """What grows the shadows of a topic together with it."""
+    """What grows the shadows of a topic together with it; the subscriptions of all are in the new partitions by then.
+
+    Raises:
+        MetadataError: they could not be made there.
+    """
     compares: list[Compare] = []
     operations: list[Operation] = []
-    for item, shadow in await living_shadows(metadata, source, source.shadows):
+    shadows = await living_shadows(metadata, source, source.shadows)
+    for item, shadow in shadows:
         compares += unchanged(item)
         operations.append(Put(item.key, shadow.with_partitions(partitions).encode()))
-    return Change(compares, operations)
+    known, told = await begin_in_new_partitions(metadata, source, [shadow for _, shadow in shadows], partitions)
+    return Change([*compares, known], [*operations, told])
 
 
 async def deletion(metadata: Metadata, image: TopicImage, topic: Topic) -> Change:

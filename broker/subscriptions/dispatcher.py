@@ -162,12 +162,17 @@ class Dispatcher:
             self.dirty[subscription] = None
         if subscription.again:
             subscription.again.remove(first, end)
-        for run in consumer.unacked.remove(first, end) if consumer.unacked else ():
-            if subscription.keys is not None:
+        if subscription.keys is None:
+            if consumer.unacked:
+                consumer.unacked.remove(first, end)
+            return
+        left = end - first
+        for holder in (consumer, *subscription.consumers):  # who came back may speak of what another one has by now
+            for run in holder.unacked.remove(first, end) if left > 0 and holder.unacked else ():
                 subscription.keys.taken_back(*run)
-        if subscription.keys is not None:  # others may follow now
-            subscription.keys.acked(first, end)
-            self._place_again(subscription)
+                left -= run[1] - run[0]
+        subscription.keys.acked(first, end)
+        self._place_again(subscription)  # others may follow now
 
     def ack_up_to(self, consumer: Consumer, end: Offset) -> None:
         """A consumer acknowledges everything below `end`; where several share, others may hold some of that."""

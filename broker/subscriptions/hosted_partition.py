@@ -28,7 +28,13 @@ from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.missed import NAMES_TOLD, Missed
 from gnomon.broker.subscriptions.pump import Pump
 from gnomon.broker.subscriptions.reading import LogPositions
-from gnomon.broker.subscriptions.store import Position, StoreFenced, SubscriptionsError, SubscriptionsStore
+from gnomon.broker.subscriptions.store import (
+    Position,
+    StoreFenced,
+    SubscriberChanged,
+    SubscriptionsError,
+    SubscriptionsStore,
+)
 from gnomon.broker.subscriptions.subscription import Consumer, Subscription
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
@@ -37,6 +43,8 @@ from gnomon.runtime.world import Clock, WorldError
 
 FINISH_SECONDS = 1.0
 """How long consumers wait for the last positions to be stored before they are sent elsewhere."""
+SETTLE_SECONDS = 0.1
+"""How often is looked whether a shadow has caught up with what another broker has shown of it."""
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
 
 
@@ -75,6 +83,7 @@ class HostedPartition:
         """Set once that is so, and all is stored that can be."""
         self._log = log
         self._store = store
+        self._clock = clock
         self._tell_ended = tell_ended
         self._logger = logger
         self._ranges_max = ranges_max
@@ -91,13 +100,20 @@ class HostedPartition:
             MetadataError, LedgerError, SubscriptionsError, WorldError: that did not work.
         """
         offsets: dict[Dlsn, Offset] = {}
-        for name, position in (await self._store.load()).items():
+        stored = await self._store.load()
+        while not self.ended and self.partition.log is self._log and self._lags_behind(stored.values()):
+            await self._clock.sleep(SETTLE_SECONDS)
+        for name, position in stored.items():
             offset = await self._offset_of(position.dlsn, offsets)
             self._add(name, offset, position)
             self._missed.loaded(name, position.dlsn, offset)
         self._missed.tell_loaded()
         self.partition.wait(self)
         self.wake()
+
+    def _lags_behind(self, stored: Iterable[Position]) -> bool:
+        """Whether records that were acknowledged would come again: it is not known here yet that they are there."""
+        return any(self.positions.may_be_ahead(position.dlsn) for position in stored)
 
     def _add(self, name: str, offset: Offset, position: Position) -> None:
         subscription = self.dispatcher.add(name, Cursor(offset, position.ranges))
@@ -186,26 +202,38 @@ class HostedPartition:
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether it was moved is unknown.
+            SubscriberChanged: it was deleted meanwhile.
         """
         self.send_away(subscription.consumers)
         async with self.lock:
+            if not self._knows(subscription):
+                raise SubscriberChanged(subscription.name)
             await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
             self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
             subscription.cursor_epoch = self._store.cursor_epoch(subscription.name)
 
-    async def delete(self, subscription: Subscription) -> None:
-        """Deletes a subscription, and lets its consumers go: they were asked.
+    async def delete(self, subscription: Subscription, client: str) -> None:
+        """Deletes a subscription, unless that was done; lets the consumer of `client` go, which has asked.
+
+        Another one that came meanwhile is told to come back, and makes it anew.
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether it is deleted is unknown.
         """
         async with self.lock:
+            if not self._knows(subscription):
+                return
             await self._store.delete_subscriber(subscription.name)
-            self.send_away(subscription.consumers, to_return=False)
+            self.send_away((one for one in subscription.consumers if one.client == client), to_return=False)
+            self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.remove(subscription.name)
+
+    def _knows(self, subscription: Subscription) -> bool:
+        """Whether it was not deleted since it was looked up."""
+        return self.dispatcher.subscriptions.get(subscription.name) is subscription
 
     # --- storing positions --------------------------------------------------------------------------------------
 

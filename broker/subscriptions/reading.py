@@ -86,6 +86,16 @@ class LogPositions:
 
         return await read_from_memory(find)
 
+    def may_be_ahead(self, dlsn: Dlsn) -> bool:
+        """Whether a position may be right although what lies before it is not known here as confirmed.
+
+        So it may be of a shadow that another broker showed before, until its log has settled (`shadow.image`).
+        """
+        if self.bounds.next_offset <= self.bounds.high_watermark or not self._partition.segments:
+            return False
+        last = self._partition.segments[-1]
+        return dlsn[:2] > (last.base_offset, last.ledger.last_add_confirmed + 1)
+
     async def offset_of(self, dlsn: Dlsn) -> Offset:
         """The offset at a DLSN, between the start of the log and the high watermark.
 

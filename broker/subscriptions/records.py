@@ -3,7 +3,8 @@
 1. A record is written only if it is still the one that was read (its revision): nobody's write is lost unseen.
 2. Where one was changed by another, it is read again, and the change is judged by what stands there.
 3. Nothing is written where what `claimant` compares does not hold any more.
-4. What makes a subscription, or takes one back, writes `holds` in the same transaction (`hold` invariant 1).
+4. What makes a subscription, or takes one back, writes `holds` in the same transaction (`hold` invariant 1); what
+   deletes one, too (`growth` invariant 2).
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class SubscriberRecords:
         item = await self.metadata.get(key)
         while item is not None:
             compare = (Compare(key, Field.MOD_REVISION, item.mod_revision), *self.claimant)
-            gone = (Delete(key), DeletePrefix(f"{ledger_key(key)}/"))
+            gone = (Delete(key), DeletePrefix(f"{ledger_key(key)}/"), Put(self._holds, b""))
             if (await self.metadata.txn(compare, gone)).succeeded:
                 break
             before, item = item, await self.metadata.get(key)

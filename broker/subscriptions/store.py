@@ -162,9 +162,9 @@ def replicators_prefix(topic_id: uuid.UUID) -> str:
 
 
 def hold_key(topic_id: uuid.UUID) -> str:
-    """The key that is written whenever a subscription of the topic, or of a shadow of it, is made or goes back.
+    """The key that is written whenever a subscription of the topic, or of a shadow, comes, goes back or is deleted.
 
-    Who gives up records that all subscriptions have read compares it: see `hold`.
+    Who gives up records that all subscriptions have read compares it (`hold`), and who grows the topic (`growth`).
     """
     return f"{HOLDS}{topic_id.hex}"
 

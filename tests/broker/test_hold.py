@@ -12,8 +12,9 @@ from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
 from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.subscriptions.dlsn import BEGINNING
 from gnomon.broker.subscriptions.hold import read_hold
-from gnomon.broker.subscriptions.store import hold_key, subscriptions_prefix
+from gnomon.broker.subscriptions.store import hold_key, subscriber_of_key, subscriptions_prefix
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Delete, Put
 from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
@@ -155,6 +156,25 @@ def test_a_shadows_subscription_holds_what_the_sources_own_have_read_and_the_oth
         await read(other, 3)
         assert await trimmed(broker) == 4
         assert await read(own, 1) == [4]
+
+    play(scenario)
+
+
+def test_subscriptions_hold_the_partitions_that_come_before_anybody_reads_these() -> None:
+    async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
+        await orders(client, 1)
+        await cast(client)
+        await subscriber.subscribe("orders", "billing")
+        gone = await subscriber.subscribe("orders", "gone")
+        await subscriber.subscribe("copy", "screens")
+        await gone.unsubscribe()
+        node = broker.serving.broker
+        await node.topic_admin.grow("orders", 2)
+        hold = await read_hold(node.metadata, node.find_topic("orders"), ["copy"])
+        assert hold.slowest[1].position == BEGINNING
+        for topic, names in (("orders", ["billing"]), ("copy", ["screens"])):
+            found = await node.metadata.range(subscriptions_prefix(node.find_topic(topic).id, 1))
+            assert [subscriber_of_key(item.key) for item in found.items] == names
 
     play(scenario)
 

@@ -127,6 +127,20 @@ def test_a_name_that_is_taken_is_409_and_nothing_is_changed(administer: Run) -> 
     administer(scenario)
 
 
+def test_names_of_one_request_that_collide_are_refused_before_any_is_created(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        await admin.change("PUT", names=["a"])
+        for method in ("PUT", "POST"):
+            assert await admin.change(method, names=["new.old", "new_old"]) == (
+                409,
+                "persistent://public/default/new_old and persistent://public/default/new.old differ in '.' and '_' "
+                "alone: choose another name",
+            )
+        assert await admin.shadows() == ["a"]
+
+    administer(scenario)
+
+
 def test_a_shadow_has_no_shadows(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a"])

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import trio
+from native_calls import orders, rpc
 
+from gnomon.broker.native import server
+from gnomon.broker.native.errors import NoSuchTopic
 from gnomon.broker.native.hosts import Hosts
 from gnomon.runtime.settings import SubscriptionsSettings
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.simulation import Simulation, simulate
 
 
@@ -36,3 +40,28 @@ def test_positions_are_stored_less_often_where_that_is_slow(took_seconds: float,
     assert [after - before for before, after in pairwise(began)] == pytest.approx(
         [took_seconds + pause_seconds] * (len(began) - 1)
     )
+
+
+def test_nothing_is_kept_of_partitions_that_were_only_asked_for() -> None:
+    made: list[Hosts] = []
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 1)
+        async with rpc(broker) as peer, trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(peer.call, "stats", "orders", 0, [])
+            for index in range(1, 20):
+                with pytest.raises(NoSuchTopic):
+                    await peer.call("stats", "orders", index, [])
+        (hosts,) = made
+        assert hosts._opening == {}
+        assert [key[1] for key, _ in hosts.all()] == [0]
+
+    class Noted(Hosts):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "Hosts", Noted)
+        simulate_broker(scenario)

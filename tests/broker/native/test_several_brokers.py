@@ -196,3 +196,31 @@ def test_a_client_whose_link_was_cut_comes_back() -> None:
         await reader.until(40)
 
     simulate(4, scenario)
+
+
+def test_what_is_stored_as_acknowledged_does_not_come_again_from_a_shadow_that_lags_behind() -> None:
+    """The source's broker dies before bookies hear that its last entry is confirmed; then the shadow's, which knew."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster, clock = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS), simulation.clock
+        await orders(cluster, 1)
+        await cluster.run_client("cast", partial(cast, shadow="copy"))
+        reader = Reader(cluster, "reader", topic="copy")
+        await cluster.run_client("first", partial(produce, partition=0, first=0, count=1))
+        await reader.until(1)
+        await clock.sleep(FLUSHED_SECONDS)
+        source, shadow = cluster.leader("orders", 0), cluster.leader("copy", 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.run_client, "second", partial(produce, partition=0, first=1, count=2))
+            while len(reader.got) < 3:
+                await clock.sleep(0.0001)
+            cluster.brokers[source].kill()
+            nursery.cancel_scope.cancel()
+        await clock.sleep(FLUSHED_SECONDS)
+        cluster.brokers[shadow].kill()
+        await clock.sleep(5 * LEASE_SECONDS)
+        await cluster.run_client("third", partial(produce, partition=0, first=3, count=1))
+        await reader.until(4)
+        assert reader.got == values(0, 4)
+
+    simulate(1, scenario)

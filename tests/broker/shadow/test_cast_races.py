@@ -13,6 +13,8 @@ from topic_calls import batch, cast, delete, image, told
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.store import Position, hold_key, subscriber_of_key, subscriptions_prefix
 from gnomon.broker.topics import SourceRef, Topic, topic_key
 from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
@@ -65,6 +67,21 @@ def test_a_shadow_that_comes_while_its_source_is_deleted_stops_that() -> None:
         with pytest.raises(KafkaError, match="delete copy first"):
             await node.topic_admin.delete(source)
         assert await node.metadata.get(topic_key("orders")) is not None
+
+    simulate_broker(scenario)
+
+
+def test_a_subscription_that_comes_while_its_topic_grows_is_in_the_new_partitions_too() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        source_id = await client.create_topic("orders")
+        node = broker.serving.broker
+        record = Put(f"{subscriptions_prefix(source_id, 0)}late", SubscriberRecord("late", Position()).encode())
+        left = Put(f"{subscriptions_prefix(source_id, 1)}left", b"")  # of a growth that came to nothing
+        node.metadata = Between(node.metadata, record, Put(hold_key(source_id), b""), left)
+        await node.topic_admin.grow("orders", 2)
+        found = await node.metadata.range(subscriptions_prefix(source_id, 1))
+        assert [subscriber_of_key(item.key) for item in found.items] == ["late"]
 
     simulate_broker(scenario)
 

@@ -275,6 +275,21 @@ def test_a_key_stays_with_its_consumer_also_where_what_it_was_given_is_gone() ->
     assert not slots._slots, "nothing is remembered of what is gone"
 
 
+def test_a_key_is_free_again_whoever_acknowledges_what_was_given_of_it() -> None:  # key_slots 2
+    """A client whose connection was lost comes back, and has acknowledged meanwhile what another one has by now."""
+    bench = Bench(10)
+    first, other = (bench.subscribe("k", KEY_SHARED, client=client) for client in "ab")
+    bench.pump()
+    bench.dispatcher.detach(first)
+    bench.pump()
+    back = bench.subscribe("k", KEY_SHARED, client="a")
+    bench.dispatcher.ack(back, Offset(0), Offset(10))
+    bench.dispatcher.ack(other, Offset(0), Offset(10))
+    bench.write()
+    given = bench.pump()
+    assert sorted(given[back.number] + given[other.number]) == list(range(10, 20))
+
+
 def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # key_slots 3
     bench = Bench()
     poor, rich = bench.subscribe("k", KEY_SHARED, permits=1), bench.subscribe("k", KEY_SHARED)

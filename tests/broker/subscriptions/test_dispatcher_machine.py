@@ -189,6 +189,17 @@ class DispatcherMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(model.have for model in self.models.values()))
     @rule(data=st.data())
+    def ack_what_another_has(self, data: st.DataObject) -> None:
+        """As a consumer does that came back, of a message that it received before."""
+        model, offset, holder = self.some_given(data)
+        consumer = data.draw(st.sampled_from(holder.subscription.consumers))
+        self.dispatcher.ack(consumer, Offset(offset), Offset(offset + 1))
+        del model.have[offset]
+        model.acked.add(offset)
+        self.pump()
+
+    @precondition(lambda self: any(model.have for model in self.models.values()))
+    @rule(data=st.data())
     def ack_up_to(self, data: st.DataObject) -> None:
         model, offset, consumer = self.some_given(data)
         if consumer.subscription.shared:

@@ -336,7 +336,7 @@ def test_the_deletion_of_a_topic_takes_all_of_its_subscriptions(on_one_disk: OnO
     on_one_disk(act)
 
 
-def test_who_makes_a_subscription_or_takes_one_back_writes_what_a_trim_compares_and_who_advances_does_not(
+def test_who_makes_moves_back_or_deletes_a_subscription_writes_what_others_compare_and_who_advances_does_not(
     on_one_disk: OnOneDisk, segments: bool
 ) -> None:
     async def act(house: StoreHouse) -> None:
@@ -361,6 +361,7 @@ def test_who_makes_a_subscription_or_takes_one_back_writes_what_a_trim_compares_
         await store.advance_commit_position("three", at(5))
         assert await changed()
         await store.delete_subscriber("two")
+        assert await changed()
         await store.close()
         assert not await changed()
 
