@@ -44,7 +44,6 @@ class Room:
         self._file = file
         self._descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         self._taken_bytes = 0
-        self._works = True
 
     def ensure(self, used_bytes: int, free_bytes: Callable[[], int] = lambda: 0, *, freeing: bool = False) -> bool:
         """Takes space where less than AHEAD_BYTES_MIN is left beyond `used_bytes`.
@@ -59,7 +58,7 @@ class Room:
         Raises:
             DiskFull: not enough is left, and the file system has no more.
         """
-        if not self._works or self._taken_bytes - used_bytes >= AHEAD_BYTES_MIN:
+        if self._taken_bytes - used_bytes >= AHEAD_BYTES_MIN:
             return True
         wanted = min(max(used_bytes // 8, AHEAD_BYTES), AHEAD_BYTES_MAX)
         ahead = next((each for each in (wanted, *_STEPS) if self._take(used_bytes, used_bytes + each)), 0)
@@ -76,10 +75,12 @@ class Room:
         try:
             os.posix_fallocate(self._descriptor, start, end_bytes - start)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
-                self._works = False  # the file system cannot take space ahead: then only a commit tells
-                return True
-            return False
+            if error.errno in _NO_ROOM:
+                return False
+            # The file system cannot take space ahead: then only a commit tells. Longer the file is all the same: a
+            # shorter one counts as damaged (`commit.check_length`).
+            if os.fstat(self._descriptor).st_size < end_bytes:
+                os.ftruncate(self._descriptor, end_bytes)
         self._taken_bytes = end_bytes
         return True
 
