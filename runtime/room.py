@@ -62,9 +62,11 @@ class Room:
             return True
         wanted = min(max(used_bytes // 8, AHEAD_BYTES), AHEAD_BYTES_MAX)
         ahead = next((each for each in (wanted, *_STEPS) if self._take(used_bytes, used_bytes + each)), 0)
-        if ahead >= ALONE_BYTES_MIN:
-            return ahead >= AHEAD_BYTES_MIN
-        if (freeing and ahead) or (ahead == REUSING_BYTES_MIN and free_bytes() >= FREE_BYTES_MIN):
+        if ahead >= AHEAD_BYTES_MIN:
+            return True
+        if (freeing and ahead) or ahead >= ALONE_BYTES_MIN:
+            return False
+        if ahead == REUSING_BYTES_MIN and free_bytes() >= FREE_BYTES_MIN:
             return False
         raise DiskFull(f"no room to write to {self._file.parent}: free disk space; reading goes on")
 
