@@ -192,3 +192,26 @@ def test_a_shadow_whose_source_is_gone_says_so_and_can_be_deleted() -> None:
         assert (await client.fetch("orders", 0)).high_watermark == 1
 
     simulate_broker(scenario)
+
+
+def test_a_source_with_a_hundred_shadows_grows_in_a_transaction_that_an_etcd_takes() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("orders")
+        for number in range(100):
+            await cast(client, f"copy-{number}", "orders")
+        metadata = broker.serving.broker.metadata
+        txn, most = metadata.txn, 0
+
+        async def counted(compare: Sequence[Compare], then: Sequence[Operation], *more: Any) -> TxnResult:
+            nonlocal most
+            most = max(most, len(compare), len(then))
+            return await txn(compare, then, *more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata, "txn", counted)
+            await broker.serving.broker.topic_admin.grow("orders", 2)
+        assert image(broker, "copy-99").partitions == 2
+        assert 100 < most <= 128
+
+    simulate_broker(scenario)
