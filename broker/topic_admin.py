@@ -36,6 +36,7 @@ from gnomon.broker.topics import (
     Topic,
     check_topic_name,
     deleted_key,
+    metric_name,
     topic_key,
 )
 from gnomon.metadata.client import (
@@ -109,12 +110,12 @@ class TopicAdmin:
         return Topic(name, topic_id, partitions, _checked(configs))
 
     def _check_collision(self, name: str) -> None:
-        """Kafka refuses names that differ in '.' and '_' alone: they would share a metric's name."""
-        folded = name.replace(".", "_")
-        if "_" not in folded:
+        """Kafka refuses names that share a `metric_name`."""
+        shared = metric_name(name)
+        if "_" not in shared:
             return
         for other in (*INTERNAL_TOPICS, *(topic.name for topic in self._broker.image)):
-            if other.replace(".", "_") == folded and other != name:
+            if metric_name(other) == shared and other != name:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                 )

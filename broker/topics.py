@@ -78,6 +78,11 @@ def is_topic_name(name: str) -> bool:
     return True
 
 
+def metric_name(name: str) -> str:
+    """What Kafka's metrics call a topic: no two topics may share it, and so not differ in '.' and '_' alone."""
+    return name.replace(".", "_")
+
+
 def topic_key(name: str) -> str:
     """The metadata key of a topic."""
     return TOPICS_PREFIX + (name if "/" in name else f"{DEFAULT_NAMESPACE}/{name}")

@@ -10,10 +10,10 @@ import trio
 
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.remote import RETRY_SECONDS, RemoteMetadata
+from gnomon.runtime.settings import PORT_MAX
 from gnomon.runtime.world import World
 
 ETCD = "etcd://"
-PORT_MAX = 65535
 ETCD_SECONDS = 6.0
 """How long an answer of an etcd is waited for."""
 

@@ -26,7 +26,7 @@ from gnomon.broker.authorizer import Permission, check
 from gnomon.broker.broker import Broker
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE
-from gnomon.broker.topics import INTERNAL_TOPICS, Topic
+from gnomon.broker.topics import INTERNAL_TOPICS, Topic, metric_name
 from gnomon.wire.kafka.errors import ErrorCode
 
 DELETE_PARAMETERS = frozenset({"shadow", "authoritative"})
@@ -92,7 +92,7 @@ class ShadowTopics:
         alike: dict[str, str] = {}
         for name in missing:
             self._new(source, name)
-            other = alike.setdefault(name.replace(".", "_"), name)
+            other = alike.setdefault(metric_name(name), name)
             if other != name:  # the second one would be refused when the first one is there
                 reason = f"{full_name(name)} and {full_name(other)} differ in '.' and '_' alone: choose another name"
                 raise Refused(HTTPStatus.CONFLICT, reason)
