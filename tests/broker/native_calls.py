@@ -15,6 +15,9 @@ from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, BrokerClient, Embe
 from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from gnomon.wire.kafka.records import Record, build_batch
 
+FLUSHED_SECONDS = 1.5
+"""After which a broker has stored what it was told."""
+
 
 async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
     """Produces batches of one record; creates the topic with the first."""
@@ -50,9 +53,17 @@ async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
 
 
 async def values(consumer: Consumer, count: int) -> list[int]:
+    """The next values, acknowledged."""
     found = []
     for _ in range(count):
         message = await consumer.receive()
         consumer.ack(message)
         found.append(int(message.value or b""))
+    return found
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    """`values`, which are stored as acknowledged."""
+    found = await values(consumer, count)
+    await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
     return found

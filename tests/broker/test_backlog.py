@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from native_calls import delete_records, native
+from native_calls import FLUSHED_SECONDS, delete_records, native, read, values
 
 from gnomon.broker.backlog import LOOK_SECONDS, Stretch, bytes_from, offset_for_bytes
 from gnomon.broker.native.client import NativeClient, connect
@@ -25,7 +25,6 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
 from gnomon.wire.kafka.records import Record, build_batch
 
-FLUSHED_SECONDS = 1.5
 LOOKED_SECONDS = LOOK_SECONDS + 1
 SELDOM = {"log.retention.check.interval.ms": "100000000"}
 BATCH_BYTES = 1080
@@ -56,22 +55,9 @@ async def more(broker: EmbeddedBroker, client: BrokerClient, first: int, count: 
         assert (await produce(broker, client, number)).error_code == 0
 
 
-async def receive(consumer: Consumer) -> int:
-    message = await consumer.receive()
-    consumer.ack(message)
-    return int(message.value or b"")
-
-
-async def read(consumer: Consumer, count: int) -> list[int]:
-    """So many records, which are acknowledged and stored as such."""
-    found = [await receive(consumer) for _ in range(count)]
-    await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
-    return found
-
-
 async def missed(consumer: Consumer) -> tuple[int, int]:
     with pytest.raises(RecordsMissed) as told:
-        await receive(consumer)
+        await consumer.receive()
     return told.value.first, told.value.end
 
 
@@ -267,7 +253,7 @@ def test_a_consumer_is_told_once_of_records_that_were_deleted_before_it_acknowle
         await broker.simulation.sleep(FLUSHED_SECONDS)
         assert await missed(consumer) == (1, 12)
         await more(broker, client, 12, 1)
-        while await receive(consumer) != 12:
+        while await values(consumer, 1) != [12]:
             pass
         assert await consumer.backlog() == 0
 
@@ -357,7 +343,7 @@ def test_consumers_of_a_shadow_on_another_broker_are_told_too() -> None:
                 await delete_records(source, 5)
                 await simulation.clock.sleep(FLUSHED_SECONDS)
                 assert await missed(consumer) == (2, 5)
-                while await receive(consumer) != 5:
+                while await values(consumer, 1) != [5]:
                     pass
 
         await cluster.run_client("client", work)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from native_calls import native, read
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
@@ -18,14 +18,12 @@ from gnomon.broker.subscriptions.store import hold_key, subscriber_of_key, subsc
 from gnomon.broker.topics import topic_key
 from gnomon.metadata.client import Delete, Put
 from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.embedded_broker import HOST, BrokerClient, EmbeddedBroker, simulate_broker
-from gnomon.testing.embedded_broker import NATIVE_PORT as STANDALONE_PORT
+from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.simulation import Simulation, simulate
 from gnomon.testing.storm_clients import create_topic
 from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.records import Record, build_batch
 
-FLUSHED_SECONDS = 1.5
 SELDOM = {"log.retention.check.interval.ms": "100000000"}
 ONE_RECORD_A_SEGMENT = {"segment.bytes": "14", "retention.bytes": "0", "retention.ms": "-1"}
 
@@ -40,23 +38,6 @@ async def more(client: BrokerClient, first: int, count: int) -> None:
     for number in range(first, first + count):
         batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
         assert (await client.produce("orders", batch)).error_code == 0
-
-
-@asynccontextmanager
-async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
-    async with connect(f"{HOST}:{STANDALONE_PORT}", world=broker.client_world) as client:
-        yield client
-
-
-async def read(consumer: Consumer, count: int) -> list[int]:
-    """So many records, which are acknowledged and stored as such."""
-    found = []
-    for _ in range(count):
-        message = await consumer.receive()
-        consumer.ack(message)
-        found.append(int(message.value or b""))
-    await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
-    return found
 
 
 async def trimmed(broker: EmbeddedBroker) -> int:

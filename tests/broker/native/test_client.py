@@ -10,6 +10,7 @@ import pytest
 import trio
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from native_calls import values
 
 import gnomon
 from gnomon.broker.native.errors import ConsumerClosed, InvalidCall, NoSuchTopic, SubscriptionTaken
@@ -56,16 +57,6 @@ def with_client(broker: KafkaBroker, work: Callable[[gnomon.NativeClient], Await
                 await work(client)
 
     trio.run(main)
-
-
-async def values(consumer: gnomon.Consumer, count: int) -> list[int]:
-    """The next values, acknowledged."""
-    found = []
-    for _ in range(count):
-        message = await consumer.receive()
-        consumer.ack(message)
-        found.append(int(message.value or b""))
-    return found
 
 
 async def nothing_comes(consumer: gnomon.Consumer) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from native_calls import delete_records, native, orders, rpc, values
+from native_calls import FLUSHED_SECONDS, delete_records, native, orders, rpc, values
 
 from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient, connect
@@ -36,9 +36,6 @@ from gnomon.wire.kafka.messages.topics import (
     DeleteTopicsRequest,
 )
 from gnomon.wire.kafka.records import Record, build_batch
-
-FLUSHED_SECONDS = 1.5
-
 
 SENSELESS: list[tuple[str, list[object]]] = [
     ("lookup", []),

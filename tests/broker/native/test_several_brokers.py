@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import trio
+from native_calls import FLUSHED_SECONDS
 
 from gnomon.broker.native.client import NativeClient, Type, connect
 from gnomon.broker.native.consumer import Consumer
@@ -22,7 +23,6 @@ from gnomon.wire.kafka.messages.topics import (
 )
 
 LEASE_SECONDS = 3.0
-FLUSHED_SECONDS = 1.5
 
 
 async def produce(client: KafkaCluster, partition: int, first: int, count: int) -> None:
