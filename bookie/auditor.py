@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -20,7 +20,7 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import end_fragment
-from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
+from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies
 from gnomon.bookie.repair import MISSING, LedgerRepair, Throttle
 from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put
@@ -122,14 +122,22 @@ class Auditor:
         reported = await self._range(MISSING)
         self.reports_open = len(reported)
         if lost:
-            for item in await self._range(LEDGERS):
-                await self._attempt(self._leave_bookies(item, lost))
+            async for item, record in self._ledgers():
+                if any(bookie in record.bookies for bookie in lost):
+                    await self._attempt(self._leave_bookies(item, lost))
             await self._dismiss(draining)
         for report in reported:
             await self._attempt(self._settle(report))
 
     async def _range(self, prefix: str) -> tuple[KeyValue, ...]:
         return (await self._metadata.range(prefix)).items
+
+    async def _ledgers(self) -> AsyncIterator[tuple[KeyValue, LedgerRecord]]:
+        """Every ledger, some at a time: of very many others go on too, this auditor's lease among them."""
+        for count, item in enumerate(await self._range(LEDGERS)):
+            if count % RECORDS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+            yield item, decode_record(item.value)
 
     def _lost(self, draining: Iterable[BookieId]) -> list[BookieId]:
         now = self._clock.monotonic()
@@ -148,8 +156,6 @@ class Auditor:
         name = item.key.removeprefix(LEDGERS)
         repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
         named = [bookie for bookie in lost if bookie in repair.record.bookies]
-        if not named:
-            return
         if not repair.record.sealed and any(bookie in repair.record.fragments[-1].bookies for bookie in named):
             item = await end_fragment(self._metadata, self._bookies, item)
             self.totals.fragments_ended += 1
@@ -161,8 +167,9 @@ class Auditor:
 
     async def _dismiss(self, draining: Iterable[BookieId]) -> None:
         """Drained bookies that hold nothing any more are members no more."""
-        records = [decode_record(item.value) for item in await self._range(LEDGERS)]
-        named = {name for record in records for name in record.bookies}
+        named: set[BookieId] = set()
+        async for _, record in self._ledgers():
+            named.update(record.bookies)
         for name in sorted(draining):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))

@@ -3,7 +3,7 @@
 1. The bookie's ledgers are listed before the metadata is read: a ledger made in between is in neither list, so it is
    not dropped; one that is in the first and not in the second is gone for good, because ids are never used again.
 2. What is to go is marked durably first (`removal`), so a crash anywhere is carried on from at the next collection.
-3. Entries go in chunks, each a short operation among the adds.
+3. Entries go in chunks, each a short operation among the adds; of very many ledgers some at a time are looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import trio
 
 from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.ids import LedgerId
-from gnomon.bookie.record import LEDGERS, decode_record
+from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
 from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Revision
 from gnomon.runtime.world import Clock, DiskFull
 
@@ -76,7 +76,9 @@ class GarbageCollector:
             dropped = [ledger for ledger in stored if ledger not in owned]
             for ledger in dropped:
                 await self._store.delete(ledger)
-            for ledger in stored:
+            for count, ledger in enumerate(stored):
+                if count % RECORDS_PER_TURN == 0:
+                    await trio.lowlevel.checkpoint()
                 if ledger in owned:
                     await self._shrink(ledger, owned[ledger])
             self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}

@@ -26,6 +26,8 @@ from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, En
 
 LEDGERS: Final = "ledgers/"
 """Prefix of the metadata keys that hold ledger records."""
+RECORDS_PER_TURN: Final = 200
+"""Who looks at all records leaves others their turn after so many: decoding one takes some 15 us."""
 
 _FORMAT: Final = 1
 

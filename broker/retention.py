@@ -84,7 +84,7 @@ class Retention:
         broker = self._broker
         now_ms = broker.world.clock.wall_ms()
         due = []
-        for topic_id, index, sealed in await sealed_segments(broker.metadata):
+        async for topic_id, index, sealed in sealed_segments(broker.metadata):
             topic = broker.image.get_by_id(topic_id)
             if topic is None or broker.partitions.get(topic_id, index) is not None or not broker.leads(topic, index):
                 continue

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -96,8 +96,8 @@ class RemoteMetadata:
         return await self._ask(decode_item, "get", key)
 
     async def range(self, prefix: str) -> RangeResult:
-        """See `Metadata.range`."""
-        return await self._ask(decode_range, "range", prefix)
+        """See `Metadata.range`; it comes in parts of one revision, so that it may be larger than a frame."""
+        return await self._attempts("range", lambda client: _range(client, prefix))
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
@@ -141,7 +141,15 @@ class RemoteMetadata:
             yield _Watcher(self, prefix, from_revision, stream)
 
     async def _ask(self, decode: Callable[[Any], T], method: str, *args: Any, repeat: bool = True) -> T:
-        """One call with its attempts.
+        """A call, attempted as `_attempts` says."""
+
+        async def call(client: RpcClient) -> T:
+            return decode(await client.call(method, *args))
+
+        return await self._attempts(method, call, repeat=repeat)
+
+    async def _attempts(self, method: str, attempt: Callable[[RpcClient], Awaitable[T]], *, repeat: bool = True) -> T:
+        """Attempts until one succeeds or is final.
 
         Args:
             repeat: whether an attempt of unknown outcome is repeated.
@@ -151,7 +159,7 @@ class RemoteMetadata:
         while True:
             client = self.client
             try:
-                return decode(await client.call(method, *args))
+                return await attempt(client)
             except (Unreachable, MetadataUnavailable) as error:
                 certain = isinstance(error, NotSent)
                 lasting = isinstance(error, MetadataFull) or (isinstance(error, RpcRefused) and len(self._clients) == 1)
@@ -213,6 +221,14 @@ class _Watcher:
             self._metadata.give_up_on(self._client)
         pause_seconds, self._pause_seconds = self._pause_seconds, min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         await self._metadata.clock.sleep(pause_seconds)
+
+
+async def _range(client: RpcClient, prefix: str) -> RangeResult:
+    async with client.stream("range", prefix) as forms:
+        parts = [decode_range(form) async for form in forms]
+    if len({part.revision for part in parts}) != 1:
+        raise MalformedMessage(f"a range came in {len(parts)} parts that are not of one revision")
+    return RangeResult(parts[0].revision, tuple([item for part in parts for item in part.items]))
 
 
 def _number(value: Any) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import trio
 
-from gnomon.metadata.client import InvalidRequest, LeaseId, Metadata, Revision
+from gnomon.metadata.client import InvalidRequest, KeyValue, LeaseId, Metadata, RangeResult, Revision
 from gnomon.metadata.messages import (
     ERRORS,
     SERVICE,
@@ -28,6 +28,8 @@ from gnomon.runtime.world import Listener, World
 PROGRESS_REVISIONS = 256
 """After so many revisions without an event below its prefix a watcher is told how far it is, so that it can resume
 there: the history before may be compacted."""
+PART_BYTES = 64 << 10
+"""Of the keys and values of a range come in one item of its stream, or little more: others are served between two."""
 
 
 async def serve_metadata(
@@ -82,6 +84,20 @@ def _args(call: Call, count: int) -> list[Any]:
     return call.args
 
 
+def _parts(items: Sequence[KeyValue]) -> Iterator[tuple[KeyValue, ...]]:
+    """Cut at `PART_BYTES`; one part without items where there are none."""
+    part: list[KeyValue] = []
+    size = 0
+    for item in items:
+        part.append(item)
+        size += len(item.key) + len(item.value)
+        if size >= PART_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+    if part or not items:
+        yield tuple(part)
+
+
 class _Served:
     """Each method of `Metadata` for a call of another process."""
 
@@ -93,8 +109,16 @@ class _Served:
         return encode_item(await self._metadata.get(checked(str, key)))
 
     async def range(self, call: Call) -> object:
+        """In parts, all of one revision, for who opens a stream; whole for who calls, as clients of before do."""
         (prefix,) = _args(call, 1)
-        return encode_range(await self._metadata.range(checked(str, prefix)))
+        found = await self._metadata.range(checked(str, prefix))
+        if not call.streams:
+            return encode_range(found)
+        for part in _parts(found.items):
+            call.item(encode_range(RangeResult(found.revision, part)))
+            await trio.lowlevel.checkpoint()
+            await call.room()
+        return None
 
     async def txn(self, call: Call) -> object:
         compare, then, otherwise = _args(call, 3)

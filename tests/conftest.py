@@ -7,10 +7,13 @@ background ignores SIGINT, and so would all that the tests start.
 from __future__ import annotations
 
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the test folders, which are no packages
 settings.register_profile("gnomon", deadline=None)
 settings.load_profile("gnomon")
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -57,7 +57,7 @@ PARTITIONS = "topics/"
 _PREFIX = re.compile(f"{ledger_key(PARTITIONS)}([0-9a-f]{{32}})/([0-9]+)")
 SINGLE = Quorum()
 PARTITIONS_PER_TURN = 100
-"""Looking at the sizes of all leaves others their turn after so many."""
+"""Looking at all partitions leaves others their turn after so many."""
 
 
 def ledgers_prefix(topic_id: uuid.UUID, partition: int | None = None) -> str:
@@ -290,25 +290,28 @@ class Chain:
         await segment.ledger.shrink(end_entry, properties=properties)
 
 
-async def sealed_segments(metadata: Metadata) -> list[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
-    """Every partition that has segments: topic, number, and what retention goes by; one read.
+async def sealed_segments(metadata: Metadata) -> AsyncIterator[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
+    """Every partition that has segments: topic, number, and what retention goes by; one read, and others go on.
 
-    Returns:
+    Yields:
         Per partition its sealed segments from the oldest on, each as (bytes, time of the youngest record); then the one
         being written as (0, when it began). Its record says no more: once that is long ago, only opening it tells.
     """
     found = await metadata.range(ledger_key(PARTITIONS))
-    partitions = []
-    for topic, partition, items in _by_partition(found.items):
+    async for topic, partition, items in _by_partition(found.items):
         *sealed, last = (decode_record(item.value) for item in items)
         segments = [*map(size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
-        partitions.append((topic, partition, segments))
-    return partitions
+        yield topic, partition, segments
 
 
-def _by_partition(ledgers: Iterable[KeyValue]) -> Iterator[tuple[uuid.UUID, int, list[KeyValue]]]:
-    """Topic, number and segments of each partition; what is only called like a segment is passed over."""
-    for prefix, items in groupby(ledgers, lambda item: item.key.rpartition("/")[0]):
+async def _by_partition(ledgers: Iterable[KeyValue]) -> AsyncIterator[tuple[uuid.UUID, int, list[KeyValue]]]:
+    """Topic, number and segments of each partition, while others go on too.
+
+    What is only called like a segment is passed over.
+    """
+    for count, (prefix, items) in enumerate(groupby(ledgers, lambda item: item.key.rpartition("/")[0])):
+        if count % PARTITIONS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
         named = _PREFIX.fullmatch(prefix)
         if named is not None:
             yield uuid.UUID(named[1]), int(named[2]), list(items)
@@ -328,12 +331,10 @@ async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     sizes = {}
-    for count, (topic, partition, items) in enumerate(_by_partition(found.items)):
+    async for topic, partition, items in _by_partition(found.items):
         *sealed, last = items
         size = sum(size_and_youngest(decode_record(item.value))[0] for item in sealed)
         sizes[topic, partition] = size + await _written_bytes(adopt_ledger(metadata, bookies, last), entries)
-        if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
     return sizes
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from numbered_entries import contents, fill
+from turns import turns_during
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.client import known_bookie
@@ -319,6 +320,27 @@ def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answ
 
             await audited(client, settled)
             assert lost == 1
+
+        await cluster.run_client("client", audit)
+
+    simulate(1, scenario)
+
+
+def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def audit(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+            record = ledger.record.encode()
+            await client.metadata.txn((), [Put(ledger_key(f"ledger-{number}"), record) for number in range(100)])
+            await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
+            auditor = Auditor(client.metadata, client.bookies, EAGER, "auditor", client.world.logger)
+            monkeypatch.setattr("gnomon.bookie.auditor.RECORDS_PER_TURN", 5)
+            assert await turns_during(auditor.audit()) >= 2 * 20
+            assert auditor.totals.bookies_drained == 1
 
         await cluster.run_client("client", audit)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from turns import turns_during
 
 from gnomon.bookie.client import LocalBookie
 from gnomon.bookie.entry_store import ENTRIES, EntryStore
@@ -166,6 +167,22 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
     print(f"file in MiB after 5, 10, 20, 40 rounds: {[round(files[at - 1] / 2**20, 1) for at in (5, 10, 20, 40)]}")
     assert files[-1] <= 1.25 * files[9], "the file grows on although what is kept does not"
     assert files[-1] <= 6 * kept_bytes
+
+
+def test_looking_at_very_many_ledgers_leaves_others_their_turn(
+    environment: Any, clock: Any, make_metadata: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
+        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        for number in range(100):
+            await (await create_ledger(metadata, bookies, str(number))).add([b"kept"])
+        monkeypatch.setattr("gnomon.bookie.garbage.RECORDS_PER_TURN", 5)
+        assert await turns_during(collector.collect()) >= 20
+        assert stored_entries(environment) == 100
+
+    trio.run(main)
 
 
 def test_removing_a_large_ledger_lets_adds_in_between(environment: Any, clock: Any, make_metadata: Any) -> None:

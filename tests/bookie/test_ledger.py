@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from ledger_house import House, Run
 from numbered_entries import contents, entries, fill
+from turns import turns_during
 
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.errors import (
@@ -327,18 +328,7 @@ def test_recovering_a_long_tail_leaves_others_their_turn(run: Run) -> None:
         for _ in range(50):
             ledger.append([b"x"], lambda _entry, _error: None)
         await ledger.drained()
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            await house.open("ledger")
-            nursery.cancel_scope.cancel()
+        turns = await turns_during(house.open("ledger"))
         assert turns > 50, "one for each entry of the tail, at least"
 
     run(scenario)

@@ -24,9 +24,9 @@ from gnomon.metadata.client import (
     Revision,
     WatchBatch,
 )
-from gnomon.metadata.messages import ERRORS
+from gnomon.metadata.messages import ERRORS, decode_range
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.metadata.service import PROGRESS_REVISIONS
+from gnomon.metadata.service import PART_BYTES, PROGRESS_REVISIONS
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
@@ -334,6 +334,31 @@ def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_h
                 await remote.txn([], [Put("a", b"")])
             served.environment.failing = None
             assert (await written(remote, "a")).version == 1
+
+    trio.run(main)
+
+
+def test_a_range_comes_in_parts_of_one_revision_between_which_others_are_served(machine: Any) -> None:
+    async def main() -> None:
+        async with machine.serving() as served:
+            remote, value = served.remote(), b"x" * (PART_BYTES // 4)
+            for number in range(60):
+                await written(remote, f"a/{number:02}", value)
+            sizes, done = [], []
+            async with remote.client.stream("range", "a/") as forms:
+                async for form in forms:
+                    sizes.append(len(decode_range(form).items))
+                    if len(sizes) == 1:
+                        assert (await remote.get("a/00")) is not None
+                        await written(remote, "a/later")
+                        done.append(len(sizes))
+            assert sum(sizes) == 60
+            assert len(sizes) == 15
+            assert done == [1]
+            found = await remote.range("a/")
+            assert [item.key for item in found.items] == [*(f"a/{number:02}" for number in range(60)), "a/later"]
+            assert found == decode_range(await remote.client.call("range", "a/")), "what older clients ask for"
+            assert (await remote.range("b/")).items == ()
 
     trio.run(main)
 

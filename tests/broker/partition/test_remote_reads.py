@@ -363,7 +363,7 @@ def test_the_bytes_of_a_partition_that_nobody_opened_are_asked_of_its_bookies() 
             await client.create(f"{PARTITIONS}only-called-so", Quorum(1, 1, 1))
             found = await stored_bytes(client.metadata, client.bookies, leader.entries)
             assert [*found.values()] == sizes
-            assert [(topic, index) for topic, index, _ in await sealed_segments(client.metadata)] == [*found]
+            assert [(topic, index) async for topic, index, _ in sealed_segments(client.metadata)] == [*found]
             for machine in house.cluster.bookies.values():
                 machine.kill()
             [sealed] = (await stored_bytes(client.metadata, client.bookies, leader.entries)).values()

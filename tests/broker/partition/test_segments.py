@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
+from turns import turns_during
 
 from gnomon.bookie.ledger import EntryId, list_ledgers
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.chain import Chain, sealed_segments
+from gnomon.broker.partition.chain import PARTITIONS_PER_TURN, Chain, ledgers_prefix, sealed_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.trim import Held
 from gnomon.broker.stores import BOOKIE_NAME
 from gnomon.broker.topics import topic_key
-from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Operation, TxnResult
+from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Metadata, Operation, Put, TxnResult
 from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
+
+
+async def _sealed(metadata: Metadata) -> list[tuple[UUID, int, list[tuple[int, int]]]]:
+    return [found async for found in sealed_segments(metadata)]
 
 
 def _bases(partition: Partition) -> list[int]:
@@ -122,7 +128,7 @@ def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(pl
         partition = await act.partition()
         await partition.opened()
         assert sizes(partition) == counted[0]
-        ((_, _, (*sealed, _)),) = await sealed_segments(act.metadata)
+        ((_, _, (*sealed, _)),) = await _sealed(act.metadata)
         assert [size for size, _ in sealed] == counted[0][:-1]
 
     play(body, reopened)
@@ -174,7 +180,7 @@ def test_segments_are_known_from_one_read_of_the_metadata(play: Play) -> None:
         for number in range(3):
             await act.append(partition, "x" * 40, at=5000 + number)
         with act.metadata.measure() as cost:
-            ((_, index, (*sealed, last)),) = await sealed_segments(act.metadata)
+            ((_, index, (*sealed, last)),) = await _sealed(act.metadata)
         assert (cost.reads, cost.writes) == (1, 0)
         assert index == 0
         assert [timestamp for _, timestamp in sealed] == [5000, 5001]
@@ -209,6 +215,24 @@ def test_records_can_be_deleted_up_to_any_offset(play: Play, before: int) -> Non
         assert (await act.append(partition, "next")).base_offset == 9
 
     play(body, reopened)
+
+
+def test_looking_at_very_many_partitions_leaves_others_their_turn(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "a")
+        name = partition.segments[0].ledger.name
+        record = (await act.metadata.get(ledger_key(name))).value
+        keys = [
+            ledger_key(f"{ledgers_prefix(UUID(int=1000 + number), 0)}{name.rpartition('/')[2]}")
+            for number in range(10 * PARTITIONS_PER_TURN)
+        ]
+        for first in range(0, len(keys), 100):
+            await act.metadata.txn((), [Put(key, record) for key in keys[first : first + 100]])
+        assert await turns_during(_sealed(act.metadata)) >= 10
+        assert len(await _sealed(act.metadata)) == len(keys) + 1
+
+    play(body)
 
 
 def test_a_producer_is_known_after_a_crash_a_roll_and_a_cut(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

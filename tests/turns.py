@@ -1,0 +1,30 @@
+"""Whether work leaves others their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import trio
+
+
+class _Scheduled(trio.abc.Instrument):
+    """Counts how often one task is made runnable again; costs no virtual time."""
+
+    def __init__(self, task: trio.lowlevel.Task) -> None:
+        self.count = 0
+        self._task = task
+
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+        """See `trio.abc.Instrument`."""
+        self.count += task is self._task
+
+
+async def turns_during(work: Awaitable[object]) -> int:
+    """How often `work` let others have their turn until it was done."""
+    scheduled = _Scheduled(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(scheduled)
+    try:
+        await work
+    finally:
+        trio.lowlevel.remove_instrument(scheduled)
+    return scheduled.count
