@@ -226,8 +226,10 @@ class _Watcher:
 async def _range(client: RpcClient, prefix: str) -> RangeResult:
     async with client.stream("range", prefix) as forms:
         parts = [decode_range(form) async for form in forms]
-    if len({part.revision for part in parts}) != 1:
-        raise MalformedMessage(f"a range came in {len(parts)} parts that are not of one revision")
+    if not parts:
+        raise MalformedMessage("a range came without its keys: is the caller a newer gnomon than the metadata service?")
+    if len({part.revision for part in parts}) > 1:
+        raise MalformedMessage("the parts of a range are not of one revision")
     return RangeResult(parts[0].revision, tuple([item for part in parts for item in part.items]))
 
 

@@ -24,10 +24,13 @@ from gnomon.metadata.client import (
     Revision,
     WatchBatch,
 )
-from gnomon.metadata.messages import ERRORS, decode_range
+from gnomon.metadata.messages import ERRORS, SERVICE, decode_range
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PART_BYTES, PROGRESS_REVISIONS
+from gnomon.runtime.logs import SilentLogger
+from gnomon.runtime.rpc_call import Call, in_task
 from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.simulated_world import SimulatedWorld
@@ -359,6 +362,29 @@ def test_a_range_comes_in_parts_of_one_revision_between_which_others_are_served(
             assert [item.key for item in found.items] == [*(f"a/{number:02}" for number in range(60)), "a/later"]
             assert found == decode_range(await remote.client.call("range", "a/")), "what older clients ask for"
             assert (await remote.range("b/")).items == ()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("revisions", "meaning"), [((), "a newer gnomon than the metadata service"), ((1, 2), "not of one revision")]
+)
+def test_a_range_that_is_not_whole_is_no_answer(revisions: tuple[int, ...], meaning: str) -> None:
+    async def main() -> None:
+        async with open_trio_world() as world, trio.open_nursery() as nursery:
+
+            async def answer(call: Call) -> None:
+                for revision in revisions:
+                    call.item([revision, []])
+
+            server = RpcServer(world, SERVICE, {"range": in_task(nursery, answer)}, ERRORS, SilentLogger(), cluster="a")
+            listener = await server.listen("127.0.0.1", 0)
+            nursery.start_soon(server.run)
+            remote = RemoteMetadata(world, [("127.0.0.1", listener.port)])
+            nursery.start_soon(remote.run)
+            with pytest.raises(MetadataUnavailable, match=meaning):
+                await remote.range("a/")
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
