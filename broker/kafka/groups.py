@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 TOPIC_IDS_SINCE = 10
-GROUPS_MAX = 10_000
-"""Groups of one request: two bytes can name one, and its answer is some hundred."""
+ITEMS_MAX = 10_000
+"""Groups, or rules for access, of one request: a few bytes can name one, and its answer is some hundred."""
 
 
 class GroupHandlers:
@@ -152,11 +152,11 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
     )
 
 
-def too_many(request: Request, count: int) -> bool:
-    """Whether the request names more groups than one may; then its connection ends."""
-    if count > GROUPS_MAX:
-        request.exchange.connection.refuse(f"{count} groups in one request: at most {GROUPS_MAX}, ask for fewer")
-    return count > GROUPS_MAX
+def too_many(request: Request, count: int, what: str = "groups") -> bool:
+    """Whether the request names more of them than one may; then its connection ends."""
+    if count > ITEMS_MAX:
+        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
+    return count > ITEMS_MAX
 
 
 def _groups_count(message: Message) -> int:
