@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig, at_least, only
-from gnomon.broker.topic_configs import TOPIC_CONFIGS
+from gnomon.broker.topic_configs import LONG_MAX, TOPIC_CONFIGS
 
 _HOUR_MS = 3_600_000
 
@@ -30,6 +30,12 @@ def _alterable(name: str, topic_name: str, text: str) -> ConfigKey:
     """A broker key that a topic key falls back to: same type, default and rules."""
     topic_key = TOPIC_CONFIGS[topic_name]
     return ConfigKey(name, topic_key.type, topic_key.default, text, topic_key.judge)
+
+
+def _throttle(name: str, text: str) -> ConfigKey:
+    """A rate that `kafka-reassign-partitions.sh` takes away after every reassignment, whether it was set or not."""
+    unlimited = str(LONG_MAX)
+    return ConfigKey(name, ConfigType.LONG, unlimited, text, only(unlimited, "partitions are not copied by brokers"))
 
 
 _KEYS = (
@@ -54,6 +60,7 @@ _KEYS = (
     ),
     _static("delete.topic.enable", ConfigType.BOOLEAN, "true", "Whether topics may be deleted."),
     _static("fetch.max.bytes", ConfigType.INT, "57671680", "Most bytes of one fetch, whatever was asked for.", 1024),
+    _throttle("follower.replication.throttled.rate", "Bytes a second that followers copy."),
     _static(
         "group.initial.rebalance.delay.ms",
         ConfigType.INT,
@@ -64,6 +71,7 @@ _KEYS = (
     _static("group.max.session.timeout.ms", ConfigType.INT, "1800000", "Longest session time-out.", 1),
     _static("group.max.size", ConfigType.INT, "2147483647", "Most members of a group.", 1),
     _static("group.min.session.timeout.ms", ConfigType.INT, "6000", "Shortest session time-out.", 1),
+    _throttle("leader.replication.throttled.rate", "Bytes a second that leaders give to followers."),
     _static("listeners", ConfigType.STRING, None, "Addresses that the broker listens on."),
     _static("log.dirs", ConfigType.STRING, None, "The data directory."),
     _alterable("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms", "Default for topics."),
@@ -119,6 +127,7 @@ _KEYS = (
         1,
     ),
     _static("producer.id.expiration.ms", ConfigType.INT, "86400000", "How long an idle producer is remembered.", 1),
+    _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "Bytes a second that are moved between directories."),
     _static("socket.request.max.bytes", ConfigType.INT, "104857600", "Largest request.", 1024),
 )
 

@@ -20,6 +20,10 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponsePartitions,
@@ -30,8 +34,8 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 TOPIC_IDS_SINCE = 10
-GROUPS_MAX = 10_000
-"""Groups of one request: two bytes can name one, and its answer is some hundred."""
+ITEMS_MAX = 10_000
+"""Groups, or rules for access, of one request: a few bytes can name one, and its answer is some hundred."""
 
 
 class GroupHandlers:
@@ -50,12 +54,12 @@ class GroupHandlers:
             ApiKey.DESCRIBE_GROUPS,
             ApiKey.LIST_GROUPS,
             ApiKey.DELETE_GROUPS,
-            ApiKey.OFFSET_DELETE,
         )
         return {
             **dict.fromkeys(plain, self.handle),
             ApiKey.OFFSET_COMMIT: self.commit,
             ApiKey.OFFSET_FETCH: self.fetch,
+            ApiKey.OFFSET_DELETE: self.delete,
         }
 
     def handle(self, request: Request) -> None:
@@ -135,6 +139,37 @@ class GroupHandlers:
 
         self._ask(request, message, reply)
 
+    def delete(self, request: Request) -> None:
+        """OffsetDelete; partitions that do not exist are refused here, the others go on."""
+        message: OffsetDeleteRequest = request.message
+        refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
+        for topic in message.topics:
+            known = self._broker.image.get(topic.name)
+            count = 0 if known is None else known.partitions
+            refused.setdefault(topic.name, []).extend(
+                OffsetDeleteResponsePartition(
+                    partition_index=part.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                for part in topic.partitions
+                if not 0 <= part.partition_index < count
+            )
+            topic.partitions = [part for part in topic.partitions if 0 <= part.partition_index < count]
+        message.topics = [topic for topic in message.topics if topic.partitions]
+
+        def reply(response: OffsetDeleteResponse) -> None:
+            if response.error_code == ErrorCode.NONE:
+                for topic in response.topics:
+                    topic.partitions += refused.pop(topic.name, [])
+                response.topics += [
+                    OffsetDeleteResponseTopic(name=name, partitions=parts) for name, parts in refused.items() if parts
+                ]
+            request.reply(response)
+
+        if message.topics or not any(refused.values()):
+            self._ask(request, message, reply)
+        else:
+            reply(OffsetDeleteResponse())
+
     def _id_of(self, name: str) -> UUID:
         topic = self._broker.image.get(name)
         return NO_UUID if topic is None else topic.id
@@ -152,11 +187,11 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
     )
 
 
-def too_many(request: Request, count: int) -> bool:
-    """Whether the request names more groups than one may; then its connection ends."""
-    if count > GROUPS_MAX:
-        request.exchange.connection.refuse(f"{count} groups in one request: at most {GROUPS_MAX}, ask for fewer")
-    return count > GROUPS_MAX
+def too_many(request: Request, count: int, what: str = "groups") -> bool:
+    """Whether the request names more of them than one may; then its connection ends."""
+    if count > ITEMS_MAX:
+        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
+    return count > ITEMS_MAX
 
 
 def _groups_count(message: Message) -> int:

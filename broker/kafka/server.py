@@ -11,6 +11,7 @@ import trio
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.acls import ACL_HANDLERS
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.configs import ConfigHandlers
 from gnomon.broker.kafka.connection import KafkaConnection
@@ -73,6 +74,7 @@ class KafkaServer:
             **LogDirHandlers(broker).handlers(),
             **GroupHandlers(broker).handlers(),
             **MODERN_GROUP_HANDLERS,
+            **ACL_HANDLERS,
         }
         broker.metrics.watch(
             "request_bytes", "Bytes of requests received and not yet answered", lambda: self.request_bytes

@@ -5,7 +5,8 @@
    without compression); 0 to 2 are answered with UNSUPPORTED_VERSION.
 3. The keys of KIP-848 and share groups are advertised to be refused, as by a Kafka that has both switched off:
    librdkafka waits in silence for a coordinator where they are missing, and ends with the error where they answer it.
-4. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
+4. So are those of ACLs, as by a Kafka without an authorizer: tools that ask unbidden then go on without.
+5. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gnomon.wire.kafka.messages import (
+    acls,
     cluster,
     configs,
     fetch,
@@ -53,6 +55,9 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
@@ -122,6 +127,9 @@ APIS: dict[int, Api] = {
             positions.OffsetForLeaderEpochRequest,
             positions.OffsetForLeaderEpochResponse,
         ),
+        _api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+        _api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse),
+        _api(ApiKey.DELETE_ACLS, acls.DeleteAclsRequest, acls.DeleteAclsResponse),
         _api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
         _api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
         _api(ApiKey.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),

@@ -251,3 +251,23 @@ def test_changed_retention_holds_at_the_next_look_also_for_partitions_that_nobod
         assert (await client.fetch("kept", 0)).error_code == 0
 
     simulate_broker(scenario, kafka={"log.retention.check.interval.ms": "60000"})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ],
+)
+def test_throttles_of_a_reassignment_are_taken_away_and_are_never_set(key: str) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        # kafka-reassign-partitions.sh does so after every reassignment, with a throttle or without.
+        assert await client.alter_configs(BROKER, "1", (key, DELETE, None)) == (0, None)
+        code, text = await client.alter_configs(BROKER, "1", (key, SET, "1000000"))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert "not copied by brokers" in (text or "")
+
+    simulate_broker(scenario)

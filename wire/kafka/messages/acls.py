@@ -1,0 +1,112 @@
+"""Who may do what: DescribeAcls, CreateAcls, DeleteAcls."""
+
+from __future__ import annotations
+
+from gnomon.wire.kafka.schema import Message, Struct, array, int8, int16, int32, string
+
+LITERAL = 3
+"""The pattern type of a resource that is named as it is."""
+
+
+class DescribeAclsRequest(Message, key=29, versions=(1, 3), flexible=2):
+    """Asks for the rules that fit a filter; null fits all."""
+
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string.nullable()
+    pattern_type_filter: int = int8(default=LITERAL)
+    principal_filter: str | None = string.nullable()
+    host_filter: str | None = string.nullable()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class AclDescription(Struct):
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(default=LITERAL)
+    acls: list[AclDescription] = array(AclDescription)
+
+
+class DescribeAclsResponse(Message, key=29, versions=(1, 3), flexible=2):
+    """The rules, by resource."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string.nullable()
+    resources: list[DescribeAclsResource] = array(DescribeAclsResource)
+
+
+class AclCreation(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    resource_pattern_type: int = int8(default=LITERAL)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class CreateAclsRequest(Message, key=30, versions=(1, 3), flexible=2):
+    """Asks for rules to be kept."""
+
+    creations: list[AclCreation] = array(AclCreation)
+
+
+class AclCreationResult(Struct):
+    error_code: int = int16()
+    error_message: str | None = string.nullable()
+
+
+class CreateAclsResponse(Message, key=30, versions=(1, 3), flexible=2):
+    """What became of each, in the order of the request."""
+
+    throttle_time_ms: int = int32()
+    results: list[AclCreationResult] = array(AclCreationResult)
+
+
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string.nullable()
+    pattern_type_filter: int = int8(default=LITERAL)
+    principal_filter: str | None = string.nullable()
+    host_filter: str | None = string.nullable()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DeleteAclsRequest(Message, key=31, versions=(1, 3), flexible=2):
+    """Asks for the rules that fit any of the filters to go."""
+
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+
+
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int = int16()
+    error_message: str | None = string.nullable()
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(default=LITERAL)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DeleteAclsFilterResult(Struct):
+    error_code: int = int16()
+    error_message: str | None = string.nullable()
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
+
+
+class DeleteAclsResponse(Message, key=31, versions=(1, 3), flexible=2):
+    """What each filter removed, in the order of the request."""
+
+    throttle_time_ms: int = int32()
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
