@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 BROKERS_ENDPOINT_TYPE = 1
+CONTROLLERS_ENDPOINT_TYPE = 2
 
 
 class ClusterHandlers:
@@ -61,14 +62,14 @@ class ClusterHandlers:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def describe_cluster(self, request: Request) -> DescribeClusterResponse:
-        """The brokers and the controller."""
+        """The brokers and the controller; one who asks for controllers has come to the wrong port (KIP-919)."""
         message: DescribeClusterRequest = request.message
         broker = self._broker
         if message.endpoint_type != BROKERS_ENDPOINT_TYPE:
+            controllers = message.endpoint_type == CONTROLLERS_ENDPOINT_TYPE
             return DescribeClusterResponse(
-                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="there are no controller endpoints: ask for the brokers (endpoint type 1)",
-                endpoint_type=message.endpoint_type,
             )
         response = DescribeClusterResponse(
             cluster_id=broker.cluster_id,

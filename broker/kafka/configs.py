@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from itertools import dropwhile
@@ -148,24 +149,30 @@ class ConfigHandlers:
     async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
         """Sets, deletes, appends to or subtracts from single keys."""
         message: IncrementalAlterConfigsRequest = request.message
+        named = Counter((one.resource_type, one.resource_name) for one in message.resources)
         responses = []
         for resource in message.resources:
             changes = {item.name: item for item in resource.configs}
             responses.append(
-                await self._alter(IncrementalAlterConfigsResourceResponse, resource, changes, message.validate_only)
+                await self._alter(
+                    IncrementalAlterConfigsResourceResponse, resource, named, changes, message.validate_only
+                )
             )
         return IncrementalAlterConfigsResponse(responses=responses)
 
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
         """Replaces all keys that are set: what is not named goes back to its default."""
         message: AlterConfigsRequest = request.message
+        named = Counter((one.resource_type, one.resource_name) for one in message.resources)
         responses = []
         for resource in message.resources:
             changes = {
                 item.name: IncrementalAlterableConfig(name=item.name, value=item.value) for item in resource.configs
             }
             responses.append(
-                await self._alter(AlterConfigsResourceResponse, resource, changes, message.validate_only, replace=True)
+                await self._alter(
+                    AlterConfigsResourceResponse, resource, named, changes, message.validate_only, replace=True
+                )
             )
         return AlterConfigsResponse(responses=responses)
 
@@ -173,6 +180,7 @@ class ConfigHandlers:
         self,
         answer: Callable[..., R],
         resource: AlterConfigsResource | IncrementalAlterConfigsResource,
+        named: Counter[tuple[int, str]],
         changes: Mapping[str, IncrementalAlterableConfig],
         validate_only: bool,
         *,
@@ -182,6 +190,8 @@ class ConfigHandlers:
         code: ErrorCode = ErrorCode.NONE
         text: str | None = None
         try:
+            if named[resource.resource_type, name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource '{name}' is named twice in one request.")
             if len(changes) != len(resource.configs):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is named twice in one request.")
             if resource.resource_type == Resource.TOPIC:

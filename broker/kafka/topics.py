@@ -146,14 +146,21 @@ class TopicHandlers:
             if request.version >= TOPIC_ID_SINCE
             else [DeleteTopicState(name=name) for name in message.topic_names]
         )
-        return DeleteTopicsResponse(responses=[await self._delete(item) for item in asked])
+        named = Counter((item.name, item.topic_id) for item in asked)
+        return DeleteTopicsResponse(
+            responses=[await self._delete(item, named[item.name, item.topic_id] > 1) for item in asked]
+        )
 
-    async def _delete(self, item: DeleteTopicState) -> DeletableTopicResult:
+    async def _delete(self, item: DeleteTopicState, twice: bool) -> DeletableTopicResult:
         image = self._broker.image
         by_id = item.topic_id != NO_UUID
         topic = image.get_by_id(item.topic_id) if by_id else await self._broker.topic_admin.current(item.name or "")
         name = topic.name if topic is not None else (None if by_id else item.name)
         try:
+            if twice or by_id == (item.name is not None):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "A topic to delete is named once, by its name or by its id: not by both."
+                )
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise KafkaError(code, "This server does not host this topic.")
@@ -172,9 +179,12 @@ class TopicHandlers:
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         """Grows topics."""
         message: CreatePartitionsRequest = request.message
+        named = Counter(item.name for item in message.topics)
         results = []
         for item in message.topics:
             try:
+                if named[item.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
                 await self._grow(item, message.validate_only)
                 results.append(CreatePartitionsTopicResult(name=item.name))
             except KafkaError as error:

@@ -81,7 +81,10 @@ def test_the_cluster_is_described_and_keeps_its_id() -> None:
         assert first.controller_id == 1
         assert [(node.broker_id, node.host, node.port) for node in first.brokers] == [(1, "broker", 9092)]
         controllers = await client.ask(DescribeClusterRequest(endpoint_type=2), 1)
-        assert controllers.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        assert controllers.endpoint_type == 1
+        unknown = await client.ask(DescribeClusterRequest(endpoint_type=3), 1)
+        assert unknown.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         await broker.restart()
         client = await broker.connect()
         assert (await client.ask(DescribeClusterRequest(), 1)).cluster_id == first.cluster_id

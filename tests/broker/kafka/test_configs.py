@@ -19,6 +19,9 @@ from gnomon.wire.kafka.messages.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -164,6 +167,34 @@ def test_requests_that_make_no_sense_are_refused() -> None:
             assert (await client.describe_configs(kind, name)).error_code == code
             if kind != TOPIC:
                 assert (await client.alter_configs(kind, name, ("log.retention.ms", SET, "1")))[0] == 42
+
+    simulate_broker(scenario)
+
+
+def test_a_resource_that_is_named_twice_keeps_its_configs() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", configs={"retention.ms": "1"})
+        older = [
+            AlterConfigsResource(
+                resource_type=TOPIC, resource_name="t", configs=[AlterableConfig(name=name, value="2")]
+            )
+            for name in ("retention.ms", "segment.ms")
+        ]
+        newer = [
+            IncrementalAlterConfigsResource(
+                resource_type=TOPIC, resource_name="t", configs=[IncrementalAlterableConfig(name=name, value="2")]
+            )
+            for name in ("retention.ms", "segment.ms")
+        ]
+        for request, version in [
+            (AlterConfigsRequest(resources=older), 2),
+            (IncrementalAlterConfigsRequest(resources=newer), 1),
+        ]:
+            told = (await client.ask(request, version)).responses
+            assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+        assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("1", ConfigSource.TOPIC)
+        assert (await _value(client, TOPIC, "t", "segment.ms"))[1] == ConfigSource.DEFAULT
 
     simulate_broker(scenario)
 

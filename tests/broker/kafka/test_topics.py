@@ -109,14 +109,35 @@ def test_topics_are_deleted_by_name_and_by_id_with_all_that_they_held() -> None:
         await client.produce("a", batch)
         response = await client.ask(DeleteTopicsRequest(topic_names=["a", "missing"]), 5)
         assert [(item.name, item.error_code) for item in response.responses] == [("a", 0), ("missing", 3)]
-        ids = [DeleteTopicState(topic_id=b), DeleteTopicState(topic_id=b), DeleteTopicState(name="missing")]
-        response = await client.ask(DeleteTopicsRequest(topics=ids), 6)
-        assert [(item.name, item.error_code) for item in response.responses] == [("b", 0), (None, 100), ("missing", 3)]
+        for found in [("b", 0), (None, 100)]:
+            ids = [DeleteTopicState(topic_id=b), DeleteTopicState(name="missing")]
+            response = await client.ask(DeleteTopicsRequest(topics=ids), 6)
+            assert [(item.name, item.error_code) for item in response.responses] == [found, ("missing", 3)]
         assert (await client.produce("a", batch)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await client.create_topic("a")
         assert (await client.produce("a", batch)).base_offset == 0
         await broker.simulation.sleep(60)
         assert len(broker.serving.store.ledgers()) == 1
+
+    simulate_broker(scenario)
+
+
+def test_what_is_named_twice_to_be_deleted_stays() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        names = ["a", "b", "c"]
+        ids = {item.name: item.topic_id for item in await _create(client, *map(_topic, names))}
+        asked = [
+            *[DeleteTopicState(name="a")] * 2,
+            *[DeleteTopicState(topic_id=ids["b"])] * 2,
+            DeleteTopicState(name="c", topic_id=ids["c"]),
+            DeleteTopicState(),
+        ]
+        told = (await client.ask(DeleteTopicsRequest(topics=asked), 6)).responses
+        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * len(asked)
+        told = (await client.ask(DeleteTopicsRequest(topic_names=["a", "a"]), 5)).responses
+        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+        assert {item.name for item in (await client.ask(MetadataRequest(topics=None), 9)).topics} == set(names)
 
     simulate_broker(scenario)
 
@@ -155,5 +176,18 @@ def test_a_topic_only_grows(version: int) -> None:
         assert (await client.produce("t", batch, 2)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await grow("t", 4, assigned=[1, 1]) == 0
         assert (await client.produce("t", batch, 3)).error_code == 0
+
+    simulate_broker(scenario)
+
+
+def test_what_is_named_twice_to_grow_stays_as_it_is() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", 2)
+        asked = [CreatePartitionsTopic(name="t", count=count, assignments=None) for count in (3, 4)]
+        told = (await client.ask(CreatePartitionsRequest(topics=asked), 3)).results
+        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+        (topic,) = (await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)).topics
+        assert len(topic.partitions) == 2
 
     simulate_broker(scenario)
