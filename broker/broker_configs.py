@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig, at_least, only
-from gnomon.broker.topic_configs import LONG_MAX, TOPIC_CONFIGS
+from gnomon.broker.topic_configs import LONG_MAX, MIN_COPIES, TOPIC_CONFIGS
 
 _HOUR_MS = 3_600_000
 
@@ -56,7 +56,7 @@ _KEYS = (
         ConfigType.INT,
         "1",
         "Copies of a new topic.",
-        only_reason="every partition has one copy in this release",
+        only_reason="brokers keep no copies, bookies do: see broker_service.write_quorum",
     ),
     _static("delete.topic.enable", ConfigType.BOOLEAN, "true", "Whether topics may be deleted."),
     _static("fetch.max.bytes", ConfigType.INT, "57671680", "Most bytes of one fetch, whatever was asked for.", 1024),
@@ -112,7 +112,7 @@ _KEYS = (
         "max.incremental.fetch.session.cache.slots", ConfigType.INT, "1000", "Most fetch sessions kept (KIP-227).", 0
     ),
     _alterable("message.max.bytes", "max.message.bytes", "Default for topics."),
-    _alterable("min.insync.replicas", "min.insync.replicas", "Copies that acks=all waits for."),
+    ConfigKey(MIN_COPIES, ConfigType.INT, "1", "Default for topics.", only("1", "set it on the topics that want more")),
     _static("num.partitions", ConfigType.INT, "1", "Partitions of a topic that is created without a number.", 1),
     _static("offset.metadata.max.bytes", ConfigType.INT, "4096", "Longest text with a committed offset.", 0),
     _static(

@@ -107,7 +107,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: a topic has 1 to {PARTITIONS_MAX} of them."
             )
-        return Topic(name, topic_id, partitions, _checked(configs))
+        return Topic(name, topic_id, partitions, _checked(configs, self._broker.quorum.ack_quorum))
 
     def _check_collision(self, name: str) -> None:
         """Kafka refuses names that share a `metric_name`."""
@@ -377,8 +377,8 @@ async def _alone(_topic: Topic) -> Change:
     return Change()
 
 
-def _checked(configs: Mapping[str, str | None]) -> dict[str, str]:
+def _checked(configs: Mapping[str, str | None], ack_quorum: int) -> dict[str, str]:
     try:
-        return check_topic_configs(configs)
+        return check_topic_configs(configs, ack_quorum)
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -10,6 +10,7 @@ from gnomon.wire.kafka.compression import Codec
 
 LONG_MAX = (1 << 63) - 1
 
+MIN_COPIES = "min.insync.replicas"
 HOLD = "gnomon.retention.hold"
 HOLD_SUBSCRIPTIONS, HOLD_NONE = "subscriptions", "none"
 BACKLOG_BYTES = "gnomon.backlog.quota.bytes"
@@ -23,7 +24,7 @@ _COMPACTED_ONLY = (
 )
 _NO_INDEX = "offsets are found in the ledger itself, there are no index files"
 _NO_TIERS = "tiered storage is not built"
-_ONE_COPY = "every partition has one copy in this release"
+_NO_REPLICAS = "brokers keep no copies, bookies do: see broker_service.write_quorum"
 _ONE_LEVEL = "the broker compresses at one level of its own"
 
 
@@ -78,7 +79,7 @@ _KEYS = (
         at_least(0),
     ),
     ConfigKey(
-        "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", _ONE_COPY)
+        "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", _NO_REPLICAS)
     ),
     ConfigKey(
         BACKLOG_BYTES,
@@ -113,7 +114,7 @@ _KEYS = (
     ),
     ConfigKey("index.interval.bytes", ConfigType.INT, "4096", "Bytes per index entry.", only("4096", _NO_INDEX)),
     ConfigKey(
-        "leader.replication.throttled.replicas", ConfigType.LIST, "", "Leaders to throttle.", only("", _ONE_COPY)
+        "leader.replication.throttled.replicas", ConfigType.LIST, "", "Leaders to throttle.", only("", _NO_REPLICAS)
     ),
     ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", "Size kept on local disk.", only("-2", _NO_TIERS)),
     ConfigKey("local.retention.ms", ConfigType.LONG, "-2", "Time kept on local disk.", only("-2", _NO_TIERS)),
@@ -153,12 +154,13 @@ _KEYS = (
     ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", _COMPACTED_ONLY, between(0, 1)),
     ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", _COMPACTED_ONLY, at_least(0)),
     ConfigKey(
-        "min.insync.replicas",
+        MIN_COPIES,
         ConfigType.INT,
         "1",
-        "Copies that acks=all waits for.",
-        only("1", _ONE_COPY),
-        synonym="min.insync.replicas",
+        "Copies on disk when a record is acknowledged: at most those of broker_service.ack_quorum, 1 where bookies are"
+        " not replicated. It is these with every value, and with acks=1 too.",
+        at_least(1),
+        synonym=MIN_COPIES,
     ),
     ConfigKey(
         "preallocate",
@@ -222,8 +224,11 @@ _KEYS = (
 TOPIC_CONFIGS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
 
 
-def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+def check_topic_configs(configs: Mapping[str, str | None], ack_quorum: int) -> dict[str, str]:
     """The configs as they are to be kept.
+
+    Args:
+        ack_quorum: copies on disk before a record is acknowledged.
 
     Raises:
         InvalidConfig: a key is unknown, or a value is refused.
@@ -236,6 +241,11 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         if text is None:
             raise InvalidConfig(f"Null value not supported for topic configs: {name}")
         key.check(text)
+        if name == MIN_COPIES and int(text) > ack_quorum:
+            raise InvalidConfig(
+                f"Invalid value {text!r} for configuration {name}: a record is acknowledged with {ack_quorum} on disk"
+                " (broker_service.ack_quorum)"
+            )
         kept[name] = text
     return kept
 

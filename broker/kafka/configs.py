@@ -219,7 +219,7 @@ class ConfigHandlers:
                 return topic
             before = {} if replace else topic.configs
             configs = _changed(before, changes, TOPIC_CONFIGS, "topic")
-            return topic.with_configs(check_topic_configs(configs))
+            return topic.with_configs(check_topic_configs(configs, self._broker.quorum.ack_quorum))
 
         if validate_only:
             changed(self._topic(name))

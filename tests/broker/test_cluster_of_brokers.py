@@ -33,6 +33,12 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataResponse,
 )
 from gnomon.wire.kafka.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 
 def test_every_broker_tells_the_same_brokers_and_leaders_and_sends_away_what_is_another_s() -> None:
@@ -221,5 +227,30 @@ def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -
         assert [send.offset for send in history.sends] == [0, 1, 2]
         ((_, _, partition),) = cluster.serving[1].broker.partitions.with_own_log()
         assert partition.segments[-1].ledger.record.quorum == Quorum(3, 3, 2)
+
+    simulate(1, scenario)
+
+
+def test_a_topic_may_ask_for_as_many_copies_as_a_record_has_when_it_is_acknowledged() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+
+        async def ask(client: KafkaCluster) -> list[int]:
+            connection = await at(client, 1)
+            topics = [
+                CreatableTopic(
+                    name=f"of-{copies}",
+                    num_partitions=1,
+                    replication_factor=-1,
+                    configs=[CreatableTopicConfig(name="min.insync.replicas", value=str(copies))],
+                )
+                for copies in (1, 2, 3)
+            ]
+            answer = await connection.request(CreateTopicsRequest(topics=topics), 7, CreateTopicsResponse)
+            return [result.error_code for result in answer.topics]
+
+        none, refused = ErrorCode.NONE, ErrorCode.INVALID_CONFIG
+        assert await cluster.run_client("client", ask) == [none, none, refused]
 
     simulate(1, scenario)

@@ -9,7 +9,7 @@ import pytest
 from gnomon.broker.broker_configs import BROKER_CONFIGS
 from gnomon.broker.config_key import ConfigSource, ConfigType, InvalidConfig
 from gnomon.broker.kafka.configs import RESOURCES_PER_TURN
-from gnomon.broker.topic_configs import TOPIC_CONFIGS, log_settings
+from gnomon.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_settings
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
@@ -120,7 +120,7 @@ def test_a_topic_key_is_obeyed_or_refused_or_says_that_every_value_is_kept() -> 
             key.check(others.get(key.type, "1000"))
         else:
             with pytest.raises(InvalidConfig):
-                key.check(others.get(key.type, "1000"))
+                check_topic_configs({name: others.get(key.type, "1000")}, ack_quorum=1)
 
 
 def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
@@ -132,7 +132,7 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
             ("cleanup.policy", "compact", "compaction"),
             ("compression.type", "lzma", "one of uncompressed, gzip, snappy, lz4, zstd"),
             ("compression.zstd.level", "9", "one level"),
-            ("min.insync.replicas", "2", "one copy"),
+            ("min.insync.replicas", "2", "acknowledged with 1 on disk"),
             ("retention.ms", "-2", "at least -1"),
             ("retention.ms", "soon", "whole number"),
             ("retention.ms", "9" * 20, "of 64 bits"),
