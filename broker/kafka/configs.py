@@ -53,6 +53,10 @@ class Resource(IntEnum):
     BROKER = 4
 
 
+_WITHOUT_CONFIGS = {8: "a broker's loggers", 16: "client metrics", 32: "groups"}
+"""Resource types that Kafka has besides."""
+
+
 class AlterOperation(IntEnum):
     """What IncrementalAlterConfigs does with one key (KIP-339)."""
 
@@ -120,7 +124,7 @@ class ConfigHandlers:
             table = BROKER_CONFIGS
             values = self._broker_values(resource.resource_name)
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no configs here.")
+            raise _without_configs(resource.resource_type)
         for name, found in values.items():
             if not asked or name in asked:
                 yield _described(table[name], found, message)
@@ -199,9 +203,7 @@ class ConfigHandlers:
             elif resource.resource_type == Resource.BROKER:
                 await self._alter_broker(name, changes, validate_only, replace)
             else:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} has no configs here."
-                )
+                raise _without_configs(resource.resource_type)
         except KafkaError as error:
             code, text = error.code, error.text
         except InvalidConfig as error:
@@ -246,6 +248,11 @@ class ConfigHandlers:
             changed(self._broker.configs.layer(source))
         else:
             await self._broker.stored_configs.change(source, changed)
+
+
+def _without_configs(kind: int) -> KafkaError:
+    what = _WITHOUT_CONFIGS.get(kind, f"resources of type {kind}")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"There are no configs of {what} here: topics and brokers have some.")
 
 
 def _check_shadow(topic: Topic, changes: Mapping[str, IncrementalAlterableConfig], replace: bool) -> None:

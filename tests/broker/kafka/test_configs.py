@@ -159,6 +159,11 @@ def test_requests_that_make_no_sense_are_refused() -> None:
         twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
         assert (await client.alter_configs(TOPIC, "t", *twice))[0] == ErrorCode.INVALID_REQUEST
         assert (await client.alter_configs(TOPIC, "t", ("retention.ms", 9, "1")))[0] == ErrorCode.INVALID_REQUEST
+        groups = 32
+        code, text = await client.alter_configs(groups, "t", ("consumer.session.timeout.ms", SET, "1"))
+        assert (code, "no configs of groups" in str(text)) == (ErrorCode.INVALID_REQUEST, True)
+        described = await client.describe_configs(groups, "t")
+        assert (described.error_code, described.error_message) == (code, text)
         assert (await client.alter_configs(TOPIC, "t", ("retention.ms", SET, None)))[0] == ErrorCode.INVALID_CONFIG
         assert (await client.alter_configs(TOPIC, "t", ("retention.ms", APPEND, "1")))[0] == ErrorCode.INVALID_CONFIG
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
