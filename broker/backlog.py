@@ -139,6 +139,8 @@ class BacklogQuotas:
 
     async def _drop(self, topic: Topic, index: int, partition: Partition, log: PartitionLog, slowest: Slowest) -> None:
         first = await held_offset(partition, log, slowest)
+        if partition.log is not log:  # it was taken over meanwhile
+            return
         end = await self._allowed_from(partition, log)
         if end <= first:
             return

@@ -53,6 +53,9 @@ class PartitionOffsetsLog:
         count = 0
 
         def read() -> tuple[list[bytes], ErrorCode]:
+            if self._partition.log is not log:
+                code = self._partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
+                raise KafkaError(code, "the partition was taken over while it was read")
             with LocalViews() as views:
                 chunks, _, code = self._partition.read(position, READ_BYTES, True, views)
                 return [bytes(chunk) for chunk in chunks], code

@@ -142,10 +142,16 @@ class LogReader:
 
     async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
         """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+        log = self.log
+        assert log is not None
+        return await self._search_by_time(log, timestamp)
+
+    async def _search_by_time(self, log: LogBounds, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The same of a log that was open when it was asked for: it may be taken over while this searches."""
         for segment in list(self.segments):
             if segment.next_offset is not None and segment.max_timestamp < timestamp:
                 continue
-            found = await self._find_timestamp(segment, timestamp)
+            found = await _find_timestamp(segment, timestamp, log)
             if found is not None:
                 return found
         return None
@@ -157,7 +163,7 @@ class LogReader:
         best = -1
         for segment in list(self.segments):
             best = max(best, await self._largest_timestamp(segment, log.start_offset))
-        return None if best < 0 else await self.offset_for_timestamp(best)
+        return None if best < 0 else await self._search_by_time(log, best)
 
     async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
         """The last header has that of the whole segment; where a part of it was given up, each batch is asked."""
@@ -183,27 +189,6 @@ class LogReader:
             await trio.lowlevel.checkpoint()
         return best
 
-    async def _find_timestamp(self, segment: Segment, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
-        log = self.log
-        if log is None:
-            return None
-
-        def first_entry() -> EntryId:
-            with segment.view() as view:
-                return segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
-
-        def search() -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
-            with segment.view() as view:
-                return _search(segment, view, entry, timestamp, log)
-
-        entry = await read_from_memory(first_entry)
-        while entry <= segment.ledger.last_add_confirmed:
-            entry, found = await read_from_memory(search)
-            await trio.lowlevel.checkpoint()
-            if found is not None:
-                return found
-        return None
-
     async def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Where an epoch ended (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
 
@@ -225,6 +210,24 @@ class LogReader:
 def _end_of_epoch(segment: Segment, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
     with segment.view() as view:
         return segment.end_of_epoch(view, epoch)
+
+
+async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds) -> tuple[Offset, int, LeaderEpoch] | None:
+    def first_entry() -> EntryId:
+        with segment.view() as view:
+            return segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+
+    def search() -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+        with segment.view() as view:
+            return _search(segment, view, entry, timestamp, log)
+
+    entry = await read_from_memory(first_entry)
+    while entry <= segment.ledger.last_add_confirmed:
+        entry, found = await read_from_memory(search)
+        await trio.lowlevel.checkpoint()
+        if found is not None:
+            return found
+    return None
 
 
 def _search(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import trio
 
+from gnomon.bookie.errors import LedgerFenced
+from gnomon.broker import offsets_partition
 from gnomon.broker.errors import KafkaError
 from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
@@ -115,6 +118,28 @@ def test_reading_a_long_log_leaves_the_others_their_turn() -> None:
             nursery.cancel_scope.cancel()
         assert keys == [b"k%d" % index for index in range(1000)]
         assert turns >= 4
+
+    simulate_broker(scenario)
+
+
+def test_a_log_that_is_taken_over_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_partition, "READ_BYTES", 1)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        node = broker.serving.broker
+        log = await node.coordinator._logs.open(0)
+        assert [key async for _, key, _ in log.read_all()] == []
+        written = trio.Event()
+        log.append([(b"first", b"v")], lambda base_offset, error: None)
+        log.append([(b"second", b"v")], lambda base_offset, error: written.set())
+        await written.wait()
+        partition = node.partitions.use(await node.topic_admin.offsets_topic(), 0)
+        records = log.read_all()
+        assert (await anext(records))[1] == b"first"
+        partition._claimed_since(partition.segments[-1], LedgerFenced("another broker has claimed it"))
+        with pytest.raises(KafkaError) as refused:
+            await anext(records)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     simulate_broker(scenario)
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from crc32c import crc32c
 
-from gnomon.bookie.ledger import LocalViews
+from gnomon.bookie.ledger import LocalViews, read_from_memory
 from gnomon.broker.partition import log_reader
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.wire.kafka.batch import HEADER, parse_batch
@@ -45,6 +45,31 @@ def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
         await partition.delete_before(Offset(3))
         assert await partition.max_timestamp_offset() is None
         assert await partition.offset_for_timestamp(0) is None
+
+    play(body)
+
+
+def test_a_search_by_time_goes_to_the_end_though_the_log_is_taken_over_meanwhile(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        old = await act.partition(segment_bytes=300)
+        for number, at in enumerate([9000, 1000, 6000]):
+            await act.append(old, f"{number}" * 40, at=at)
+        assert len(old.segments) == 2
+        await old.delete_before(Offset(1))  # the first segment may hold what is wanted, and does not
+        new = await act.partition()
+        await new.opened()
+        refused = act.send(old, "fenced")
+
+        async def slow(operation: Callable[[], Any]) -> Any:
+            found = await read_from_memory(operation)
+            await refused.wait()
+            return found
+
+        monkeypatch.setattr(log_reader, "read_from_memory", slow)
+        assert await old.offset_for_timestamp(5000) == (2, 6000, 0)
+        assert old.open_log() is None
 
     play(body)
 
