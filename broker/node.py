@@ -124,17 +124,13 @@ async def _serve(
     await brokers.follower.load()  # before clients come: who is not named to them is gone to them
     server = KafkaServer(broker, nursery)
     listener = await server.listen(settings.host, settings.port, settings.advertised_host, LOG_DIRECTORY)
+    me = LiveBroker(
+        broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
+    )
+    broker.me = me  # a Kafka client may ask before the other port is bound
     native = open_native_server(broker, nursery, settings.subscriptions)
     native_at = await native.listen(settings.native_host, settings.native_port)
-    me = LiveBroker(
-        broker.node_id,
-        settings.advertised_host,
-        listener.port,
-        settings.rack,
-        lease_seconds=settings.lease_seconds,
-        native_port=native_at.port,
-    )
-    broker.me = me
+    broker.me = me = replace(me, native_port=native_at.port)
     key = broker_key(me.id)
     presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
 

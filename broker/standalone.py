@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -98,11 +98,11 @@ async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -
         store.adds.on_group = broker.turns.ended
         at = settings.broker
         listener = await server.listen(at.kafka_host, at.kafka_port, at.advertised_host, str(settings.data_dir))
+        me = LiveBroker(broker.node_id, at.advertised_host, listener.port)
+        broker.leadership = Leadership([me])  # a Kafka client may ask before the other port is bound
         native = open_native_server(broker, nursery, settings.subscriptions)
         native_at = await native.listen(at.native_host, at.native_port)
-        broker.leadership = Leadership(
-            [LiveBroker(broker.node_id, at.advertised_host, listener.port, native_port=native_at.port)]
-        )
+        broker.leadership = Leadership([replace(me, native_port=native_at.port)])
         metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
         metrics.watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
         yield Serving(listener.host, listener.port, native_at.host, native_at.port, broker, server, store, metrics)

@@ -19,7 +19,8 @@ from cluster_calls import (
 )
 
 from gnomon.bookie.ledger import Quorum
-from gnomon.runtime.world import Unreachable
+from gnomon.broker.native.server import NativeServer
+from gnomon.runtime.world import Listener, Unreachable
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
@@ -186,6 +187,36 @@ def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
             assert [] not in answers
 
     simulate(12, scenario)
+
+
+def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listen, go_on = NativeServer.listen, trio.Event()
+
+    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
+        await go_on.wait()
+        return await listen(server, host, port)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
+        await cluster.start()
+        cluster.brokers[1].kill()
+        await simulation.clock.sleep(3 * LEASE_SECONDS)  # nobody is registered any more
+        monkeypatch.setattr(NativeServer, "listen", listen_later)
+        cluster.start_broker(1)
+
+        async def ask(client: KafkaCluster) -> None:
+            connection = await at(client, 1)
+            answer = await connection.request(MetadataRequest(topics=[]), METADATA_VERSION, MetadataResponse)
+            assert [(one.host, one.port) for one in answer.brokers] == [("broker-1", KAFKA_PORT)]
+            go_on.set()
+
+        await simulation.clock.sleep(1)
+        cluster.start_client("client", ask)
+        await cluster.settled(1)
+
+    simulate(1, scenario)
 
 
 def test_a_second_broker_with_the_id_of_a_live_one_says_that_it_waits_and_is_refused() -> None:

@@ -8,11 +8,14 @@ import pytest
 import trio
 
 from gnomon.broker.kafka.server import DRAIN_SECONDS
+from gnomon.broker.native.server import NativeServer
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.runtime.settings import BrokerSettings, Settings
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.runtime.world import Listener
+from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
+from gnomon.wire.kafka.messages.cluster import MetadataRequest
 from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -48,6 +51,28 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
             await ended.wait()
 
     simulate(1, scenario)
+
+
+def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listen, go_on = NativeServer.listen, trio.Event()
+
+    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
+        await go_on.wait()
+        return await listen(server, host, port)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        monkeypatch.setattr(NativeServer, "listen", listen_later)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.restart)
+            await broker.simulation.sleep(1)
+            client = await broker.connect()
+            told = (await client.ask(MetadataRequest(topics=[]), 12)).brokers
+            go_on.set()
+        assert [(one.host, one.port) for one in told] == [(HOST, PORT)]
+
+    simulate_broker(scenario)
 
 
 def test_a_device_that_fails_while_the_node_stops_is_its_end_and_reason() -> None:
