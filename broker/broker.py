@@ -167,7 +167,7 @@ class Broker:
         return topic.partitions if topic is not None else self.configs.number("offsets.topic.num.partitions")
 
     def _group_settings(self) -> GroupSettings:
-        return GroupSettings.read(lambda name: str(self.configs.number(name)))
+        return GroupSettings.read(self.configs.number)
 
     def image_problem(self) -> str | None:
         """Why the broker does not follow the metadata, None while it does."""

@@ -2,8 +2,8 @@
 
 1. A value comes from the first of: set on this broker, set on all brokers (both kept in the metadata, alterable while
    it runs), the settings file or environment, the default.
-2. Where Kafka lets a topic's config fall back to a broker's, `topic_value` does: topic, then the four above, then the
-   topic key's own default.
+2. Where Kafka lets a topic's config fall back to a broker's, `topic_synonyms` does: topic, then the four above. Others
+   go from the topic to the key's own default.
 """
 
 from __future__ import annotations

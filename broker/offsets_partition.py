@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from gnomon.bookie.ledger import LocalViews, read_from_memory
-from gnomon.bookie.record import LEDGERS, ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.offsets_log import AppendDone
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.broker.partition.chain import written_partitions
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.partition import Partition
@@ -165,8 +164,5 @@ class BrokerOffsetsLogs:
         topic = self._broker.image.get(OFFSETS_TOPIC)
         if topic is None:
             return []
-        prefix = ledgers_prefix(topic.id)
         with _refusals():
-            found = await self._broker.metadata.range(ledger_key(prefix))
-        names = (item.key.removeprefix(LEDGERS).removeprefix(prefix) for item in found.items)
-        return sorted({int(name.partition("/")[0]) for name in names})
+            return await written_partitions(self._broker.metadata, topic.id)

@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, NoReturn
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.broker.partition.chain import sealed_segments
+from gnomon.broker.partition.chain import all_segments
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog, segments_to_drop
 from gnomon.broker.partition.partition import Partition
@@ -46,9 +46,9 @@ class Retention:
     async def enforce(self) -> None:
         """Rolls and drops what the topics' settings say, partition by partition.
 
-        A partition that nobody has used since the start is opened only where sealed segments of it are due; the one
-        that it was writing then stays until it is used. One whose last append failed is opened again: what was given up
-        may be the room that it lacked.
+        A partition that nobody has used since the start is opened only where sealed segments of it are due, or where
+        the one that it was writing began so long ago that it may be. One whose last append failed is opened again: what
+        was given up may be the room that it lacked.
         """
         log = self._broker.log
         partitions = self._broker.partitions.with_own_log()
@@ -84,11 +84,11 @@ class Retention:
         broker = self._broker
         now_ms = broker.world.clock.wall_ms()
         due = []
-        async for topic_id, index, sealed in sealed_segments(broker.metadata):
+        async for topic_id, index, segments in all_segments(broker.metadata):
             topic = broker.image.get_by_id(topic_id)
             if topic is None or broker.partitions.get(topic_id, index) is not None or not broker.leads(topic, index):
                 continue
-            if segments_to_drop(broker.settings_of(topic), sealed, 0, now_ms):
+            if segments_to_drop(broker.settings_of(topic), segments, 0, now_ms):
                 due.append(InUse(topic_id, index, broker.partitions.use(topic, index)))
         return due
 

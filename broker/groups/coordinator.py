@@ -145,7 +145,7 @@ class GroupCoordinator:
         mine = [partition for partition in used if self._leads(partition)]
         parts = [(partition, request) for partition in mine]
         answers: list[Any] = await outcome_of(
-            lambda done: self._gather(parts, _internal_call(request), lambda answers: done(answers, None))
+            lambda done: self._gather(parts, Call(request, 0, "", "", None), lambda answers: done(answers, None))
         )
         seen_to = []
         for partition, answer in zip(mine, answers, strict=True):
@@ -193,7 +193,7 @@ class GroupCoordinator:
         count = self._partition_count()
         named: dict[str, Message] = {}
         for group_id, request in parts:
-            named.setdefault(group_id, request)  # each is answered once
+            named.setdefault(group_id, request)  # one that is named again is asked for once, as in Kafka
         placed = [(partition_for(group_id, count), request) for group_id, request in named.items()]
         self._gather(placed, call, lambda answers: call.token(merge(answers)))
 
@@ -247,10 +247,6 @@ class GroupCoordinator:
         self._gather([(partition, call.request) for partition in partitions], call, listed)
 
 
-def _internal_call(request: Message) -> Call:
-    return Call(request, 0, "", "", None)
-
-
 def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]], Message]]:
     """The parts of a request about several groups, each with its group id, and how to join their answers."""
     request = call.request
@@ -266,8 +262,7 @@ def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]],
             )
         case DeleteGroupsRequest():
             return (
-                # One that is named again is deleted and answered once, as in Kafka.
-                [(name, DeleteGroupsRequest(groups_names=[name])) for name in dict.fromkeys(request.groups_names)],
+                [(name, DeleteGroupsRequest(groups_names=[name])) for name in request.groups_names],
                 lambda answers: DeleteGroupsResponse(results=[answer.results[0] for answer in answers]),
             )
         case _:

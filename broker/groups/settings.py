@@ -24,14 +24,14 @@ class GroupSettings:
         return self.offsets_retention_minutes * 60_000
 
     @classmethod
-    def read(cls, lookup: Callable[[str], str]) -> GroupSettings:
-        """Reads every setting through `lookup`, which gives the text of a Kafka broker setting by its name."""
+    def read(cls, lookup: Callable[[str], int]) -> GroupSettings:
+        """Reads every setting through `lookup`, which gives the value of a Kafka broker setting by its name."""
         return cls(
-            initial_rebalance_delay_ms=int(lookup("group.initial.rebalance.delay.ms")),
-            session_timeout_ms_min=int(lookup("group.min.session.timeout.ms")),
-            session_timeout_ms_max=int(lookup("group.max.session.timeout.ms")),
-            members_max=int(lookup("group.max.size")),
-            offsets_retention_minutes=int(lookup("offsets.retention.minutes")),
-            offsets_retention_check_interval_ms=int(lookup("offsets.retention.check.interval.ms")),
-            offset_metadata_bytes_max=int(lookup("offset.metadata.max.bytes")),
+            initial_rebalance_delay_ms=lookup("group.initial.rebalance.delay.ms"),
+            session_timeout_ms_min=lookup("group.min.session.timeout.ms"),
+            session_timeout_ms_max=lookup("group.max.session.timeout.ms"),
+            members_max=lookup("group.max.size"),
+            offsets_retention_minutes=lookup("offsets.retention.minutes"),
+            offsets_retention_check_interval_ms=lookup("offsets.retention.check.interval.ms"),
+            offset_metadata_bytes_max=lookup("offset.metadata.max.bytes"),
         )

@@ -5,7 +5,7 @@ delivery, where 200 consumers wait for the next record of one partition.
 
 1. A route takes a request only when every byte but the correlation id and the one fetch offset is that of the request
    it was made from, and that one had no session.
-2. It ends with any change of the topics: the next request is parsed again.
+2. It ends where a topic ends or leaders change: the next request is parsed again.
 """
 
 from __future__ import annotations

@@ -104,8 +104,6 @@ class GroupHandlers:
         message.topics = kept
 
         def reply(response: OffsetCommitResponse) -> None:
-            for topic in response.topics:
-                topic.topic_id = self._id_of(topic.name) if by_id else NO_UUID
             response.topics += refused
             request.reply(response)
 

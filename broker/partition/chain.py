@@ -290,7 +290,7 @@ class Chain:
         await segment.ledger.shrink(end_entry, properties=properties)
 
 
-async def sealed_segments(metadata: Metadata) -> AsyncIterator[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
+async def all_segments(metadata: Metadata) -> AsyncIterator[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
     """Every partition that has segments: topic, number, and what retention goes by; one read, and others go on.
 
     Yields:

@@ -12,7 +12,7 @@ import trio
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ledger import EntryCache, LocalViews, Quorum, read_from_memory
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.chain import PARTITIONS, Chain, ledgers_prefix, sealed_segments, stored_bytes
+from gnomon.broker.partition.chain import PARTITIONS, Chain, all_segments, ledgers_prefix, stored_bytes
 from gnomon.broker.partition.entry import LeaderEpoch, Offset
 from gnomon.broker.partition.log import LogSettings
 from gnomon.broker.partition.partition import Partition
@@ -363,7 +363,7 @@ def test_the_bytes_of_a_partition_that_nobody_opened_are_asked_of_its_bookies() 
             await client.create(f"{PARTITIONS}only-called-so", Quorum(1, 1, 1))
             found = await stored_bytes(client.metadata, client.bookies, leader.entries)
             assert [*found.values()] == sizes
-            assert [(topic, index) async for topic, index, _ in sealed_segments(client.metadata)] == [*found]
+            assert [(topic, index) async for topic, index, _ in all_segments(client.metadata)] == [*found]
             for machine in house.cluster.bookies.values():
                 machine.kill()
             [sealed] = (await stored_bytes(client.metadata, client.bookies, leader.entries)).values()

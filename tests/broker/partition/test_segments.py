@@ -13,7 +13,7 @@ from gnomon.bookie.ledger import EntryId, list_ledgers
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.chain import PARTITIONS_PER_TURN, Chain, ledgers_prefix, sealed_segments
+from gnomon.broker.partition.chain import PARTITIONS_PER_TURN, Chain, all_segments, ledgers_prefix
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.trim import Held
@@ -27,7 +27,7 @@ Play = Callable[..., None]
 
 
 async def _sealed(metadata: Metadata) -> list[tuple[UUID, int, list[tuple[int, int]]]]:
-    return [found async for found in sealed_segments(metadata)]
+    return [found async for found in all_segments(metadata)]
 
 
 def _bases(partition: Partition) -> list[int]:
