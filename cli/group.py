@@ -194,5 +194,5 @@ def _targets(
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete groups with their offsets; none of their members may be running."""
     admin = connect(bootstrap)  # has to live until it has answered
-    futures = admin.delete_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
-    finish([(f"delete group {name!r}", f"deleted group {name!r}", futures[name]) for name in dict.fromkeys(names)])
+    futures = admin.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
+    finish([(f"delete group {name!r}", f"deleted group {name!r}", futures[name]) for name in futures])

@@ -193,9 +193,9 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
     admin = connect(bootstrap)  # has to live until it has answered
-    futures = admin.delete_topics(list(names), request_timeout=ANSWER_SECONDS)
+    futures = admin.delete_topics(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
     try:
-        finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in dict.fromkeys(names)])
+        finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in futures])
     except Failure:
         # librdkafka asks in a version of the request that has no room for the broker's reason.
         for name, shadows in _shadows(admin).items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from gnomon.broker.authorizer import Permission, check
 from gnomon.broker.errors import KafkaError
@@ -33,6 +34,8 @@ from gnomon.wire.kafka.messages.topics import (
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
+T = TypeVar("T", CreatableTopic, CreatePartitionsTopic)
+
 TOPIC_ID_SINCE = 6
 
 
@@ -55,7 +58,7 @@ class TopicHandlers:
         message: CreateTopicsRequest = request.message
         named = Counter(item.name for item in message.topics)
         results = []
-        for item in message.topics:
+        for item in _each_once(message.topics):
             try:
                 if named[item.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
@@ -147,9 +150,8 @@ class TopicHandlers:
             else [DeleteTopicState(name=name) for name in message.topic_names]
         )
         named = Counter((item.name, item.topic_id) for item in asked)
-        return DeleteTopicsResponse(
-            responses=[await self._delete(item, named[item.name, item.topic_id] > 1) for item in asked]
-        )
+        once = {(item.name, item.topic_id): item for item in asked}
+        return DeleteTopicsResponse(responses=[await self._delete(item, named[key] > 1) for key, item in once.items()])
 
     async def _delete(self, item: DeleteTopicState, twice: bool) -> DeletableTopicResult:
         image = self._broker.image
@@ -181,7 +183,7 @@ class TopicHandlers:
         message: CreatePartitionsRequest = request.message
         named = Counter(item.name for item in message.topics)
         results = []
-        for item in message.topics:
+        for item in _each_once(message.topics):
             try:
                 if named[item.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
@@ -211,3 +213,8 @@ class TopicHandlers:
                 self._check_assignment(assignment.broker_ids)
         if not validate_only:
             await admin.grow(item.name, item.count)
+
+
+def _each_once(topics: Iterable[T]) -> Iterable[T]:
+    """One that is named again is answered once, as Kafka does: librdkafka takes no answer with a topic twice."""
+    return {topic.name: topic for topic in topics}.values()

@@ -69,7 +69,7 @@ def test_a_group_with_members_keeps_its_offsets(ask: Run, lines: str, broker: Ka
         assert ask("group", "delete", "busy").returncode == 5
     finally:
         consumer.close()
-    assert ask("group", "delete", "busy").returncode == 0
+    assert ask("group", "delete", "busy", "busy").returncode == 0
 
 
 def test_a_missing_group_or_topic_ends_with_5(ask: Run, lines: str) -> None:

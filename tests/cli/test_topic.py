@@ -53,7 +53,7 @@ def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> N
         done = ask("topic", *missing)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1), done.stderr
         assert "`gnomon topic list` shows all topics" in done.stderr
-    both = ask("topic", "delete", "nope", "twice")
+    both = ask("topic", "delete", "nope", "twice", "twice")
     assert both.returncode == 5
     assert "deleted topic 'twice'" in both.stderr
 

@@ -94,7 +94,7 @@ def test_what_cannot_be_created_is_refused_with_its_error() -> None:
         ]
         results = await _create(client, *(topic for topic, _ in cases))
         found = [(result.name, ErrorCode(result.error_code)) for result in results]
-        assert found == [(topic.name, error) for topic, error in cases]
+        assert found == list(dict.fromkeys((topic.name, error) for topic, error in cases)), "each is answered once"
         assert all(bool(result.error_message) == bool(result.error_code) for result in results)
 
     simulate_broker(scenario)
@@ -134,9 +134,9 @@ def test_what_is_named_twice_to_be_deleted_stays() -> None:
             DeleteTopicState(),
         ]
         told = (await client.ask(DeleteTopicsRequest(topics=asked), 6)).responses
-        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * len(asked)
+        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 4, "each is answered once"
         told = (await client.ask(DeleteTopicsRequest(topic_names=["a", "a"]), 5)).responses
-        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+        assert [(item.name, item.error_code) for item in told] == [("a", ErrorCode.INVALID_REQUEST)]
         assert {item.name for item in (await client.ask(MetadataRequest(topics=None), 9)).topics} == set(names)
 
     simulate_broker(scenario)
@@ -186,7 +186,7 @@ def test_what_is_named_twice_to_grow_stays_as_it_is() -> None:
         await client.create_topic("t", 2)
         asked = [CreatePartitionsTopic(name="t", count=count, assignments=None) for count in (3, 4)]
         told = (await client.ask(CreatePartitionsRequest(topics=asked), 3)).results
-        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+        assert [(item.name, item.error_code) for item in told] == [("t", ErrorCode.INVALID_REQUEST)]
         (topic,) = (await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)).topics
         assert len(topic.partitions) == 2
 
