@@ -213,7 +213,8 @@ class ConfigHandlers:
     async def _alter_topic(
         self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
     ) -> None:
-        self._topic(name)
+        await self._broker.topic_admin.find(name)  # another broker may have created it just now
+        shown = self._topic(name)
 
         def changed(topic: Topic) -> Topic:
             if topic.source is not None or SHADOW_SOURCE in changes:
@@ -224,7 +225,7 @@ class ConfigHandlers:
             return topic.with_configs(check_topic_configs(configs, self._broker.quorum.ack_quorum))
 
         if validate_only:
-            changed(self._topic(name))
+            changed(shown)
         else:
             await self._broker.topic_admin.change(name, changed)
 

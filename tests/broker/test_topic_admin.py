@@ -16,10 +16,19 @@ from gnomon.testing.broker_cluster import BrokerCluster
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -100,6 +109,29 @@ def test_who_has_not_heard_of_a_topic_s_next_life_changes_that_one(
             nursery.start_soon(ask)
             await client.world.clock.sleep(0.5)
             assert not answers
+            bring_back(cluster, 2)
+        assert answers == [ErrorCode.NONE]
+
+    on_one_partition(1, 2, work)
+
+
+def test_who_has_not_heard_of_a_topic_yet_changes_its_configs() -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        await cut_off(cluster, 2)
+        asked = CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)])
+        await (await at(client, 1)).request(asked, 7, CreateTopicsResponse)
+        answers = []
+
+        async def alter() -> None:
+            config = IncrementalAlterableConfig(name="retention.ms", value="1")
+            new = IncrementalAlterConfigsResource(resource_type=2, resource_name="new", configs=[config])
+            request = IncrementalAlterConfigsRequest(resources=[new])
+            answer = await (await at(client, 2)).request(request, 1, IncrementalAlterConfigsResponse)
+            answers.append(answer.responses[0].error_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alter)
+            await client.world.clock.sleep(0.5)
             bring_back(cluster, 2)
         assert answers == [ErrorCode.NONE]
 
