@@ -195,6 +195,8 @@ def _port(name: str, host: str, port: int, held_by: str | None) -> Check:
         with socket.socket(family, kind, protocol) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
+    except UnicodeError:
+        return Check(name, Status.WARN, f"{host!r} is no host name", "give an address of this machine")
     except OSError as error:
         status = Status.WARN if held_by is None else Status.OK
         advice = "" if held_by is not None else "stop what uses it, or choose another port"

@@ -150,7 +150,7 @@ def password_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _password(file: Path | None) -> bytes:
     if file is None:
-        return os.environ.get(PASSWORD_VARIABLE, "").encode()
+        return os.fsencode(os.environ.get(PASSWORD_VARIABLE, ""))
     try:
         return file.read_bytes().rstrip(b"\r\n")
     except OSError as error:

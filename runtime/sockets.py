@@ -209,7 +209,10 @@ class SocketLoop:
 
 
 async def _resolve(host: str, port: int, flags: int) -> list[Address]:
-    found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    try:
+        found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError:
+        raise OSError(f"{host!r} is no host name") from None
     return [(family, address) for family, _, _, _, address in found]
 
 

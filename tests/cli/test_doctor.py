@@ -110,6 +110,12 @@ def test_what_may_not_be_read_is_found_and_the_other_checks_go_on(
     assert all(f"{tmp_path}/{hidden}" in text and "Permission denied" in text for text in found.values())
 
 
+def test_a_host_that_is_no_host_name_is_a_warning(inside: Run, tmp_path: Path) -> None:
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BROKER__KAFKA_HOST="a..b")
+    assert (done.returncode, statuses(done)["kafka port"]) == (0, "warn")
+    assert "is no host name" in done.stdout
+
+
 def test_too_few_files_are_a_warning_that_says_what_to_set() -> None:
     check = host_checks.open_files(10**9)
     assert check.status is Status.WARN

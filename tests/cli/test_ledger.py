@@ -49,6 +49,13 @@ def test_a_ledger_is_created_appended_to_read_and_shown(ledger: Ledger, tmp_path
     assert json.loads(ledger("list", "b/", "--output", "json").stdout) == []
 
 
+def test_a_password_may_be_any_bytes(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_bytes(b"\xff\n")
+    assert ledger("create", "x", "--password-file", tmp_path / "password").exit_code == 0
+    monkeypatch.setenv("GNOMON_LEDGER_PASSWORD", "\udcff")  # as Python shows the byte
+    assert ledger("append", "x", stdin=b"1\n").exit_code == 0
+
+
 def test_reading_behind_the_end_says_where_that_is(ledger: Ledger) -> None:
     ledger("create", "x")
     empty = ledger("read", "x")

@@ -44,6 +44,16 @@ def test_an_address_in_use_is_named_with_advice() -> None:
     run_with_loop(main)
 
 
+def test_what_is_no_host_name_is_an_address_that_nobody_has() -> None:
+    async def main(loop: SocketLoop) -> None:
+        with pytest.raises(AddressTaken, match=r"'a\.\.b' is no host name: give an address of this machine"):
+            await loop.listen("a..b", 0, Recorder)
+        with pytest.raises(Unreachable, match=r"'a\.\.b' is no host name"):
+            await loop.connect("a..b", 1, Recorder)
+
+    run_with_loop(main)
+
+
 def test_a_closed_listener_refuses_peers_and_frees_its_port_while_its_streams_live_on() -> None:
     async def main(loop: SocketLoop) -> None:
         server = Server(Echo)
