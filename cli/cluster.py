@@ -60,17 +60,22 @@ def cluster() -> None:
     help="Where everything is stored; a temporary directory, removed at the end, unless given.",
 )
 @click.option(
-    "--kafka-port", type=PORT, help="Port of the first broker, the next has the next; free ones unless given."
+    "--kafka-port",
+    type=PORT,
+    default=0,
+    help="Port of the first broker, the next has the next; free ones unless given.",
 )
-@click.option("--native-port", type=PORT, help="Port of the first broker for native clients; as --kafka-port.")
+@click.option(
+    "--native-port", type=PORT, default=0, help="Port of the first broker for native clients; as --kafka-port."
+)
 @click.option("--metadata-port", type=PORT, default=0, help="Port of the metadata; a free one unless given.")
 def up(
     brokers: int,
     bookies: int,
     kind: str,
     data_dir: Path | None,
-    kafka_port: int | None,
-    native_port: int | None,
+    kafka_port: int,
+    native_port: int,
     metadata_port: int,
 ) -> None:
     """Start metadata, bookies and brokers, and stop them as one on SIGTERM or SIGINT.
@@ -78,10 +83,7 @@ def up(
     Writes one line to standard output once all of it serves. A process that is killed is started again, on its ports;
     one that ends with an error ends all of it.
     """
-    ports = [
-        tuple(0 if first is None else first + number for first in (kafka_port, native_port))
-        for number in range(brokers)
-    ]
+    ports = [tuple(first + number if first else 0 for first in (kafka_port, native_port)) for number in range(brokers)]
     if data_dir is not None:
         trio.run(_up, Plan(data_dir, ports, bookies, kind, metadata_port))
         return

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from gnomon.cli import cluster
 from gnomon.testing.etcd_server import etcd_missing
 from gnomon.testing.ledger_processes import wait_until
 
@@ -221,6 +222,23 @@ def test_a_directory_is_of_one_cluster_at_a_time_or_of_another_command(inside: R
     assert (whole.returncode, whole.stdout, whole.stderr.count("\n")) == (1, "", 1), whole.stderr
     assert "is one of `gnomon standalone`, not of `gnomon cluster up`" in whole.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"FORMAT", "LOCK", "data"}
+
+
+@pytest.mark.parametrize(
+    ("options", "ports"),
+    [
+        ((), [(0, 0), (0, 0)]),
+        (("--kafka-port", "0", "--native-port", "6650"), [(0, 6650), (0, 6651)]),
+        (("--kafka-port", "9092", "--native-port", "0"), [(9092, 0), (9093, 0)]),
+    ],
+)
+def test_brokers_get_ports_in_a_row_or_free_ones(
+    inside: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], ports: list[tuple[int, int]]
+) -> None:
+    plans: list[cluster.Plan] = []
+    monkeypatch.setattr("gnomon.cli.cluster.trio.run", lambda _up, plan: plans.append(plan))
+    assert inside("cluster", "up", "--brokers", "2", *options).returncode == 0
+    assert [plan.broker_ports for plan in plans] == [ports]
 
 
 def test_a_broker_says_what_it_needs(inside: Run) -> None:
