@@ -171,10 +171,6 @@ class Producers:
         self.awaited.expire(before_ms)
         return len(gone)
 
-    def clear(self) -> None:
-        """Forgets everything."""
-        self._states.clear()
-
     def encode_snapshot(self, earlier_bytes: int) -> bytes:
         """All states as bytes; `earlier_bytes` is what the snapshots before this one take in the same ledger."""
         states = [

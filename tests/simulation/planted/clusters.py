@@ -17,7 +17,7 @@ from gnomon.broker.groups.hosted_shard import HostedShard
 from gnomon.broker.partition.certainty import Certainty
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
-from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.producers import AwaitedBatches, Producers
 from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import MetadataUnavailable, Put
@@ -87,7 +87,7 @@ def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
 
     async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
         await restore(log, segments, now_ms)
-        log.producers.clear()
+        log.producers = Producers()
 
     patch.setattr(Chain, "_restore", classmethod(forgetting))
 
