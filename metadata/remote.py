@@ -70,7 +70,7 @@ class RemoteMetadata:
 
         Args:
             addresses: host and port of each process that serves the store.
-            call_seconds: after which one attempt is given up.
+            call_seconds: after which one attempt is given up, but of a range, which takes as long as its parts do.
             retry_seconds: after which no further attempt is begun.
         """
         assert addresses, "a metadata store without an address"
@@ -196,9 +196,9 @@ class _Watcher:
                 if batch.revision < self._position:
                     raise MalformedMessage(f"a watch from revision {self._position} was given {batch.revision}")
             except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
-                if isinstance(error, RpcRefused):
-                    raise _unavailable(error) from error
                 await self._lose_stream()
+                if isinstance(error, RpcRefused):  # the caller is told; where he asks again the next address is asked
+                    raise _unavailable(error) from error
                 continue
             except (RpcFailed, MalformedMessage) as error:
                 raise _unavailable(error) from error

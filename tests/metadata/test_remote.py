@@ -319,6 +319,11 @@ def test_all_addresses_have_to_be_of_the_cluster_that_answered_first(machine: An
             await written(remote, "a")
             remote.give_up_on(remote.client)
             assert await remote.get("a") is not None, "the other one refuses, and the first is asked again"
+            remote.give_up_on(remote.client)
+            async with remote.watch("", Revision(1)) as batches:
+                with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
+                    await anext(batches)
+                assert (await anext(batches)).revision >= 1, "who watches again is heard, too"
             nursery.cancel_scope.cancel()
 
     trio.run(main)
