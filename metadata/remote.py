@@ -3,7 +3,7 @@
 1. A transaction is repeated only where it is certain that it had no effect; otherwise its outcome is unknown, and that
    is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
 2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
-   that has gone meanwhile ends it (Compacted).
+   that has gone meanwhile ends it (Compacted), or a store that is another one, or of another version.
 3. Addresses are those of one store: where one does not answer, the next is asked. The cluster that answered first is
    the one that is meant: another one's store at these addresses is refused from then on.
 """
@@ -224,8 +224,11 @@ class _Watcher:
 
 
 async def _range(client: RpcClient, prefix: str) -> RangeResult:
-    async with client.stream("range", prefix) as forms:
-        parts = [decode_range(form) async for form in forms]
+    try:
+        async with client.stream("range", prefix) as forms:
+            parts = [decode_range(form) async for form in forms]
+    except RpcFailed:  # watches may have taken all streams of the connection; what fits a frame can be had all the same
+        return decode_range(await client.call("range", prefix))
     if not parts:
         raise MalformedMessage("a range came without its keys: is the caller a newer gnomon than the metadata service?")
     if len({part.revision for part in parts}) > 1:
