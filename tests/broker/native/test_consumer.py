@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import trio
 from crc32c import crc32c
-from native_calls import delete_records, native, orders, rpc, values
+from native_calls import delete_records, native, orders, read, rpc, values
 
 from gnomon.broker.native import server
 from gnomon.broker.native.consumer import Consumer, Part
 from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
+from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.store import Position
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import CRC_FROM
 from gnomon.wire.kafka.compression import CorruptData
@@ -120,6 +122,32 @@ def test_what_waits_here_and_was_missed_is_not_handed_out_behind_it() -> None:
             await orders(broker, 9, first=9)  # for which there are permits
             assert await values(consumer, 9) == list(range(9, 18))
             assert await consumer.backlog() == 0
+
+    simulate_broker(scenario)
+
+
+def test_records_that_go_while_subscriptions_are_loaded_are_told_as_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = MetadataSubscriptionsStore.load
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            await read(consumer, 1)
+        await broker.restart()
+        kafka = await broker.connect()
+
+        async def slow(self: MetadataSubscriptionsStore) -> dict[str, Position]:
+            found = await load(self)
+            await delete_records(kafka, 5)
+            return found
+
+        monkeypatch.setattr(MetadataSubscriptionsStore, "load", slow)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing")
+            with pytest.raises(RecordsMissed, match="between offsets 0 and 5"):
+                await consumer.receive()
+            assert await values(consumer, 5) == [5, 6, 7, 8, 9]
 
     simulate_broker(scenario)
 
