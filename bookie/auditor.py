@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -122,9 +122,9 @@ class Auditor:
         reported = await self._range(MISSING)
         self.reports_open = len(reported)
         if lost:
-            async for item, record in self._ledgers():
-                if any(bookie in record.bookies for bookie in lost):
-                    await self._attempt(self._leave_bookies(item, lost))
+            for item, _ in await self._naming(lost):
+                await self._attempt(self._leave_bookies(item, lost))
+        if draining:
             await self._dismiss(draining)
         for report in reported:
             await self._attempt(self._settle(report))
@@ -132,12 +132,16 @@ class Auditor:
     async def _range(self, prefix: str) -> tuple[KeyValue, ...]:
         return (await self._metadata.range(prefix)).items
 
-    async def _ledgers(self) -> AsyncIterator[tuple[KeyValue, LedgerRecord]]:
-        """Every ledger, some at a time: of very many others go on too, this auditor's lease among them."""
+    async def _naming(self, bookies: Collection[BookieId]) -> list[tuple[KeyValue, LedgerRecord]]:
+        """The ledgers that name one of these; while very many are looked at others go on, this auditor's lease too."""
+        naming = []
         for count, item in enumerate(await self._range(LEDGERS)):
             if count % RECORDS_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
-            yield item, decode_record(item.value)
+            record = decode_record(item.value)
+            if any(name in bookies for name in record.bookies):
+                naming.append((item, record))
+        return naming
 
     def _lost(self, draining: Iterable[BookieId]) -> list[BookieId]:
         now = self._clock.monotonic()
@@ -165,11 +169,9 @@ class Auditor:
                 self.totals.fragments_moved += 1
                 self._log.info("fragments_moved", ledger=name, bookie=bookie)
 
-    async def _dismiss(self, draining: Iterable[BookieId]) -> None:
+    async def _dismiss(self, draining: Collection[BookieId]) -> None:
         """Drained bookies that hold nothing any more are members no more."""
-        named: set[BookieId] = set()
-        async for _, record in self._ledgers():
-            named.update(record.bookies)
+        named = {name for _, record in await self._naming(draining) for name in record.bookies}
         for name in sorted(draining):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))

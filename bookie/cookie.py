@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from gnomon.bookie.entry_store import ENTRIES, STATES
 from gnomon.bookie.errors import ForeignDisk
-from gnomon.bookie.ids import BookieId
+from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.removal import stored_ledgers
 from gnomon.metadata.client import Compare, Get, KeyValue, Metadata, Put, Revision
 from gnomon.runtime.world import Environment, RandomStream
@@ -48,7 +48,7 @@ async def check_cookie(
     with environment.read() as transaction:
         found = transaction.get(_COOKIE_KEY, db=states)
         on_disk = None if found is None else bytes(found)
-        in_use = bool(stored_ledgers(transaction, environment.databases[ENTRIES], states))
+        in_use = bool(stored_ledgers(transaction, environment.databases[ENTRIES], states, LedgerId(0), 1))
     known = await metadata.get(COOKIES + bookie)
     if known is None:
         if in_use:

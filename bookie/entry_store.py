@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
+import trio
+
 from gnomon.bookie import removal
 from gnomon.bookie.add_queue import Added, AddQueue, StoreError
 from gnomon.bookie.entry import decode_entry
@@ -37,6 +39,8 @@ ENTRIES: Final = "entries"
 STATES: Final = "ledgers"
 DATABASES: Final = (ENTRIES, STATES)
 """The named databases that the store's environment must be opened with."""
+LEDGERS_PER_TURN: Final = 500
+"""Listing ledgers leaves others their turn after so many: finding one takes some 3 us."""
 
 _pack_key = removal.ENTRY_KEY.pack
 
@@ -353,10 +357,17 @@ class EntryStore:
         with self._environment.read() as transaction:
             return [ledger for ledger, _end in removal.marked_ranges(transaction, self._states)]
 
-    def ledgers(self) -> list[LedgerId]:
-        """Every ledger of which something is stored here."""
-        with self._environment.read() as transaction:
-            return removal.stored_ledgers(transaction, self._entries, self._states)
+    async def ledgers(self) -> list[LedgerId]:
+        """Every ledger of which something is stored here, in order; while very many are listed adds go on."""
+        found: list[LedgerId] = []
+        while True:
+            first = LedgerId(found[-1] + 1) if found else LedgerId(0)
+            with self._environment.read() as transaction:
+                some = removal.stored_ledgers(transaction, self._entries, self._states, first, LEDGERS_PER_TURN)
+            found += some
+            if len(some) < LEDGERS_PER_TURN:
+                return found
+            await trio.lowlevel.checkpoint()
 
     def file_bytes(self) -> int:
         """Size of the data file on disk."""

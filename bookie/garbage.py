@@ -69,7 +69,7 @@ class GarbageCollector:
             DiskFull, DiskFailed: as from a commit; the rest is left to the next collection.
         """
         async with self._collecting:
-            stored = self._store.ledgers()
+            stored = await self._store.ledgers()
             found = await self._metadata.range(LEDGERS)
             owned = {LedgerId(item.create_revision): item for item in found.items}
             self._store.owned(owned.keys(), found.revision)

@@ -7,6 +7,7 @@ What is due by time or size goes once every durable subscription of the topic an
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NoReturn
 
 from gnomon.bookie.errors import LedgerError
@@ -84,12 +85,13 @@ class Retention:
         broker = self._broker
         now_ms = broker.world.clock.wall_ms()
         due = []
-        async for topic_id, index, segments in all_segments(broker.metadata):
-            topic = broker.image.get_by_id(topic_id)
-            if topic is None or broker.partitions.get(topic_id, index) is not None or not broker.leads(topic, index):
-                continue
-            if segments_to_drop(broker.settings_of(topic), segments, 0, now_ms):
-                due.append(InUse(topic_id, index, broker.partitions.use(topic, index)))
+        async with aclosing(all_segments(broker.metadata)) as partitions:
+            async for topic_id, index, segments in partitions:
+                topic = broker.image.get_by_id(topic_id)
+                if topic is None or broker.partitions.get(topic_id, index) or not broker.leads(topic, index):
+                    continue
+                if segments_to_drop(broker.settings_of(topic), segments, 0, now_ms):
+                    due.append(InUse(topic_id, index, broker.partitions.use(topic, index)))
         return due
 
 

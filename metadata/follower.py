@@ -35,7 +35,7 @@ class Follower:
         self.revision = Revision(0)
         """Up to which everything was given to `replace` or `apply`."""
         self.following = False
-        """Whether changes are heard of at the moment."""
+        """Whether a watch is under way; one may wait for a metadata service that is away."""
         self._metadata = metadata
         self._clock = clock
         self._log = log.bind(prefix=prefix)

@@ -84,15 +84,15 @@ def store_write(revision: Revision, compacted: Revision, next_lease: LeaseId) ->
 
 def drop_writes(revisions: range) -> Iterator[Write]:
     """Takes batches out of the history."""
-    return ((HISTORY, _POSITION.pack(revision), None) for revision in revisions)
+    return ((HISTORY, batch_key(Revision(revision)), None) for revision in revisions)
 
 
 def writes(changes: Changes) -> list[Write]:
     """Everything one commit has to do; a key stands in it once."""
     result: list[Write] = [store_write(changes.revision, changes.compacted, changes.next_lease)]
-    result += [(KEYS, item.key.encode(), msgpack.packb(_fields(item))) for item in changes.puts]
+    result += [(KEYS, *encode_key_value(item)) for item in changes.puts]
     result += [(KEYS, key.encode(), None) for key in changes.deletes]
-    result += [(HISTORY, _POSITION.pack(batch.revision), encode_batch(batch)) for batch in changes.batches]
+    result += [(HISTORY, batch_key(batch.revision), encode_batch(batch)) for batch in changes.batches]
     result += drop_writes(changes.dropped)
     result += [(META, _lease_key(lease), msgpack.packb(ttl)) for lease, ttl in changes.granted]
     result += [(META, _lease_key(lease), None) for lease in changes.ended]

@@ -3,7 +3,7 @@
 1. A transaction is repeated only where it is certain that it had no effect; otherwise its outcome is unknown, and that
    is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
 2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
-   that has gone meanwhile ends it (Compacted).
+   that has gone meanwhile ends it (Compacted), or a store that is another one, or of another version.
 3. Addresses are those of one store: where one does not answer, the next is asked. The cluster that answered first is
    the one that is meant: another one's store at these addresses is refused from then on.
 """
@@ -70,7 +70,7 @@ class RemoteMetadata:
 
         Args:
             addresses: host and port of each process that serves the store.
-            call_seconds: after which one attempt is given up.
+            call_seconds: after which one attempt is given up, but of a range, which takes as long as its parts do.
             retry_seconds: after which no further attempt is begun.
         """
         assert addresses, "a metadata store without an address"
@@ -196,9 +196,9 @@ class _Watcher:
                 if batch.revision < self._position:
                     raise MalformedMessage(f"a watch from revision {self._position} was given {batch.revision}")
             except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
-                if isinstance(error, RpcRefused):
-                    raise _unavailable(error) from error
                 await self._lose_stream()
+                if isinstance(error, RpcRefused):  # the caller is told; where he asks again the next address is asked
+                    raise _unavailable(error) from error
                 continue
             except (RpcFailed, MalformedMessage) as error:
                 raise _unavailable(error) from error
@@ -224,8 +224,11 @@ class _Watcher:
 
 
 async def _range(client: RpcClient, prefix: str) -> RangeResult:
-    async with client.stream("range", prefix) as forms:
-        parts = [decode_range(form) async for form in forms]
+    try:
+        async with client.stream("range", prefix) as forms:
+            parts = [decode_range(form) async for form in forms]
+    except RpcFailed:  # watches may have taken all streams of the connection; what fits a frame can be had all the same
+        return decode_range(await client.call("range", prefix))
     if not parts:
         raise MalformedMessage("a range came without its keys: is the caller a newer gnomon than the metadata service?")
     if len({part.revision for part in parts}) > 1:

@@ -90,6 +90,7 @@ class Attachments:
         by_link: dict[Link, list[int]] = {}
         for part in parts:
             self._detached.pop(part, None)
+            self._attaching.pop(part, None)
             self._teller.forget(part)
             if part.link is not None:
                 by_link.setdefault(part.link, []).append(part.number)
@@ -167,7 +168,6 @@ class Attachments:
             error = None if isinstance(result, int) else ERRORS.decode(*result)
             if part.consumer.closed:
                 self._unlink(link, [part])
-                self._attaching.pop(part, None)
                 if error is None:
                     link.tell("close_consumers", [pack("<I", part.number)])
                 continue

@@ -107,7 +107,8 @@ class Consumer:
             message = self.take()
             if message is not None:
                 return message
-            self._arrived = trio.Event()
+            if self._arrived is None:  # else another task waits for the same
+                self._arrived = trio.Event()
             await self._arrived.wait()
 
     def take(self) -> Message | None:

@@ -104,7 +104,7 @@ class Hosts:
             lambda ended: self._ended(key, ended),
             broker.log.bind(topic=topic.name, partition=index),
             self._settings.ranges_max,
-            await self._last_cut(topic, index),
+            lambda: self._last_cut(topic, index),
         )
         self._hosts[key] = host
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -284,7 +284,7 @@ class Chain:
         log.trim(offset)
 
 
-async def all_segments(metadata: Metadata) -> AsyncIterator[tuple[uuid.UUID, int, list[tuple[int, int]]]]:
+async def all_segments(metadata: Metadata) -> AsyncGenerator[tuple[uuid.UUID, int, list[tuple[int, int]]], None]:
     """Every partition that has segments: topic, number, and what retention goes by; one read, and others go on.
 
     Yields:
@@ -292,20 +292,17 @@ async def all_segments(metadata: Metadata) -> AsyncIterator[tuple[uuid.UUID, int
         being written as (0, when it began). Its record says no more: once that is long ago, only opening it tells.
     """
     found = await metadata.range(ledger_key(PARTITIONS))
-    async for topic, partition, items in _by_partition(found.items):
+    for count, (topic, partition, items) in enumerate(_by_partition(found.items)):
+        if count % PARTITIONS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
         *sealed, last = (decode_record(item.value) for item in items)
         segments = [*map(size_and_youngest, sealed), (0, last.properties[CREATED_MS])]
         yield topic, partition, segments
 
 
-async def _by_partition(ledgers: Iterable[KeyValue]) -> AsyncIterator[tuple[uuid.UUID, int, list[KeyValue]]]:
-    """Topic, number and segments of each partition, while others go on too.
-
-    What is only called like a segment is passed over.
-    """
-    for count, (prefix, items) in enumerate(groupby(ledgers, lambda item: item.key.rpartition("/")[0])):
-        if count % PARTITIONS_PER_TURN == 0:
-            await trio.lowlevel.checkpoint()
+def _by_partition(ledgers: Iterable[KeyValue]) -> Iterator[tuple[uuid.UUID, int, list[KeyValue]]]:
+    """Topic, number and segments of each partition; what is only called like a segment is passed over."""
+    for prefix, items in groupby(ledgers, lambda item: item.key.rpartition("/")[0]):
         named = _PREFIX.fullmatch(prefix)
         if named is not None:
             yield uuid.UUID(named[1]), int(named[2]), list(items)
@@ -325,7 +322,9 @@ async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     sizes = {}
-    async for topic, partition, items in _by_partition(found.items):
+    for count, (topic, partition, items) in enumerate(_by_partition(found.items)):
+        if count % PARTITIONS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
         *sealed, last = items
         size = sum(size_and_youngest(decode_record(item.value))[0] for item in sealed)
         sizes[topic, partition] = size + await _written_bytes(adopt_ledger(metadata, bookies, last), entries)

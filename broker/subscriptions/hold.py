@@ -17,13 +17,10 @@ import trio
 
 from gnomon.broker.shadow.cast import living_shadows
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
-from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.record import RECORDS_PER_TURN, SubscriberRecord
 from gnomon.broker.subscriptions.store import hold_key, subscriber_of_key, subscriptions_prefix
 from gnomon.broker.topics import Topic, topic_key
 from gnomon.metadata.client import Compare, Field, KeyValue, Metadata
-
-RECORDS_PER_TURN = 1000
-"""Looking at positions leaves others their turn after so many: some 2 ms."""
 
 
 class Slowest(NamedTuple):

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 
 import trio
@@ -62,7 +62,7 @@ class HostedPartition:
         tell_ended: Callable[[HostedPartition], None],
         logger: Logger,
         ranges_max: int,
-        cut: Cut | None,
+        read_cut: Callable[[], Awaitable[Cut | None]],
     ) -> None:
         """The subscriptions of an open partition.
 
@@ -70,7 +70,7 @@ class HostedPartition:
             may_serve: whether this broker leads the partition for certain.
             tell_ended: called once when the term has ended; has to see to `finish`.
             ranges_max: runs acknowledged out of order that are stored of a subscription.
-            cut: the last one of the log, read after that was opened.
+            read_cut: gives the last one of the log.
         """
         self.partition = partition
         self.positions = LogPositions(log, partition)
@@ -87,7 +87,8 @@ class HostedPartition:
         self._tell_ended = tell_ended
         self._logger = logger
         self._ranges_max = ranges_max
-        self._missed = Missed(self.dispatcher, log, cut, logger)
+        self._read_cut = read_cut
+        self._missed = Missed(self.dispatcher, log, logger)
         self._pump = Pump(self.dispatcher, self.positions, self._missed, clock, timers, may_serve, logger)
         self._told = ""
 
@@ -103,10 +104,11 @@ class HostedPartition:
         stored = await self._store.load()
         while not self.ended and self.partition.log is self._log and self._lags_behind(stored.values()):
             await self._clock.sleep(SETTLE_SECONDS)
-        for name, position in stored.items():
-            offset = await self._offset_of(position.dlsn, offsets)
+        placed = [await self._offset_of(position.dlsn, offsets) for position in stored.values()]
+        cut = await self._read_cut()  # last: who was placed behind a cut that came meanwhile has missed what went
+        for offset, (name, position) in zip(placed, stored.items(), strict=True):
             self._add(name, offset, position)
-            self._missed.loaded(name, position.dlsn, offset)
+            self._missed.loaded(name, position.dlsn, offset, cut)
         self._missed.tell_loaded()
         self.partition.wait(self)
         self.wake()

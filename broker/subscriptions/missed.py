@@ -22,23 +22,21 @@ NAMES_TOLD = 10
 class Missed:
     """See the module."""
 
-    def __init__(self, dispatcher: Dispatcher, log: LogBounds, cut: Cut | None, logger: Logger) -> None:
-        """Nobody has missed anything.
-
-        Args:
-            cut: the last one of the log, read after that was opened.
-        """
+    def __init__(self, dispatcher: Dispatcher, log: LogBounds, logger: Logger) -> None:
+        """Nobody has missed anything."""
         self._dispatcher = dispatcher
         self._log = log
-        self._cut = cut
         self._logger = logger
         self._start_offset = log.start_offset
         self._untold: dict[str, tuple[Offset, Offset]] = {}
         """By subscription, what nobody of it was told yet."""
 
-    def loaded(self, subscriber: str, stored: Dlsn, offset: Offset) -> None:
-        """A subscription goes on at `offset`, and was stored at `stored`, which may have been cut off meanwhile."""
-        cut = self._cut
+    def loaded(self, subscriber: str, stored: Dlsn, offset: Offset, cut: Cut | None) -> None:
+        """A subscription goes on at `offset`, and was stored at `stored`, which may have been cut off meanwhile.
+
+        Args:
+            cut: the last one of the log, read after `offset` was found.
+        """
         if cut is not None and cut.offset <= self._log.start_offset and stored < Dlsn(*cut[:3]):
             self._untold[subscriber] = (Offset(min(stored.segment, offset)), offset)
 

@@ -18,6 +18,9 @@ from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.store import Position, Ranges
 
+RECORDS_PER_TURN = 1000
+"""Who looks at all records leaves others their turn after so many: some 5 ms."""
+
 _NAME = "name"
 _SEGMENT_ID = "segment_id"
 _LAST_COMMIT_DLSN = "last_commit_dlsn"

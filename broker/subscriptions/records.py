@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
+import trio
+
 from gnomon.bookie.record import ledger_key
-from gnomon.broker.subscriptions.record import SubscriberRecord
+from gnomon.broker.subscriptions.record import RECORDS_PER_TURN, SubscriberRecord
 from gnomon.broker.subscriptions.record_changes import Conflict, Held, Judge, Meet
 from gnomon.broker.subscriptions.store import StoreFenced, subscriber_in_key, subscriber_of_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, Field, KeyValue, Metadata, Put
@@ -52,11 +54,13 @@ class SubscriberRecords:
         return f"{self.key(subscriber)}/{segment_id}"
 
     async def read_all(self) -> None:
-        """Holds every record there is, in order of name."""
+        """Holds every record there is, in order of name; while very many are read others go on."""
         found = await self.metadata.range(self.prefix)
         alike: dict[Held, Held] = {}
         records: dict[str, Held] = {}
-        for item in found.items:
+        for count, item in enumerate(found.items):
+            if count % RECORDS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
             held = Held.of(item)
             records[subscriber_of_key(item.key)] = alike.setdefault(held, held)
         self.held = records

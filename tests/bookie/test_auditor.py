@@ -20,6 +20,7 @@ from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
 from gnomon.bookie.repair import MISSING, missing_report
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -341,6 +342,28 @@ def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch
             monkeypatch.setattr("gnomon.bookie.auditor.RECORDS_PER_TURN", 5)
             assert await turns_during(auditor.audit()) >= 2 * 20
             assert auditor.totals.bookies_drained == 1
+
+        await cluster.run_client("client", audit)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_that_stays_away_and_is_not_drained_costs_one_look_at_all_ledgers_a_round() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def audit(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+            simulation.machine(spare).power_off()
+            metadata = CountingMetadata(client.metadata)
+            auditor = Auditor(metadata, client.bookies, EAGER, "auditor", client.world.logger)
+            for _ in range(30):
+                await client.world.clock.sleep(1)
+                with metadata.measure() as cost:
+                    await auditor.audit()
+            assert (cost.reads, cost.writes) == (3, 0), "who is drained, what is reported, and all ledgers"
 
         await cluster.run_client("client", audit)
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 from store_calls import LEDGER, add, fence, put_copy, read
+from turns import turns_during
 
 from gnomon.bookie.add_queue import GROUP_BYTES_MAX
 from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
@@ -231,7 +232,7 @@ def test_a_deleted_ledger_takes_no_adds_even_of_who_slept_through_it_and_leaves_
         store.owned({LedgerId(6)}, Revision(6))
         await store.delete(LEDGER)
         await store.remove(LEDGER)
-        assert store.ledgers() == [6]
+        assert await store.ledgers() == [6]
         assert store.given_up() == []
         slept, new = add(store, 1), add(store, 0, ledger=LedgerId(7))
         await trio.testing.wait_all_tasks_blocked()
@@ -261,5 +262,23 @@ def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_i
             assert heard == [0]
             store.confirm(LEDGER, Session(1), EntryId(1))
         assert heard == [0, 1]
+
+    trio.run(main)
+
+
+def test_listing_very_many_ledgers_leaves_others_their_turn(
+    environment: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store = EntryStore(environment, clock)
+        written, promised = range(2, 62, 2), range(3, 63, 3)
+        for ledger in written:
+            add(store, 0, ledger=LedgerId(ledger))
+        for ledger in promised:
+            fence(store, 2, ledger=LedgerId(ledger))
+        await store.leave()
+        monkeypatch.setattr("gnomon.bookie.entry_store.LEDGERS_PER_TURN", 5)
+        assert await store.ledgers() == sorted({*written, *promised})
+        assert await turns_during(store.ledgers()) >= 8
 
     trio.run(main)

@@ -39,7 +39,7 @@ def test_what_no_ledger_owns_is_dropped_and_what_was_shrunk_away_is_removed(
         await ledgers[1].shrink(EntryId(3))
         await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
         assert await collector.collect() == (1, 7)
-        assert store.ledgers() == [ledgers[1].id, ledgers[2].id]
+        assert await store.ledgers() == [ledgers[1].id, ledgers[2].id]
         assert await ledgers[1].read(EntryId(3), EntryId(3)) == [b"payload"]
         assert await collector.collect() == (0, 0)
         assert collector.total == (1, 7)
@@ -84,7 +84,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
         with pytest.raises(Exception, match="shrunk away"), store.view() as view:
             view.get(ledger.id, EntryId(1))
         await GarbageCollector(store, metadata, clock, interval_seconds=60).collect()
-        assert (store.ledgers(), store.given_up()) == ([], [])
+        assert (await store.ledgers(), store.given_up()) == ([], [])
         with pytest.raises(NoSuchEntry), store.view() as view:
             view.get(ledger.id, EntryId(0))
         reopened.environment.close()
@@ -197,7 +197,7 @@ def test_removing_a_large_ledger_lets_adds_in_between(environment: Any, clock: A
         added = 0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(GarbageCollector(store, metadata, clock, interval_seconds=60).collect)
-            while large.id in store.ledgers():
+            while large.id in await store.ledgers():
                 await live.add([b"y"])
                 added += 1
         assert added >= 10, f"only {added} adds got in between 20 chunks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,11 @@ def test_all_addresses_have_to_be_of_the_cluster_that_answered_first(machine: An
             await written(remote, "a")
             remote.give_up_on(remote.client)
             assert await remote.get("a") is not None, "the other one refuses, and the first is asked again"
+            remote.give_up_on(remote.client)
+            async with remote.watch("", Revision(1)) as batches:
+                with pytest.raises(MetadataUnavailable, match="cluster 'theirs'"):
+                    await anext(batches)
+                assert (await anext(batches)).revision >= 1, "who watches again is heard, too"
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -362,6 +368,23 @@ def test_a_range_comes_in_parts_of_one_revision_between_which_others_are_served(
             assert [item.key for item in found.items] == [*(f"a/{number:02}" for number in range(60)), "a/later"]
             assert found == decode_range(await remote.client.call("range", "a/")), "what older clients ask for"
             assert (await remote.range("b/")).items == ()
+
+    trio.run(main)
+
+
+def test_a_range_is_answered_where_watches_have_taken_all_streams_of_the_connection(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.runtime.rpc_server.STREAMS_MAX", 3)
+
+    async def main() -> None:
+        async with machine.serving() as served, AsyncExitStack() as watches:
+            remote = served.remote()
+            await written(remote, "a/one")
+            for _ in range(3):
+                batches = await watches.enter_async_context(remote.watch("", Revision(1)))
+                await anext(batches)
+            assert [item.key for item in (await remote.range("a/")).items] == ["a/one"]
 
     trio.run(main)
 

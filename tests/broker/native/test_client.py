@@ -42,6 +42,7 @@ def produce(broker: KafkaBroker, values: range, topic: str = "flights") -> None:
     """Records in batches of ten, the last one perhaps of fewer, with one of five keys; each a millisecond later."""
     # it sends when it is flushed, however slowly this program runs
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 60_000})
+    producer.list_topics(topic)  # where it does not know the topic, the first ones go one by one
     now_ms = int(time.time() * 1000)
     for value in values:
         producer.produce(topic, key=str(value % 5), value=str(value), timestamp=now_ms + value)

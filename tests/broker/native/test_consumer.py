@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 from struct import pack
 from typing import Any
 
 import pytest
+import trio
 from crc32c import crc32c
-from native_calls import delete_records, native, orders, rpc, values
+from native_calls import delete_records, native, orders, read, rpc, values
 
 from gnomon.broker.native import server
-from gnomon.broker.native.consumer import Consumer
+from gnomon.broker.native.consumer import Consumer, Part
 from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
+from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.store import Position
 from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import CRC_FROM
 from gnomon.wire.kafka.compression import CorruptData
@@ -122,6 +126,32 @@ def test_what_waits_here_and_was_missed_is_not_handed_out_behind_it() -> None:
     simulate_broker(scenario)
 
 
+def test_records_that_go_while_subscriptions_are_loaded_are_told_as_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = MetadataSubscriptionsStore.load
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            await read(consumer, 1)
+        await broker.restart()
+        kafka = await broker.connect()
+
+        async def slow(self: MetadataSubscriptionsStore) -> dict[str, Position]:
+            found = await load(self)
+            await delete_records(kafka, 5)
+            return found
+
+        monkeypatch.setattr(MetadataSubscriptionsStore, "load", slow)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing")
+            with pytest.raises(RecordsMissed, match="between offsets 0 and 5"):
+                await consumer.receive()
+            assert await values(consumer, 5) == [5, 6, 7, 8, 9]
+
+    simulate_broker(scenario)
+
+
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_batch_that_cannot_be_read_costs_no_permits(first: int) -> None:
     """The client of one that begins at `first` is given the rest of the first batch by slots."""
@@ -171,3 +201,40 @@ def unreadable(count: int) -> bytes:
     batch[CRC_FROM : CRC_FROM + 2] = pack(">h", 1)
     batch[CRC_FROM - 4 : CRC_FROM] = pack(">I", crc32c(bytes(batch[CRC_FROM:])))
     return bytes(batch)
+
+
+def test_tasks_that_receive_of_one_consumer_at_a_time_are_all_served() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 0)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            found: list[int] = []
+
+            async def receive() -> None:
+                found.extend(await values(consumer, 1))
+
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(receive)
+                    await broker.simulation.sleep(1.0)  # all wait
+                    await orders(broker, 3, first=1)
+            assert sorted(found) == [1, 2, 3]
+
+    simulate_broker(scenario)
+
+
+def test_consumers_that_are_closed_before_they_are_attached_leave_nothing_behind() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 0)
+        async with native(broker) as client:
+            for number in range(50):
+                with trio.move_on_after(0.0005 * number):
+                    await (await client.subscribe("orders", f"subscription-{number}")).close()
+            await broker.simulation.sleep(1.0)
+            gc.collect()
+            parts = [each for each in gc.get_objects() if isinstance(each, Part)]
+            left = [each for each in parts if each.consumer.client is client]
+            assert len(left) <= 1, "all but the last one, which is forgotten with the next"
+
+    simulate_broker(scenario)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 
+import pytest
 from store_house import StoreHouse
+from turns import turns_during
 
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.dlsn import BEGINNING, Dlsn
@@ -38,6 +40,18 @@ def test_many_subscriptions_take_a_transaction_for_some_hundred_and_a_read_for_a
         with house.metadata.measure() as cost:
             await store.advance_many(all_at(1))
         assert (cost.reads, cost.writes) == (0, 0)
+
+    on_one_disk(act)
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_loading_very_many_subscriptions_leaves_others_their_turn(
+    on_one_disk: OnOneDisk, monkeypatch: pytest.MonkeyPatch, segments: bool
+) -> None:
+    async def act(house: StoreHouse) -> None:
+        await house.store(False).create(dict.fromkeys(NAMES, BEGINNING))
+        monkeypatch.setattr("gnomon.broker.subscriptions.records.RECORDS_PER_TURN", 5)
+        assert await turns_during(house.store(segments).load()) >= len(NAMES) // 5
 
     on_one_disk(act)
 
