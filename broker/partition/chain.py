@@ -280,8 +280,14 @@ class Chain:
         await self._metadata.txn((self._topic_lives,), (cut,))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
-        await segment.ledger.shrink(entry, properties={**segment.ledger.properties, START_OFFSET: offset})
+        await self.shrink(segment, entry, offset)
         log.trim(offset)
+
+    @staticmethod
+    async def shrink(segment: Segment, end_entry: EntryId, start_offset: Offset) -> None:
+        """Gives up the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""
+        properties = {**segment.ledger.properties, START_OFFSET: start_offset}
+        await segment.ledger.shrink(end_entry, properties=properties)
 
 
 async def all_segments(metadata: Metadata) -> AsyncGenerator[tuple[uuid.UUID, int, list[tuple[int, int]]], None]:
