@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig, at_least, only
-from gnomon.broker.topic_configs import LONG_MAX, MIN_COPIES, TOPIC_CONFIGS
+from gnomon.broker.topic_configs import LONG_MAX, MIN_COPIES, NO_REPLICAS, TOPIC_CONFIGS
 
 _HOUR_MS = 3_600_000
 
@@ -56,7 +56,7 @@ _KEYS = (
         ConfigType.INT,
         "1",
         "Copies of a new topic.",
-        only_reason="brokers keep no copies, bookies do: see broker_service.write_quorum",
+        only_reason=NO_REPLICAS,
     ),
     _static("delete.topic.enable", ConfigType.BOOLEAN, "true", "Whether topics may be deleted."),
     _static("fetch.max.bytes", ConfigType.INT, "57671680", "Most bytes of one fetch, whatever was asked for.", 1024),

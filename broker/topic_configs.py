@@ -24,7 +24,7 @@ _COMPACTED_ONLY = (
 )
 _NO_INDEX = "offsets are found in the ledger itself, there are no index files"
 _NO_TIERS = "tiered storage is not built"
-_NO_REPLICAS = "brokers keep no copies, bookies do: see broker_service.write_quorum"
+NO_REPLICAS = "brokers keep no copies, bookies do: see broker_service.write_quorum"
 _ONE_LEVEL = "the broker compresses at one level of its own"
 
 
@@ -79,7 +79,7 @@ _KEYS = (
         at_least(0),
     ),
     ConfigKey(
-        "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", _NO_REPLICAS)
+        "follower.replication.throttled.replicas", ConfigType.LIST, "", "Followers to throttle.", only("", NO_REPLICAS)
     ),
     ConfigKey(
         BACKLOG_BYTES,
@@ -114,7 +114,7 @@ _KEYS = (
     ),
     ConfigKey("index.interval.bytes", ConfigType.INT, "4096", "Bytes per index entry.", only("4096", _NO_INDEX)),
     ConfigKey(
-        "leader.replication.throttled.replicas", ConfigType.LIST, "", "Leaders to throttle.", only("", _NO_REPLICAS)
+        "leader.replication.throttled.replicas", ConfigType.LIST, "", "Leaders to throttle.", only("", NO_REPLICAS)
     ),
     ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", "Size kept on local disk.", only("-2", _NO_TIERS)),
     ConfigKey("local.retention.ms", ConfigType.LONG, "-2", "Time kept on local disk.", only("-2", _NO_TIERS)),

@@ -6,8 +6,7 @@ served they show an error page, or try again for ever.
 
 from __future__ import annotations
 
-from gnomon.broker.kafka.groups import too_many
-from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.request import Handler, Request, too_many
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.acls import (

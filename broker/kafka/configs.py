@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -20,6 +20,7 @@ from gnomon.broker.topics import Topic
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
+    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -153,48 +154,53 @@ class ConfigHandlers:
     async def incremental_alter_configs(self, request: Request) -> IncrementalAlterConfigsResponse:
         """Sets, deletes, appends to or subtracts from single keys."""
         message: IncrementalAlterConfigsRequest = request.message
-        named = Counter((one.resource_type, one.resource_name) for one in message.resources)
-        responses = []
-        for resource in message.resources:
-            changes = {item.name: item for item in resource.configs}
-            responses.append(
-                await self._alter(
-                    IncrementalAlterConfigsResourceResponse, resource, named, changes, message.validate_only
-                )
+        return IncrementalAlterConfigsResponse(
+            responses=await self._alter_each(
+                IncrementalAlterConfigsResourceResponse, message, lambda item: item, replace=False
             )
-        return IncrementalAlterConfigsResponse(responses=responses)
+        )
 
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
         """Replaces all keys that are set: what is not named goes back to its default."""
         message: AlterConfigsRequest = request.message
-        named = Counter((one.resource_type, one.resource_name) for one in message.resources)
-        responses = []
+
+        def change(item: AlterableConfig) -> IncrementalAlterableConfig:
+            return IncrementalAlterableConfig(name=item.name, value=item.value)
+
+        return AlterConfigsResponse(
+            responses=await self._alter_each(AlterConfigsResourceResponse, message, change, replace=True)
+        )
+
+    async def _alter_each(
+        self,
+        answer: Callable[..., R],
+        message: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+        change: Callable[[Any], IncrementalAlterableConfig],
+        *,
+        replace: bool,
+    ) -> list[R]:
+        named = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
+        answers = []
         for resource in message.resources:
-            changes = {
-                item.name: IncrementalAlterableConfig(name=item.name, value=item.value) for item in resource.configs
-            }
-            responses.append(
-                await self._alter(
-                    AlterConfigsResourceResponse, resource, named, changes, message.validate_only, replace=True
-                )
-            )
-        return AlterConfigsResponse(responses=responses)
+            twice = named[resource.resource_type, resource.resource_name] > 1
+            changes = {item.name: change(item) for item in resource.configs}
+            answers.append(await self._alter(answer, resource, twice, changes, message.validate_only, replace))
+        return answers
 
     async def _alter(
         self,
         answer: Callable[..., R],
         resource: AlterConfigsResource | IncrementalAlterConfigsResource,
-        named: Counter[tuple[int, str]],
+        twice: bool,
         changes: Mapping[str, IncrementalAlterableConfig],
         validate_only: bool,
-        *,
-        replace: bool = False,
+        replace: bool,
     ) -> R:
         name = resource.resource_name
         code: ErrorCode = ErrorCode.NONE
         text: str | None = None
         try:
-            if named[resource.resource_type, name] > 1:
+            if twice:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource '{name}' is named twice in one request.")
             if len(changes) != len(resource.configs):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is named twice in one request.")

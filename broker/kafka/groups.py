@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.request import Handler, Request, too_many
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, Message
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
 TOPIC_IDS_SINCE = 10
-ITEMS_MAX = 10_000
-"""Groups, or rules for access, of one request: a few bytes can name one, and its answer is some hundred."""
 
 
 class GroupHandlers:
@@ -67,7 +65,7 @@ class GroupHandlers:
         self._ask(request, request.message, request.reply)
 
     def _ask(self, request: Request, message: Message, reply: Callable[[Any], None]) -> None:
-        if too_many(request, _groups_count(message)):
+        if too_many(request, _groups_count(message), "groups"):
             return
         self._broker.coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
@@ -183,13 +181,6 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
             for index in partitions
         ],
     )
-
-
-def too_many(request: Request, count: int, what: str = "groups") -> bool:
-    """Whether the request names more of them than one may; then its connection ends."""
-    if count > ITEMS_MAX:
-        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
-    return count > ITEMS_MAX
 
 
 def _groups_count(message: Message) -> int:

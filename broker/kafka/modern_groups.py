@@ -6,8 +6,7 @@ Java's admin client asks for a classic group instead.
 
 from __future__ import annotations
 
-from gnomon.broker.kafka.groups import too_many
-from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.request import Handler, Request, too_many
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.modern_group import (
@@ -36,7 +35,7 @@ def _share_heartbeat(request: Request) -> ShareGroupHeartbeatResponse:
 
 def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse | None:
     message: ConsumerGroupDescribeRequest = request.message
-    if too_many(request, len(message.group_ids)):
+    if too_many(request, len(message.group_ids), "groups"):
         return None
     return ConsumerGroupDescribeResponse(
         groups=[
@@ -48,7 +47,7 @@ def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse
 
 def _describe_share_groups(request: Request) -> ShareGroupDescribeResponse | None:
     message: ShareGroupDescribeRequest = request.message
-    if too_many(request, len(message.group_ids)):
+    if too_many(request, len(message.group_ids), "groups"):
         return None
     return ShareGroupDescribeResponse(
         groups=[

@@ -11,6 +11,9 @@ from gnomon.wire.kafka.fields import Message
 from gnomon.wire.kafka.frame import response_prefix
 from gnomon.wire.kafka.schema import InexpressibleMessage, encode
 
+ITEMS_MAX = 10_000
+"""Groups, or rules for access, of one request: a few bytes can name one, and its answer is some hundred."""
+
 
 class Request:
     """A request and the way to answer it."""
@@ -50,3 +53,10 @@ class Request:
 
 Handler: TypeAlias = Callable[[Request], Message | Awaitable[Message] | None]
 """Gives the response, or a coroutine that gives it, or None where `Request.reply` follows."""
+
+
+def too_many(request: Request, count: int, what: str) -> bool:
+    """Whether the request names more of them than one may; then its connection ends."""
+    if count > ITEMS_MAX:
+        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
+    return count > ITEMS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from gnomon.broker.authorizer import Permission, check
@@ -34,7 +34,7 @@ from gnomon.wire.kafka.messages.topics import (
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
 
-T = TypeVar("T", CreatableTopic, CreatePartitionsTopic)
+T = TypeVar("T")
 
 TOPIC_ID_SINCE = 6
 
@@ -56,11 +56,10 @@ class TopicHandlers:
     async def create_topics(self, request: Request) -> CreateTopicsResponse:
         """Creates each topic, or says why not; with `validate_only` nothing is created."""
         message: CreateTopicsRequest = request.message
-        named = Counter(item.name for item in message.topics)
         results = []
-        for item in _each_once(message.topics):
+        for item, twice in _each_once(message.topics, lambda item: item.name):
             try:
-                if named[item.name] > 1:
+                if twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
                 results.append(await self._create(item, message.validate_only))
             except KafkaError as error:
@@ -149,9 +148,8 @@ class TopicHandlers:
             if request.version >= TOPIC_ID_SINCE
             else [DeleteTopicState(name=name) for name in message.topic_names]
         )
-        named = Counter((item.name, item.topic_id) for item in asked)
-        once = {(item.name, item.topic_id): item for item in asked}
-        return DeleteTopicsResponse(responses=[await self._delete(item, named[key] > 1) for key, item in once.items()])
+        each = _each_once(asked, lambda item: (item.name, item.topic_id))
+        return DeleteTopicsResponse(responses=[await self._delete(item, twice) for item, twice in each])
 
     async def _delete(self, item: DeleteTopicState, twice: bool) -> DeletableTopicResult:
         image = self._broker.image
@@ -181,11 +179,10 @@ class TopicHandlers:
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
         """Grows topics."""
         message: CreatePartitionsRequest = request.message
-        named = Counter(item.name for item in message.topics)
         results = []
-        for item in _each_once(message.topics):
+        for item, twice in _each_once(message.topics, lambda item: item.name):
             try:
-                if named[item.name] > 1:
+                if twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
                 await self._grow(item, message.validate_only)
                 results.append(CreatePartitionsTopicResult(name=item.name))
@@ -215,6 +212,7 @@ class TopicHandlers:
             await admin.grow(item.name, item.count)
 
 
-def _each_once(topics: Iterable[T]) -> Iterable[T]:
-    """One that is named again is answered once, as Kafka does: librdkafka takes no answer with a topic twice."""
-    return {topic.name: topic for topic in topics}.values()
+def _each_once(items: Sequence[T], named: Callable[[T], Hashable]) -> list[tuple[T, bool]]:
+    """Each, and whether it is named twice; answered once, as in Kafka: librdkafka takes no topic twice in an answer."""
+    count = Counter(map(named, items))
+    return [(item, count[key] > 1) for key, item in {named(item): item for item in items}.items()]

@@ -15,7 +15,7 @@ from gnomon.bookie.client import known_bookie
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.ledger import Ledger, Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
 from gnomon.bookie.repair import MISSING, missing_report
@@ -38,6 +38,13 @@ async def audited(client: LedgerClient, until: Callable[[Auditor], Awaitable[boo
                 await client.world.clock.sleep(0.5)
         nursery.cancel_scope.cancel()
     return auditor
+
+
+async def beside_a_ledger(client: LedgerClient) -> tuple[Ledger, BookieId]:
+    """A ledger, and the only one of four bookies that has nothing of it."""
+    ledger = await client.create("ledger", WIDE)
+    (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+    return ledger, spare
 
 
 async def copies_of(client: LedgerClient, name: str) -> dict[int, list[BookieId]]:
@@ -333,8 +340,7 @@ def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch
         await cluster.start()
 
         async def audit(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+            ledger, spare = await beside_a_ledger(client)
             record = ledger.record.encode()
             await client.metadata.txn((), [Put(ledger_key(f"ledger-{number}"), record) for number in range(100)])
             await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
@@ -354,8 +360,7 @@ def test_a_bookie_that_stays_away_and_is_not_drained_costs_one_look_at_all_ledge
         await cluster.start()
 
         async def audit(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+            _, spare = await beside_a_ledger(client)
             simulation.machine(spare).power_off()
             metadata = CountingMetadata(client.metadata)
             auditor = Auditor(metadata, client.bookies, EAGER, "auditor", client.world.logger)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.consumer import Consumer
 from gnomon.broker.native.errors import ERRORS, SERVICE
+from gnomon.broker.native.server import NativeServer
 from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.world import Listener
 from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from gnomon.wire.kafka.records import Record, build_batch
@@ -67,3 +70,15 @@ async def read(consumer: Consumer, count: int) -> list[int]:
     found = await values(consumer, count)
     await consumer.client.world.clock.sleep(FLUSHED_SECONDS)
     return found
+
+
+def listening_late(patch: pytest.MonkeyPatch) -> trio.Event:
+    """From now on native ports are bound only once what this returns is set."""
+    listen, go_on = NativeServer.listen, trio.Event()
+
+    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
+        await go_on.wait()
+        return await listen(server, host, port)
+
+    patch.setattr(NativeServer, "listen", listen_later)
+    return go_on

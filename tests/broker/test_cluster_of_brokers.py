@@ -17,10 +17,10 @@ from cluster_calls import (
     produce_one,
     read_all,
 )
+from native_calls import listening_late
 
 from gnomon.bookie.ledger import Quorum
-from gnomon.broker.native.server import NativeServer
-from gnomon.runtime.world import Listener, Unreachable
+from gnomon.runtime.world import Unreachable
 from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.log_checker import LogHistory, check_log
 from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
@@ -192,18 +192,12 @@ def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
 def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listen, go_on = NativeServer.listen, trio.Event()
-
-    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
-        await go_on.wait()
-        return await listen(server, host, port)
-
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
         cluster.brokers[1].kill()
         await simulation.clock.sleep(3 * LEASE_SECONDS)  # nobody is registered any more
-        monkeypatch.setattr(NativeServer, "listen", listen_later)
+        go_on = listening_late(monkeypatch)
         cluster.start_broker(1)
 
         async def ask(client: KafkaCluster) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from native_calls import listening_late
 
 from gnomon.broker.kafka.server import DRAIN_SECONDS
-from gnomon.broker.native.server import NativeServer
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.runtime.settings import BrokerSettings, Settings
-from gnomon.runtime.world import Listener
 from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
 from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
@@ -56,14 +55,8 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
 def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listen, go_on = NativeServer.listen, trio.Event()
-
-    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
-        await go_on.wait()
-        return await listen(server, host, port)
-
     async def scenario(broker: EmbeddedBroker) -> None:
-        monkeypatch.setattr(NativeServer, "listen", listen_later)
+        go_on = listening_late(monkeypatch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.restart)
             await broker.simulation.sleep(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,10 @@ from gnomon.metadata.client import (
     Revision,
     WatchBatch,
 )
-from gnomon.metadata.messages import ERRORS, SERVICE, decode_range
+from gnomon.metadata.messages import ERRORS
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.metadata.service import PART_BYTES, PROGRESS_REVISIONS
-from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.rpc_call import Call, in_task
+from gnomon.metadata.service import PROGRESS_REVISIONS
 from gnomon.runtime.rpc_client import RpcClient
-from gnomon.runtime.rpc_server import RpcServer
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
 from gnomon.testing.simulated_world import SimulatedWorld
@@ -343,71 +339,6 @@ def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_h
                 await remote.txn([], [Put("a", b"")])
             served.environment.failing = None
             assert (await written(remote, "a")).version == 1
-
-    trio.run(main)
-
-
-def test_a_range_comes_in_parts_of_one_revision_between_which_others_are_served(machine: Any) -> None:
-    async def main() -> None:
-        async with machine.serving() as served:
-            remote, value = served.remote(), b"x" * (PART_BYTES // 4)
-            for number in range(60):
-                await written(remote, f"a/{number:02}", value)
-            sizes, done = [], []
-            async with remote.client.stream("range", "a/") as forms:
-                async for form in forms:
-                    sizes.append(len(decode_range(form).items))
-                    if len(sizes) == 1:
-                        assert (await remote.get("a/00")) is not None
-                        await written(remote, "a/later")
-                        done.append(len(sizes))
-            assert sum(sizes) == 60
-            assert len(sizes) == 15
-            assert done == [1]
-            found = await remote.range("a/")
-            assert [item.key for item in found.items] == [*(f"a/{number:02}" for number in range(60)), "a/later"]
-            assert found == decode_range(await remote.client.call("range", "a/")), "what older clients ask for"
-            assert (await remote.range("b/")).items == ()
-
-    trio.run(main)
-
-
-def test_a_range_is_answered_where_watches_have_taken_all_streams_of_the_connection(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gnomon.runtime.rpc_server.STREAMS_MAX", 3)
-
-    async def main() -> None:
-        async with machine.serving() as served, AsyncExitStack() as watches:
-            remote = served.remote()
-            await written(remote, "a/one")
-            for _ in range(3):
-                batches = await watches.enter_async_context(remote.watch("", Revision(1)))
-                await anext(batches)
-            assert [item.key for item in (await remote.range("a/")).items] == ["a/one"]
-
-    trio.run(main)
-
-
-@pytest.mark.parametrize(
-    ("revisions", "meaning"), [((), "a newer gnomon than the metadata service"), ((1, 2), "not of one revision")]
-)
-def test_a_range_that_is_not_whole_is_no_answer(revisions: tuple[int, ...], meaning: str) -> None:
-    async def main() -> None:
-        async with open_trio_world() as world, trio.open_nursery() as nursery:
-
-            async def answer(call: Call) -> None:
-                for revision in revisions:
-                    call.item([revision, []])
-
-            server = RpcServer(world, SERVICE, {"range": in_task(nursery, answer)}, ERRORS, SilentLogger(), cluster="a")
-            listener = await server.listen("127.0.0.1", 0)
-            nursery.start_soon(server.run)
-            remote = RemoteMetadata(world, [("127.0.0.1", listener.port)])
-            nursery.start_soon(remote.run)
-            with pytest.raises(MetadataUnavailable, match=meaning):
-                await remote.range("a/")
-            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
