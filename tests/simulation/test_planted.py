@@ -10,7 +10,7 @@ from broker_scenario import SCENARIO, scenario_with
 
 from planted import BUGS, PlantedBug
 from planted.clusters import CLUSTER_BUGS
-from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_within
+from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
 from planted.ledgers import LEDGER_BUGS, LedgerBug
 from planted.shadows import SHADOW_BUGS
 
@@ -28,6 +28,11 @@ def test_what_a_planted_bug_replaces_is_there(bug: PlantedBug | LedgerBug) -> No
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.quick], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
     assert found_within(bug, scenario_of(bug), QUICK_SEEDS_MAX) is not None
+
+
+@pytest.mark.parametrize("bug", [bug for bug in [*BUGS, *LEDGER_BUGS] if bug.found_by], ids=lambda bug: bug.name)
+def test_a_planted_bug_that_no_sweep_can_see_is_found_by_its_test(bug: PlantedBug | LedgerBug) -> None:
+    assert found_by_test(bug)
 
 
 def test_every_planted_bug_is_found(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:

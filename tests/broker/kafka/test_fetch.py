@@ -102,6 +102,7 @@ def test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_op
         poll = client.connection.send(client.fetch_request("t", 0, max_wait_ms=9000), 11)
         client.connection.send(ApiVersionsRequest(), 0)
         await broker.simulation.sleep(1)
+        assert poll.settled.is_set()
         answer: Any = poll.message
         fetched = answer.responses[0].partitions[0]
         assert (fetched.error_code, fetched.high_watermark) == (0, 0)

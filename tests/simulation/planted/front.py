@@ -22,9 +22,11 @@ from planted.planted_bug import planted
 @planted(
     "refusals that no commit follows are never sent",
     breaks="broker.partition.partition 3",
-    unseen="clients ask again after their time-out, so that it costs them seconds and no record",
+    found_by="tests/broker/kafka/test_fetch.py::"
+    "test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_open",
 )
 def refusals_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    """Clients ask again after their time-out, so that it costs them seconds and no record."""
     patch.setattr(Partition, "_changed", lambda partition: partition._advanced(partition))
 
 

@@ -74,12 +74,12 @@ SPARE = replace(
 
 
 def planted(
-    name: str, *, breaks: str, quick: bool = False, unseen: str = "", scenario: LedgerScenario = SWEEP
+    name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: LedgerScenario = SWEEP
 ) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        LEDGER_BUGS.append(LedgerBug(name, breaks, plant, quick, None, unseen, scenario))
+        LEDGER_BUGS.append(LedgerBug(name, breaks, plant, quick, None, found_by, scenario))
         return plant
 
     return decorate
@@ -203,9 +203,11 @@ def orphans_readable(patch: pytest.MonkeyPatch) -> None:
     "a copy replaces one of a higher session",
     breaks="bookie.entry_store 3",
     scenario=NARROW,
-    unseen="takes a claimer that lost under the winner's number and is late; tests/bookie/test_entry_store.py finds it",
+    found_by="tests/bookie/test_entry_store.py::test_a_copy_never_replaces_one_of_a_higher_session",
 )
 def copy_replaces_higher(patch: pytest.MonkeyPatch) -> None:
+    """Takes a claimer that lost under the winner's number and is late."""
+
     def put(store: Any, transaction: Any, ledger: Any, copies: Any, written_by: Any) -> None:
         for at, value in copies:
             transaction.put(removal.ENTRY_KEY.pack(ledger, at), value, db=store._entries)

@@ -29,7 +29,7 @@ def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "replay", lambda log, header, body, now_ms: None)
 
 
-@planted("no producer snapshot at a roll", breaks="broker.partition.entry 3", quick=True)
+@planted("no producer snapshot at a roll", breaks="broker.partition.entry 3")
 def bare_segment(patch: pytest.MonkeyPatch) -> None:
     begin = PartitionLog.begin_segment
 

@@ -31,7 +31,7 @@ class PlantedBug:
     Attributes:
         quick: it is found within a few seeds and belongs to the usual tests.
         faults: a mix made for it, as mean seconds between faults; None where the sweep's own mixes find it.
-        unseen: why the sweep does not find it, empty where it does.
+        found_by: the test that finds it where the sweep cannot, as pytest names it.
     """
 
     name: str
@@ -39,7 +39,7 @@ class PlantedBug:
     plant: Plant
     quick: bool
     faults: Mapping[Fault, float] | None
-    unseen: str
+    found_by: str
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -81,12 +81,12 @@ BUGS: list[PlantedBug] = []
 
 
 def planted(
-    name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None, unseen: str = ""
+    name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None, found_by: str = ""
 ) -> Callable[[Plant], Plant]:
     """Lists a bug; the function decorated patches the product."""
 
     def decorate(plant: Plant) -> Plant:
-        BUGS.append(PlantedBug(name, breaks, plant, quick, faults, unseen))
+        BUGS.append(PlantedBug(name, breaks, plant, quick, faults, found_by))
         return plant
 
     return decorate

@@ -15,7 +15,6 @@ from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.local_view import LocalView
 from gnomon.bookie.recovery import Recovery
-from gnomon.bookie.store_view import StoreView
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
@@ -70,20 +69,6 @@ def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("gnomon.bookie.add_queue.RETRY_SECONDS", 1e9)
     patch.setattr(AddQueue, "_report", still_full)
-
-
-@planted(
-    "orphans of a dead session are read",
-    breaks="bookie.entry_store 3",
-    unseen="with one bookie the new writer overwrites the orphans; tests/bookie/test_ledger_faults.py finds it",
-)
-def orphans_readable(patch: pytest.MonkeyPatch) -> None:
-    entry = StoreView.entry
-
-    def any_session(view: Any, name: Any, number: Any, minimum_session: Any = 0) -> Any:
-        return entry(view, name, number)
-
-    patch.setattr(StoreView, "entry", any_session)
 
 
 @planted("recovery stops at the last add confirmed", breaks="bookie.recovery 4", quick=True)
@@ -219,7 +204,8 @@ def watch_event_lost(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a transaction is applied although a comparison failed",
     breaks="metadata.state 2",
-    unseen="one broker competes with nobody: who comes second waits; tests/metadata/test_state.py finds it",
+    found_by="tests/metadata/test_conformance.py::test_all_comparisons_must_hold[embedded, simulated]",
 )
 def compare_ignored(patch: pytest.MonkeyPatch) -> None:
+    """One broker competes with nobody: who comes second waits."""
     patch.setattr(Draft, "_holds", lambda draft, compare: True)
