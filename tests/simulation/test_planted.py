@@ -11,16 +11,18 @@ from broker_scenario import SCENARIO, scenario_with
 from planted import BUGS, PlantedBug
 from planted.clusters import CLUSTER_BUGS
 from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
-from planted.ledgers import LEDGER_BUGS, LedgerBug
+from planted.ledgers import LEDGER_BUGS
 from planted.shadows import SHADOW_BUGS
+
+ALL_BUGS: list[PlantedBug] = [*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS]
 
 
 def scenario_of(bug: PlantedBug) -> Scenario:
     return SCENARIO if bug.faults is None else scenario_with(bug.faults)
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS], ids=lambda bug: bug.name)
-def test_what_a_planted_bug_replaces_is_there(bug: PlantedBug | LedgerBug) -> None:
+@pytest.mark.parametrize("bug", ALL_BUGS, ids=lambda bug: bug.name)
+def test_what_a_planted_bug_replaces_is_there(bug: PlantedBug) -> None:
     with bug.planted():
         pass
 
@@ -30,8 +32,8 @@ def test_a_planted_bug_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
     assert found_within(bug, scenario_of(bug), QUICK_SEEDS_MAX) is not None
 
 
-@pytest.mark.parametrize("bug", [bug for bug in [*BUGS, *LEDGER_BUGS] if bug.found_by], ids=lambda bug: bug.name)
-def test_a_planted_bug_that_no_sweep_can_see_is_found_by_its_test(bug: PlantedBug | LedgerBug) -> None:
+@pytest.mark.parametrize("bug", [bug for bug in ALL_BUGS if bug.found_by], ids=lambda bug: bug.name)
+def test_a_planted_bug_that_no_sweep_can_see_is_found_by_its_test(bug: PlantedBug) -> None:
     assert found_by_test(bug)
 
 
