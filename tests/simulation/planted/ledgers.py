@@ -71,6 +71,8 @@ SPARE = replace(
     ),
 )
 """One ledger that is written to all the time, while bookies are lost and replaced."""
+ISOLATED = replace(SWEEP, isolated=1.0)
+"""Bookies come back after records have forgotten what they have."""
 
 
 def planted(
@@ -259,7 +261,11 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
 # --- repair ---
 
 
-@planted("what a bookie has of a fragment that does not name it is taken for its own", breaks="bookie.repair 5")
+@planted(
+    "what a bookie has of a fragment that does not name it is taken for its own",
+    breaks="bookie.repair 5",
+    scenario=ISOLATED,
+)
 def left_there_counts(patch: pytest.MonkeyPatch) -> None:
     copy = LedgerRepair._copy
 
@@ -269,7 +275,7 @@ def left_there_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerRepair, "_copy", trusting)
 
 
-@planted("what a bookie has beside its write sets is read", breaks="bookie.repair 5, bookie.copies")
+@planted("what a bookie has beside its write sets is read", breaks="bookie.repair 5, bookie.copies", scenario=ISOLATED)
 def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
     ask = copies_module._ask_range
 
