@@ -73,8 +73,14 @@ class Delivery:
         Raises:
             Failure: some were not.
         """
-        while self._producer.flush(POLL_SECONDS):
-            pass
+        try:
+            while self._producer.flush(POLL_SECONDS):
+                pass
+        except KafkaException as error:  # librdkafka gives up altogether
+            raise Failure(
+                f"{self._delivered} records were delivered to topic {self._topic!r}, of the others some may have been:"
+                f" {error.args[0].str()}"
+            ) from error
         note(f"delivered {self._delivered} records to topic {self._topic!r}")
         if self._refused is not None:
             why = why_refused(self._refused, admin, self._topic)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from gnomon.cli import delivery
+from gnomon.cli.exit import Failure
 from gnomon.testing import KafkaBroker
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -91,6 +92,15 @@ def test_a_refusal_for_a_backlog_names_the_quotas_and_what_to_do(monkeypatch: py
     text = delivery.why_refused(refused, AdminClient({}), "orders")
     assert "(gnomon.backlog.quota.bytes=1000 and gnomon.backlog.quota.ms=-1)" in text
     assert "`gnomon topic alter orders --set NAME=VALUE`" in text
+
+
+def test_a_producer_that_gives_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gives_up(_seconds: float) -> int:
+        raise KafkaException(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "desynchronized"))
+
+    sending = delivery.Delivery(SimpleNamespace(flush=gives_up), "orders", [], None)
+    with pytest.raises(Failure, match=r"^0 records were .* some may have been: desynchronized"):
+        sending.finish(AdminClient({}))
 
 
 def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:
