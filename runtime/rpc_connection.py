@@ -80,6 +80,7 @@ class RpcConnection(ABC):
         self.gone = True
         self._outgoing.clear()
         self._outgoing_bytes = 0
+        self._frames.discard()  # now, not once the collector finds stream and handler
         self.ended()
 
     def hold(self) -> None:

@@ -120,6 +120,7 @@ class KafkaConnection:
         self._request_bytes = 0
         self._exchanges.clear()
         self._outgoing.clear()
+        self._frames.discard()  # now, not once the collector finds stream and handler
         self._ended(self, self._reason)
 
     # --- requests -----------------------------------------------------------------------------------------------

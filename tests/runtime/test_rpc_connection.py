@@ -12,6 +12,7 @@ from rpc_bench import HELLO, Bench, raw_client, run
 from gnomon.runtime.rpc_connection import RpcConnection
 from gnomon.runtime.rpc_errors import RpcFailed
 from gnomon.wire import rpc
+from gnomon.wire.frame_reader import RECEIVE_BYTES
 
 
 @pytest.mark.parametrize("size", [0, 10, 5_000, 40_000, 3_000_000])
@@ -24,6 +25,28 @@ def test_a_call_is_answered_with_value_and_attachment(size: int) -> None:
         assert await client.call("echo") == []
 
     run(main)
+
+
+def test_what_had_arrived_of_a_frame_goes_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_bytes = []
+    closed = RpcConnection.closed
+
+    async def main(bench: Bench) -> None:
+        gone = trio.Event()
+
+        def noting(connection: RpcConnection) -> None:
+            closed(connection)
+            left_bytes.append(len(connection.receive_buffer()))
+            gone.set()
+
+        monkeypatch.setattr(RpcConnection, "closed", noting)
+        stream = await raw_client(await bench.listen(), HELLO)
+        await stream.send_all((1 << 19).to_bytes(4, "big") + bytes(1 << 18))
+        await stream.aclose()
+        await gone.wait()
+
+    run(main)
+    assert left_bytes == [RECEIVE_BYTES]
 
 
 def test_what_was_given_to_a_call_may_be_changed_once_send_has_returned() -> None:

@@ -11,6 +11,7 @@ from kafka_peer import Peer, answer
 from gnomon.broker.kafka.connection import BACKLOG_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX
 from gnomon.broker.kafka.exchange import Exchange
 from gnomon.broker.kafka.request_memory import RequestMemory
+from gnomon.wire.frame_reader import RECEIVE_BYTES
 from gnomon.wire.kafka.frame import MalformedFrame
 
 
@@ -132,6 +133,13 @@ def test_a_malformed_frame_ends_the_connection_after_what_was_answered() -> None
     other.ask()
     assert other.replies == [0]
     assert memory.bytes_used == 0
+
+
+def test_what_had_arrived_of_a_request_goes_with_its_connection() -> None:
+    peer = Peer()
+    peer.receive((1 << 19).to_bytes(4, "big") + bytes(1 << 18))
+    peer.connection.closed()
+    assert len(peer.connection.receive_buffer()) == RECEIVE_BYTES
 
 
 def test_a_request_that_its_handler_cannot_understand_ends_the_connection() -> None:  # invariant 5
