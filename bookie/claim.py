@@ -95,7 +95,8 @@ class _Driver:
     def _check_fenced(self) -> None:
         for problem in self._problems:
             if isinstance(problem, Fenced):
-                raise LedgerFenced(f"ledger {self._name!r} was claimed by another meanwhile: {problem}") from problem
+                text = f"ledger {self._name!r} was claimed by another meanwhile: {problem}"
+                raise LedgerFenced(text, problem.promised) from problem
 
     async def _fence_all(self, enough: trio.Event, all_answered: trio.CancelScope) -> None:
         async def fence(index: int, name: BookieId) -> None:

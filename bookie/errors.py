@@ -110,6 +110,11 @@ class LedgerFenced(LedgerError):
 
     outcome_unknown = True
 
+    def __init__(self, text: str, promised: Session | None = None) -> None:
+        """`promised`: the session by which a bookie told it."""
+        super().__init__(text)
+        self.promised = promised
+
 
 class LedgerSealed(LedgerError):
     """The ledger takes no more appends."""

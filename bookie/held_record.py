@@ -136,6 +136,24 @@ class HeldRecord:
         return stored
 
 
+async def pass_promise(metadata: Metadata, stored: KeyValue, promised: Session) -> KeyValue | None:
+    """Writes a record again as it is until a claim of it has a session above one that a bookie has promised.
+
+    A bookie promises no session before a record's version gave it: one that is behind was put back from an older copy
+    of the metadata, and nobody could claim its ledger ever again.
+
+    Returns:
+        The record as it was written last; None where it was changed since it was read.
+    """
+    record = decode_record(stored.value)
+    while stored.version < promised:
+        written = await replace_record(metadata, stored, record)
+        if written is None:
+            return None
+        stored = written[0]
+    return stored
+
+
 async def replace_record(
     metadata: Metadata,
     stored: KeyValue,

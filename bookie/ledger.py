@@ -32,7 +32,7 @@ from gnomon.bookie.errors import (
     UnauthorizedAccess,
 )
 from gnomon.bookie.handle import Ledger
-from gnomon.bookie.held_record import replace_record
+from gnomon.bookie.held_record import pass_promise, replace_record
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.local_view import LocalView, LocalViews, is_local
 from gnomon.bookie.placement import ensemble_for
@@ -252,9 +252,8 @@ async def _claim(
     name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
     if record.sealed:
         raise LedgerSealed(f"ledger {name!r} is sealed", "open it with O_RDONLY")
-    session = Session(stored.version + 1)
-    ledger_id = LedgerId(stored.create_revision)
-    found = await recover(bookies, ledger_id, name, record, session)
+    stored, found = await _recover(metadata, bookies, stored)
+    session, ledger_id = Session(stored.version + 1), LedgerId(stored.create_revision)
     places = ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
     claimed = records.claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
@@ -265,6 +264,20 @@ async def _claim(
     if written is None:
         raise LedgerFenced(f"ledger {name!r} was changed by another meanwhile: read its record and try again")
     return written[0], found, places
+
+
+async def _recover(metadata: Metadata, bookies: Bookies, stored: KeyValue) -> tuple[KeyValue, Recovered]:
+    """A ledger's end, found under the session that its record's version gives, and the record."""
+    name, record = stored.key.removeprefix(LEDGERS), decode_record(stored.value)
+    while True:
+        try:
+            session = Session(stored.version + 1)
+            return stored, await recover(bookies, LedgerId(stored.create_revision), name, record, session)
+        except LedgerFenced as error:
+            again = error.promised and await pass_promise(metadata, stored, error.promised)
+            if not again:
+                raise
+            stored = again
 
 
 def _checked(stored: KeyValue, password: bytes) -> LedgerRecord:

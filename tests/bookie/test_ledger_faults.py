@@ -21,7 +21,7 @@ from gnomon.bookie.errors import (
     LedgerFenced,
     NotEnoughBookies,
 )
-from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ids import BookieId, EntryId, Session
 from gnomon.bookie.ledger import (
     Quorum,
     claim_ledger,
@@ -219,3 +219,19 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
         house.environment.crash()
 
     trio.run(main)
+
+
+def test_a_ledger_whose_record_was_put_back_from_an_older_copy_is_claimed_again(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 2)
+        promised: list[object] = []
+        house.store.fence(ledger.id, Session(7), lambda result, error: promised.append(error))
+        await trio.testing.wait_all_tasks_blocked()
+        again = await house.open("ledger")
+        assert promised == [None]
+        assert again.session == 8
+        await again.add([b"new"])
+        assert await contents(again) == [b"entry 0", b"entry 1", b"new"]
+
+    run(scenario)
