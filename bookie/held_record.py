@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -19,6 +19,9 @@ from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
 from gnomon.metadata.client import Compacted, Compare, Field, KeyValue, Metadata, Operation, Put, Revision
 
 Results: TypeAlias = tuple[KeyValue | int | None, ...]
+
+VERSIONS_BEHIND_MAX: Final = 1000
+"""What a record that was put back is made up for: a bookie that was told to delete a ledger promises all there are."""
 
 
 class HeldRecord:
@@ -143,8 +146,10 @@ async def pass_promise(metadata: Metadata, stored: KeyValue, promised: Session) 
     of the metadata, and nobody could claim its ledger ever again.
 
     Returns:
-        The record as it was written last; None where it was changed since it was read.
+        The record as it was written last; None where it was changed since it was read, or is too far behind.
     """
+    if promised - stored.version > VERSIONS_BEHIND_MAX:
+        return None
     record = decode_record(stored.value)
     while stored.version < promised:
         written = await replace_record(metadata, stored, record)

@@ -21,8 +21,9 @@ from gnomon.bookie.errors import (
     LedgerFenced,
     NotEnoughBookies,
 )
-from gnomon.bookie.ids import BookieId, EntryId, Session
+from gnomon.bookie.ids import SESSION_MAX, BookieId, EntryId, Session
 from gnomon.bookie.ledger import (
+    Ledger,
     Quorum,
     claim_ledger,
     create_ledger,
@@ -221,17 +222,30 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
     trio.run(main)
 
 
+def promise(house: House, ledger: Ledger, session: int) -> None:
+    told: list[object] = []
+    house.store.fence(ledger.id, Session(session), lambda _result, error: told.append(error))
+    house.environment.flush()
+    assert told == [None]
+
+
 def test_a_ledger_whose_record_was_put_back_from_an_older_copy_is_claimed_again(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 2)
-        promised: list[object] = []
-        house.store.fence(ledger.id, Session(7), lambda result, error: promised.append(error))
-        await trio.testing.wait_all_tasks_blocked()
+        promise(house, ledger, 7)
         again = await house.open("ledger")
-        assert promised == [None]
         assert again.session == 8
         await again.add([b"new"])
         assert await contents(again) == [b"entry 0", b"entry 1", b"new"]
+
+    run(scenario)
+
+
+def test_but_not_one_that_a_bookie_was_told_to_delete(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        promise(house, await house.create(), SESSION_MAX)
+        with pytest.raises(LedgerFenced):
+            await house.open("ledger")
 
     run(scenario)
