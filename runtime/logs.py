@@ -1,8 +1,9 @@
 """Structured logs: JSON lines where a machine reads, coloured text on a terminal.
 
 A node is given its logger and binds its own fields; nothing here is global, so several nodes of one process may log
-differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), a large
-share of a broker's start, so it is imported when the first event is written: write none before `ready`.
+differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), so it is
+imported with the first logger that writes, and not with this module. No later: a process without free file descriptors
+cannot import, and that is something to write about.
 """
 
 from __future__ import annotations
@@ -49,24 +50,20 @@ class SilentLogger:
 
 
 class _Output:
-    """One stream with its level and format, and the structlog logger once there is one."""
+    """One stream with its level and format, behind structlog."""
 
     def __init__(self, level: int, format: str, stream: TextIO) -> None:
         self.level = level
-        self._format = format
-        self._stream = stream
-        self._logger: Any = None
+        self._logger = self._open(format, stream)
 
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
-        if self._logger is None:
-            self._logger = self._open()
         getattr(self._logger, method)(event, **fields)
 
-    def _open(self) -> Any:
+    def _open(self, format: str, stream: TextIO) -> Any:
         import structlog
 
-        terminal = self._stream.isatty()
-        console = self._format == "console" or (self._format == "auto" and terminal)
+        terminal = stream.isatty()
+        console = format == "console" or (format == "auto" and terminal)
         processors: list[Any] = [
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not console),
@@ -77,7 +74,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.PrintLogger(self._stream),
+            structlog.PrintLogger(stream),
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,
