@@ -15,7 +15,7 @@ from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
 from gnomon.runtime.http import HttpSocket
-from gnomon.runtime.logs import Logger, configure_logs
+from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
@@ -36,7 +36,7 @@ class Daemon:
     """A process that serves until `stop` is set."""
 
     world: TrioWorld
-    log: Logger
+    log: StreamLogger
     stop: trio.Event
     admin: HttpSocket
     nursery: trio.Nursery
@@ -63,6 +63,8 @@ class Daemon:
         Args:
             administered: the broker whose admin API is served beside health and metrics.
         """
+        dropped = "Lines of the log that could not be written when they were due"
+        metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
         self.nursery.start_soon(self.admin.serve, admin_app(metrics, checks, administered), self.stop.wait)
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 

@@ -4,6 +4,8 @@ A node is given its logger and binds its own fields; nothing here is global, so 
 differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), so it is
 imported with the first logger that writes, and not with this module. No later: a process without free file descriptors
 cannot import, and that is something to write about.
+
+A line that cannot be written, as a disk is full or nobody reads any more, is dropped and counted, and ends no node.
 """
 
 from __future__ import annotations
@@ -54,10 +56,14 @@ class _Output:
 
     def __init__(self, level: int, format: str, stream: TextIO) -> None:
         self.level = level
+        self.lines_dropped = 0
         self._logger = self._open(format, stream)
 
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
-        getattr(self._logger, method)(event, **fields)
+        try:
+            getattr(self._logger, method)(event, **fields)
+        except OSError:
+            self.lines_dropped += 1
 
     def _open(self, format: str, stream: TextIO) -> Any:
         import structlog
@@ -88,6 +94,11 @@ class StreamLogger:
         self._output = output
         self._fields = fields
 
+    @property
+    def lines_dropped(self) -> int:
+        """How many could not be written when they were due, of all loggers bound from this one."""
+        return self._output.lines_dropped
+
     def bind(self, **fields: object) -> Logger:
         """See `Logger.bind`."""
         return StreamLogger(self._output, self._fields | fields)
@@ -117,7 +128,7 @@ class StreamLogger:
             self._output.write(method, event, self._fields | fields)
 
 
-def configure_logs(level: str, format: str, stream: TextIO) -> Logger:
+def configure_logs(level: str, format: str, stream: TextIO) -> StreamLogger:
     """A logger that writes events of `level` and above to `stream`.
 
     Args:

@@ -115,3 +115,21 @@ def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is
             broker.leave_descriptors(100)
             assert waiting.recv(12) == b"HTTP/1.1 200"
         broker.end()
+
+
+def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full, daemon(tmp_path, full.fileno()) as broker:
+        for _ in range(2):
+            broker.speak_http()
+        assert "gnomon_log_lines_dropped 2.0" in broker.page("/metrics")[1]
+        broker.end()
+
+
+def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "wb") as log, daemon(tmp_path, log.fileno()) as broker:
+        os.close(reader)
+        for _ in range(2):
+            broker.speak_http()
+        assert broker.page("/readyz")[0] == 200
+        broker.end()
