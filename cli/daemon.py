@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 
 import trio
 
@@ -15,10 +15,20 @@ from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
 from gnomon.runtime.http import HttpSocket
-from gnomon.runtime.logs import Logger, configure_logs
+from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
+
+IMPORTED_AT_START = (
+    "hypercorn.trio",
+    "prometheus_client.core",
+    "gnomon.broker.admin.api",
+    "gnomon.broker.admin.refusal",
+    "encodings.idna",
+    "encodings.utf_16_le",
+)
+"""What a daemon would import when it first serves a page, a name or a group: it may have no file descriptor by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,7 @@ class Daemon:
     """A process that serves until `stop` is set."""
 
     world: TrioWorld
-    log: Logger
+    log: StreamLogger
     stop: trio.Event
     admin: HttpSocket
     nursery: trio.Nursery
@@ -53,7 +63,9 @@ class Daemon:
         Args:
             administered: the broker whose admin API is served beside health and metrics.
         """
-        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks, administered), self.stop.wait)
+        dropped = "Lines of the log that could not be written when they were due"
+        metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
+        self.nursery.start_soon(self.admin.serve, admin_app(metrics, checks, administered), self.stop.wait)
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 
 
@@ -65,6 +77,8 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
         AddressTaken: the admin port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
+    for module in IMPORTED_AT_START:
+        import_module(module)
     stop = trio.Event()
     with short_collections():
         async with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -58,8 +59,9 @@ def show_record(record: Row, output: str) -> None:
 
 
 def note(text: str) -> None:
-    """Says something that is no data, on standard error."""
-    click.echo(text, err=True)
+    """Says something that is no data, on standard error; where that cannot be written, what was done stays done."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def _is_rows(value: object) -> bool:

@@ -1,17 +1,10 @@
-"""Serving HTTP in the production world: hypercorn on a socket that was bound early and is served on first use.
-
-Importing hypercorn and starlette takes longer than the whole broker needs to start (0.3 s, 20 MB); so the port is bound
-at once, which makes its number known and lets clients queue, and the import waits for the first of them.
-"""
+"""Serving HTTP in the production world: hypercorn on a socket that was bound early, so that its number is known."""
 
 from __future__ import annotations
 
-import importlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
-
-import trio
 
 from gnomon.runtime.sockets import address_advice
 from gnomon.runtime.world import AddressTaken
@@ -42,10 +35,8 @@ class HttpSocket:
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 
-    async def serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
-        """Serves the ASGI application that `make_app` builds, from the first connection until `stop()` returns."""
-        await trio.lowlevel.wait_readable(self._socket)
-        await trio.to_thread.run_sync(_load)
+    async def serve(self, app: Any, stop: Callable[[], Awaitable[None]]) -> None:
+        """Serves an ASGI application until `stop()` returns."""
         from hypercorn.config import Config
         from hypercorn.trio import serve
 
@@ -54,14 +45,8 @@ class HttpSocket:
         config.accesslog = None
         config.errorlog = None
         config.graceful_timeout = 1.0
-        await serve(make_app(), config, shutdown_trigger=stop)
+        await serve(app, config, shutdown_trigger=stop)
 
     def close(self) -> None:
         """Gives the address up. Idempotent."""
         self._socket.close()
-
-
-def _load() -> None:
-    """Imports the server in another thread, so that the broker goes on meanwhile."""
-    importlib.import_module("hypercorn.trio")
-    importlib.import_module("starlette.applications")

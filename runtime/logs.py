@@ -1,8 +1,11 @@
 """Structured logs: JSON lines where a machine reads, coloured text on a terminal.
 
 A node is given its logger and binds its own fields; nothing here is global, so several nodes of one process may log
-differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), a large
-share of a broker's start, so it is imported when the first event is written: write none before `ready`.
+differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), so it is
+imported with the first logger that writes, and not with this module. No later: a process without free file descriptors
+cannot import, and that is something to write about.
+
+A line that cannot be written, as a disk is full or nobody reads any more, is dropped and counted, and ends no node.
 """
 
 from __future__ import annotations
@@ -49,24 +52,24 @@ class SilentLogger:
 
 
 class _Output:
-    """One stream with its level and format, and the structlog logger once there is one."""
+    """One stream with its level and format, behind structlog."""
 
     def __init__(self, level: int, format: str, stream: TextIO) -> None:
         self.level = level
-        self._format = format
-        self._stream = stream
-        self._logger: Any = None
+        self.lines_dropped = 0
+        self._logger = self._open(format, stream)
 
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
-        if self._logger is None:
-            self._logger = self._open()
-        getattr(self._logger, method)(event, **fields)
+        try:
+            getattr(self._logger, method)(event, **fields)
+        except OSError:
+            self.lines_dropped += 1
 
-    def _open(self) -> Any:
+    def _open(self, format: str, stream: TextIO) -> Any:
         import structlog
 
-        terminal = self._stream.isatty()
-        console = self._format == "console" or (self._format == "auto" and terminal)
+        terminal = stream.isatty()
+        console = format == "console" or (format == "auto" and terminal)
         processors: list[Any] = [
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not console),
@@ -77,7 +80,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.PrintLogger(self._stream),
+            structlog.PrintLogger(stream),
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,
@@ -90,6 +93,11 @@ class StreamLogger:
     def __init__(self, output: _Output, fields: dict[str, object]) -> None:
         self._output = output
         self._fields = fields
+
+    @property
+    def lines_dropped(self) -> int:
+        """How many could not be written when they were due, of all loggers bound from this one."""
+        return self._output.lines_dropped
 
     def bind(self, **fields: object) -> Logger:
         """See `Logger.bind`."""
@@ -120,7 +128,7 @@ class StreamLogger:
             self._output.write(method, event, self._fields | fields)
 
 
-def configure_logs(level: str, format: str, stream: TextIO) -> Logger:
+def configure_logs(level: str, format: str, stream: TextIO) -> StreamLogger:
     """A logger that writes events of `level` and above to `stream`.
 
     Args:

@@ -96,6 +96,11 @@ class SocketStream:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._go()
 
+    def abandon(self) -> None:
+        """The loop ends: closes the socket without telling the handler, whose calls do nothing any more."""
+        self._gone = self._closing = True
+        self.socket.close()
+
     def ready(self, events: int) -> None:
         """Serves what epoll reports."""
         if not self._gone:

@@ -68,7 +68,7 @@ class SocketLoop:
                 await self._drain_forever()
         finally:
             for source in self._sources.values():
-                source.socket.close()
+                source.abandon()
             self._sources.clear()
             self._epoll.close()
             with self._ringing:
@@ -166,22 +166,16 @@ class SocketLoop:
         except OSError as error:
             raise Unreachable(f"cannot connect to {_text(host, port)}: {error}") from error
         reason: OSError | None = None
-        for family, address in addresses:
-            connecting = socket.socket(family, socket.SOCK_STREAM)
+        for address in addresses:
             try:
-                connecting.setblocking(False)
-                code = connecting.connect_ex(address)
-                if code == errno.EINPROGRESS:
-                    await trio.lowlevel.wait_writable(connecting)
-                    code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code == 0:
-                    return self.start_stream(connecting, accept, _text(host, port))
-                reason = OSError(code, errno.errorcode.get(code, str(code)))
-                connecting.close()
-            except BaseException:
-                connecting.close()
-                raise
-        raise Unreachable(f"cannot connect to {_text(host, port)}: {reason}: is it running there?") from reason
+                connected = await _connect(address)
+            except OSError as error:
+                reason = error
+            else:
+                return self.start_stream(connected, accept, _text(host, port))
+        full = reason is not None and reason.errno in _TABLES_FULL
+        advice = "raise the limit of open files (ulimit -n)" if full else "is it running there?"
+        raise Unreachable(f"cannot connect to {_text(host, port)}: {reason}: {advice}") from reason
 
     def start_stream(self, connected: socket.socket, accept: AcceptStream, peer: str) -> SocketStream:
         """Makes a connected socket a stream with a handler."""
@@ -214,6 +208,23 @@ async def _resolve(host: str, port: int, flags: int) -> list[Address]:
     except UnicodeError:
         raise OSError(f"{host!r} is no host name") from None
     return [(family, address) for family, _, _, _, address in found]
+
+
+async def _connect(address: Address) -> socket.socket:
+    family, where = address
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connecting.setblocking(False)
+        code = connecting.connect_ex(where)
+        if code == errno.EINPROGRESS:
+            await trio.lowlevel.wait_writable(connecting)
+            code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code != 0:
+            raise OSError(code, errno.errorcode.get(code, str(code)))
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
 
 
 def _text(host: str, port: int) -> str:
@@ -270,6 +281,11 @@ class _Acceptor:
             self._pause.cancel()
         self._loop.modify(self, 0)
         self.socket.shutdown(socket.SHUT_RDWR)  # refuses peers from now on and brings the hang-up that removes it
+
+    def abandon(self) -> None:
+        """The loop ends: closes the socket, and `close` does nothing any more."""
+        self._closed = True
+        self.socket.close()
 
     def _pause_accepting(self, error: OSError) -> None:
         self._loop.modify(self, 0)

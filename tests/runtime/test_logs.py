@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import subprocess
@@ -69,10 +70,35 @@ def test_a_silent_logger_takes_everything() -> None:
     logger.exception("z")
 
 
-def test_structlog_is_not_imported_before_the_first_event_is_written() -> None:
+class FullAtTimes(io.StringIO):
+    """A file on a disk that is full, or a pipe that nobody reads, while there is a `failure`."""
+
+    failure: OSError | None = None
+
+    def flush(self) -> None:
+        if self.failure is not None:
+            self.seek(0)
+            self.truncate()
+            raise self.failure
+
+
+def test_a_line_that_cannot_be_written_is_dropped_and_counted_and_the_next_one_is_tried() -> None:
+    stream = FullAtTimes()
+    logger = configure_logs("info", "json", stream)
+    bound = logger.bind(node="a")
+    for failure in (OSError(errno.ENOSPC, "No space left on device"), BrokenPipeError(errno.EPIPE, "Broken pipe")):
+        stream.failure = failure
+        bound.info("dropped")
+    stream.failure = None
+    bound.info("written")
+    assert json.loads(stream.getvalue())["event"] == "written"
+    assert logger.lines_dropped == 2
+
+
+def test_structlog_is_imported_with_the_first_logger_and_not_with_its_first_event() -> None:
     program = (
         "import sys\nfrom gnomon.runtime.logs import configure_logs\n"
-        "log = configure_logs('info', 'json', sys.stderr)\nlog.bind(a=1).debug('x')\n"
-        "assert 'structlog' not in sys.modules\nlog.info('y')\nassert 'structlog' in sys.modules"
+        "assert 'structlog' not in sys.modules\n"
+        "configure_logs('info', 'json', sys.stderr)\nassert 'structlog' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -11,6 +11,7 @@ from socket_handlers import BIG, Recorder, open_pair, read_all, run_with_loop
 
 from gnomon.runtime.socket_stream import LINGER_SECONDS
 from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.world import Connection, Listener
 
 
 def test_close_sends_the_backlog_first_and_writes_after_it_are_dropped() -> None:
@@ -127,3 +128,23 @@ def test_writing_to_a_peer_that_is_gone_ends_the_stream_once() -> None:
         assert handler.connection.backlog_bytes == 0
 
     run_with_loop(main)
+
+
+def test_what_is_left_of_a_loop_that_has_ended_may_be_closed() -> None:
+    listeners: list[Listener] = []
+    connections: list[Connection] = []
+
+    async def main(loop: SocketLoop) -> None:
+        listeners.append(await loop.listen("127.0.0.1", 0, Recorder))
+        for _ in range(2):
+            handler, _ = await open_pair(loop, Recorder)
+            handler.connection.write([BIG])
+            connections.append(handler.connection)
+
+    run_with_loop(main)
+    listeners[0].close()
+    closed, aborted = connections
+    closed.pause_reading()
+    closed.write([b"never"])
+    closed.close()
+    aborted.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 from typing import Any
 
@@ -101,6 +102,21 @@ def test_ipv6_works_where_the_machine_has_it() -> None:
         client = (await loop.connect("::1", listener.port, Recorder)).peer
         assert client == f"[::1]:{listener.port}"
         assert (await server.first()).connection.peer.startswith("[::1]:")
+
+    run_with_loop(main)
+
+
+def test_without_a_free_file_descriptor_a_peer_is_unreachable_until_there_is_one() -> None:
+    async def main(loop: SocketLoop) -> None:
+        listener = await loop.listen("127.0.0.1", 0, Recorder)
+        before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+        try:
+            with pytest.raises(Unreachable, match=r"Too many open files: .*ulimit -n"):
+                await loop.connect("127.0.0.1", listener.port, Recorder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+        await loop.connect("127.0.0.1", listener.port, Recorder)
 
     run_with_loop(main)
 

@@ -1,0 +1,135 @@
+"""What a daemon lives through: a process of its own, as what is used up here belongs to a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "gnomon.cli.main", "standalone"]
+PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
+SECONDS_MAX = 30
+
+
+class Daemon:
+    """A standalone broker."""
+
+    def __init__(self, data: Path, stderr: int) -> None:
+        command = [*COMMAND, *PORTS, "--data-dir", str(data)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert self.process.stdout is not None
+        ready = dict(re.findall(r"(\w+)=(\S+)", self.process.stdout.readline()))
+        self.admin = ready["admin"]
+        self._kafka = ready["kafka"].split(":")
+
+    def connect(self) -> socket.socket:
+        """As a Kafka client."""
+        return socket.create_connection((self._kafka[0], int(self._kafka[1])), SECONDS_MAX)
+
+    def speak_http(self) -> None:
+        """On the port of Kafka, which is worth a line of the log; returns when the daemon has ended the connection."""
+        with self.connect() as wrong:
+            wrong.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert wrong.recv(1) == b""
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Status and text."""
+        try:
+            with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=SECONDS_MAX) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def leave_descriptors(self, count: int) -> None:
+        """Lets it have so many more."""
+        taken = set(map(int, os.listdir(f"/proc/{self.process.pid}/fd")))
+        free = [number for number in range(len(taken) + count + 1) if number not in taken]
+        _, most = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (free[count], most))
+
+    def end(self) -> str:
+        """Its log, once it has ended in good order."""
+        self.process.terminate()
+        _, stderr = self.process.communicate(timeout=SECONDS_MAX)
+        assert self.process.returncode == 0, stderr
+        return stderr
+
+
+@contextmanager
+def daemon(data: Path, stderr: int = subprocess.PIPE) -> Iterator[Daemon]:
+    started = Daemon(data, stderr)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.communicate()
+
+
+def lines_of(log: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+
+
+def test_without_a_free_file_descriptor_it_waits_and_then_serves_who_waited(tmp_path: Path) -> None:
+    with daemon(tmp_path) as broker:
+        broker.leave_descriptors(0)
+        waiting = broker.connect()
+        assert broker.process.stderr is not None
+        assert "Too many open files; trying again every 0.1 s" in broker.process.stderr.readline()
+        broker.leave_descriptors(100)
+        waiting.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert waiting.recv(1) == b""
+        waiting.close()
+        assert broker.page("/readyz") == (200, "ok\n")
+        assert lines_of(broker.end())[-1]["event"] == "connection_refused"
+
+
+def test_every_page_is_served_with_one_file_descriptor_which_is_that_of_the_request(tmp_path: Path) -> None:
+    with daemon(tmp_path) as broker:
+        broker.leave_descriptors(1)
+        assert broker.page("/readyz?verbose")[0] == 200
+        assert "gnomon_produce_bytes" in broker.page("/metrics")[1]
+        assert broker.page("/admin/v2/openapi.json")[0] == 200
+        assert "does not exist" in broker.page("/admin/v2/persistent/public/default/t/stats")[1]
+        broker.end()
+
+
+def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is_one(tmp_path: Path) -> None:
+    with daemon(tmp_path) as broker:
+        broker.leave_descriptors(0)
+        host, port = broker.admin.split(":")
+        with socket.create_connection((host, int(port)), SECONDS_MAX) as waiting:
+            waiting.sendall(f"GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert broker.process.stderr is not None
+            assert "EMFILE" in broker.process.stderr.readline()
+            broker.leave_descriptors(100)
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        broker.end()
+
+
+def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full, daemon(tmp_path, full.fileno()) as broker:
+        for _ in range(2):
+            broker.speak_http()
+        assert "gnomon_log_lines_dropped 2.0" in broker.page("/metrics")[1]
+        broker.end()
+
+
+def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "wb") as log, daemon(tmp_path, log.fileno()) as broker:
+        os.close(reader)
+        for _ in range(2):
+            broker.speak_http()
+        assert broker.page("/readyz")[0] == 200
+        broker.end()
