@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib import import_module
+from functools import partial
 
 import trio
 
@@ -19,16 +19,6 @@ from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
-
-IMPORTED_AT_START = (
-    "hypercorn.trio",
-    "prometheus_client.core",
-    "gnomon.broker.admin.api",
-    "gnomon.broker.admin.refusal",
-    "encodings.idna",
-    "encodings.utf_16_le",
-)
-"""What a daemon would import when it first serves a page, a name or a group: it may have no file descriptor by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ class Daemon:
         """
         dropped = "Lines of the log that could not be written when they were due"
         metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
-        self.nursery.start_soon(self.admin.serve, admin_app(metrics, checks, administered), self.stop.wait)
+        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks, administered), self.stop.wait)
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 
 
@@ -77,8 +67,6 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
         AddressTaken: the admin port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
-    for module in IMPORTED_AT_START:
-        import_module(module)
     stop = trio.Event()
     with short_collections():
         async with (

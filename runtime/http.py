@@ -1,15 +1,25 @@
-"""Serving HTTP in the production world: hypercorn on a socket that was bound early, so that its number is known."""
+"""Serving HTTP in the production world: hypercorn on a socket that was bound early and is served on first use.
+
+Importing hypercorn and starlette takes longer than the whole broker needs to start (0.3 s, 20 MB); so the port is bound
+at once, which makes its number known and lets clients queue, and the import waits for the first of them; and for a file
+descriptor, where the process has none left.
+"""
 
 from __future__ import annotations
 
+import errno
+import importlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import trio
 
 from gnomon.runtime.sockets import address_advice
 from gnomon.runtime.world import AddressTaken
 
 BACKLOG = 100
+DESCRIPTOR_RETRY_SECONDS = 0.5
 
 
 class HttpSocket:
@@ -35,8 +45,19 @@ class HttpSocket:
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 
-    async def serve(self, app: Any, stop: Callable[[], Awaitable[None]]) -> None:
-        """Serves an ASGI application until `stop()` returns."""
+    async def serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
+        """Serves the ASGI application that `make_app` builds, from the first connection until `stop()` returns."""
+        await trio.lowlevel.wait_readable(self._socket)
+        while True:
+            try:
+                return await self._serve(make_app, stop)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                await trio.sleep(DESCRIPTOR_RETRY_SECONDS)
+
+    async def _serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
+        await trio.to_thread.run_sync(_load)
         from hypercorn.config import Config
         from hypercorn.trio import serve
 
@@ -45,8 +66,14 @@ class HttpSocket:
         config.accesslog = None
         config.errorlog = None
         config.graceful_timeout = 1.0
-        await serve(app, config, shutdown_trigger=stop)
+        await serve(make_app(), config, shutdown_trigger=stop)
 
     def close(self) -> None:
         """Gives the address up. Idempotent."""
         self._socket.close()
+
+
+def _load() -> None:
+    """Imports the server in another thread, so that the broker goes on meanwhile."""
+    importlib.import_module("hypercorn.trio")
+    importlib.import_module("starlette.applications")

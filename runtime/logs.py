@@ -1,15 +1,16 @@
 """Structured logs: JSON lines where a machine reads, coloured text on a terminal.
 
 A node is given its logger and binds its own fields; nothing here is global, so several nodes of one process may log
-differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), so it is
-imported with the first logger that writes, and not with this module. No later: a process without free file descriptors
-cannot import, and that is something to write about.
+differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), a large
+share of a broker's start, so it is imported when the first event is written: write none before `ready`. A file
+descriptor is kept for that, since having none left is worth a line.
 
 A line that cannot be written, as a disk is full or nobody reads any more, is dropped and counted, and ends no node.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol, TextIO
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -52,24 +53,32 @@ class SilentLogger:
 
 
 class _Output:
-    """One stream with its level and format, behind structlog."""
+    """One stream with its level and format, and the structlog logger once there is one."""
 
     def __init__(self, level: int, format: str, stream: TextIO) -> None:
         self.level = level
         self.lines_dropped = 0
-        self._logger = self._open(format, stream)
+        self._format = format
+        self._stream = stream
+        self._logger: Any = None
+        self._spare_descriptor: int | None = os.open(os.devnull, os.O_RDONLY)
 
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
         try:
+            if self._logger is None:
+                self._logger = self._open()
             getattr(self._logger, method)(event, **fields)
         except OSError:
             self.lines_dropped += 1
 
-    def _open(self, format: str, stream: TextIO) -> Any:
+    def _open(self) -> Any:
+        if self._spare_descriptor is not None:
+            os.close(self._spare_descriptor)
+            self._spare_descriptor = None
         import structlog
 
-        terminal = stream.isatty()
-        console = format == "console" or (format == "auto" and terminal)
+        terminal = self._stream.isatty()
+        console = self._format == "console" or (self._format == "auto" and terminal)
         processors: list[Any] = [
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not console),
@@ -80,7 +89,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.PrintLogger(stream),
+            structlog.PrintLogger(self._stream),
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,

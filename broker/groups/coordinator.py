@@ -5,6 +5,7 @@ Group ids are hashed as Kafka does it, so that the group's records lie where Kaf
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -40,10 +41,14 @@ PARTS_PER_TURN = 256
 """Of a request about more groups the rest waits, so that others have their turn: each takes some 30 us."""
 
 
+_UTF_16 = codecs.lookup("utf-16-le")
+"""Now: on first use there may be no file descriptor left to import it with."""
+
+
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that holds a group: Java's hash of its id, without sign."""
     hashed = 0
-    units = memoryview(group_id.encode("utf-16-le")).cast("H")
+    units = memoryview(_UTF_16.encode(group_id)[0]).cast("H")
     for unit in units:
         hashed = (hashed * 31 + unit) & 0xFFFF_FFFF
     if hashed >= 1 << 31:
