@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from gnomon.testing.log_checker import LogHistory, check_log
 
@@ -28,6 +29,8 @@ LAST_SECONDS_MAX: Final = 75.0
 CLIENT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 BATCH_RECORDS: Final = 10
+GROUP: Final = "readers"
+GROUP_ANSWER_SECONDS: Final = 3.0
 BEHIND_SECONDS_MAX: Final = 1.0
 """A producer that fell back further (its machine was busy) does not make up for it."""
 
@@ -159,7 +162,7 @@ class Load:
             {
                 **CLIENT,
                 "bootstrap.servers": self.bootstrap_servers,
-                "group.id": "readers",
+                "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
                 "session.timeout.ms": 10_000,
@@ -193,6 +196,16 @@ class Load:
                 f"the group went from offset {self.consumed[partition]} to {offset} of partition {partition}"
             )
             self.consumed[partition] = max(self.consumed[partition], offset + 1)
+
+    def group(self) -> str:
+        """What the group's coordinator says of it, or why there is none that does."""
+        client = AdminClient({**CLIENT, "bootstrap.servers": self.bootstrap_servers})
+        try:
+            found = client.describe_consumer_groups([GROUP], request_timeout=GROUP_ANSWER_SECONDS)[GROUP].result()
+        except KafkaException as error:
+            return f"the group is not described: {error.args[0].str()}"
+        held = [len(member.assignment.topic_partitions) for member in found.members]
+        return f"the group is {found.state.name} at broker {found.coordinator.id}, its members hold {held} partitions"
 
     def _named(self, message: Message) -> bytes:
         """The part of the value that is the record's own; all of it where the padding was damaged."""

@@ -53,14 +53,18 @@ def say(text: str) -> None:
 
 def weather(storm: ProcessStorm, load: Load, workers: list[Worker], seconds: float, began: float) -> None:
     """Lets it rage, and says every now and then how it goes; ends early where a client was told what it must not be."""
-    progress_at = began
+    progress_at, read_before = began, 0
     while (now := time.monotonic()) < began + seconds and all(worker.is_alive() for worker in workers):
         storm.tick()
         if now >= progress_at:
             progress_at += PROGRESS_SECONDS
             happening = ", ".join(fault.text for fault in storm.faults if not fault.over)
-            records = f"{len(load.acknowledged)} acknowledged, {sum(load.consumed)} read"
+            read = sum(load.consumed)
+            records = f"{len(load.acknowledged)} acknowledged, {read} read"
             say(f"{now - began:5.0f} s  {len(storm.faults)} faults, {records}  {happening}")
+            if read == read_before:
+                say(f"         {load.group()}")
+            read_before = read
         time.sleep(0.01)
 
 
