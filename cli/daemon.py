@@ -28,6 +28,7 @@ class Daemon:
     world: TrioWorld
     log: StreamLogger
     stop: trio.Event
+    serves: trio.Event
     admin: HttpSocket
     nursery: trio.Nursery
 
@@ -56,6 +57,7 @@ class Daemon:
         dropped = "Lines of the log that could not be written when they were due"
         metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
         self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks, administered), self.stop.wait)
+        self.serves.set()
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 
 
@@ -76,10 +78,19 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)
-                yield Daemon(world, log, stop, admin, nursery)
+                daemon = Daemon(world, log, stop, trio.Event(), admin, nursery)
+                nursery.start_soon(_end_unless_it_serves, daemon)
+                yield daemon
             finally:
                 admin.close()
                 nursery.cancel_scope.cancel()
+
+
+async def _end_unless_it_serves(daemon: Daemon) -> None:
+    """Ends at once what is told to stop while it waits for others."""
+    await daemon.stop.wait()
+    if not daemon.serves.is_set():
+        daemon.nursery.cancel_scope.cancel()
 
 
 def address(host: str, port: int) -> str:

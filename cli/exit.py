@@ -97,6 +97,7 @@ ADVICE: dict[int, str] = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     -140: "the partition holds none from there on; begin at `earliest`",
     -185: "check that this is a Kafka broker and not overloaded",
+    -195: "check that this is the address of a Kafka broker",
 }
 """What to do about it, by Kafka's error code, where the broker's text leaves that open."""
 

@@ -16,6 +16,7 @@ from gnomon.cli.kafka_client import (
     EARLIEST,
     LATEST,
     answer,
+    check_partition,
     connect,
     describe_topic,
     from_time,
@@ -132,7 +133,10 @@ def reset_offsets(
     if target == "to_datetime":
         value = _milliseconds(value)
     admin = connect(bootstrap)
-    partitions = sorted(set(only)) or [partition.id for partition in describe_topic(admin, topic).partitions]
+    known = [partition.id for partition in describe_topic(admin, topic).partitions]
+    partitions = sorted(set(only)) or known
+    for partition in partitions:
+        check_partition(topic, partition, known)
     members = _description(admin, name).members
     if members and not dry_run:
         raise Failure(f"group {name!r} has {len(members)} members: stop them before its offsets move", Exit.CONFLICT)

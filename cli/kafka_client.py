@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -119,6 +119,12 @@ def describe_topic(admin: AdminClient, name: str) -> Any:
     """
     futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
     return answer(futures[name], f"describe topic {name!r}")
+
+
+def check_partition(topic: str, partition: int, partitions: Collection[int]) -> None:
+    """Raises Failure where a topic with these partitions has no such one."""
+    if partition not in partitions:
+        raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
 
 
 def topic_configs(admin: AdminClient, topic: str) -> dict[str, Any]:

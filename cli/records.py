@@ -17,9 +17,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from gnomon.cli.delivery import BATCH_BYTES, Delivery
-from gnomon.cli.exit import Exit, Failure, kafka_failure
+from gnomon.cli.exit import Failure, kafka_failure
 from gnomon.cli.kafka_client import (
     ANSWER_SECONDS,
+    check_partition,
     client_config,
     connect,
     describe_topic,
@@ -90,10 +91,8 @@ def _check_target(admin: AdminClient, topic: str, partition: int | None) -> None
     if found.error is not None and found.error.code() != ErrorCode.LEADER_NOT_AVAILABLE:
         text = f"{found.error.str()}; `gnomon topic create {topic}` creates it"
         raise kafka_failure(f"produce to topic {topic!r}", found.error.code(), text)
-    if partition is not None and found.partitions and partition not in found.partitions:
-        raise Failure(
-            f"topic {topic!r} has no partition {partition}: it has 0 to {len(found.partitions) - 1}", Exit.CONFLICT
-        )
+    if partition is not None and found.partitions:
+        check_partition(topic, partition, found.partitions)
 
 
 def _split(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
@@ -153,8 +152,8 @@ def consume(
     partitions = [found.id for found in describe_topic(connect(bootstrap), topic).partitions]
     if start >= 0 and partition is None and len(partitions) > 1:
         raise click.UsageError(f"an OFFSET counts in one partition, and {topic!r} has several: give --partition")
-    if partition is not None and partition not in partitions:
-        raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
+    if partition is not None:
+        check_partition(topic, partition, partitions)
     consumer = Consumer(
         {
             **client_config(bootstrap),

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "gnomon.cli.main", "standalone"]
+GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
+COMMAND = [*GNOMON, "standalone"]
 PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
 SECONDS_MAX = 30
 
@@ -121,6 +122,17 @@ def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is
             broker.leave_descriptors(100)
             assert waiting.recv(12) == b"HTTP/1.1 200"
         broker.end()
+
+
+@pytest.mark.parametrize("command", [("bookie", "--name", "b"), ("broker", "--id", "7")], ids=["bookie", "broker"])
+def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path, command: tuple[str, ...]) -> None:
+    place = ("--data-dir", str(tmp_path)) if command[0] == "bookie" else ()
+    arguments = [*command, *place, "--metadata", "127.0.0.1:1", "--admin-port", "0"]
+    with subprocess.Popen([*GNOMON, *arguments], stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert "no answer yet from the metadata" in waiting.stderr.readline()
+        waiting.terminate()
+        assert waiting.wait(3) == 0
 
 
 def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:

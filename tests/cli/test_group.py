@@ -76,6 +76,8 @@ def test_a_missing_group_or_topic_ends_with_5(ask: Run, lines: str) -> None:
     assert ask("group", "describe", "nobody").returncode == 5
     assert ask("group", "delete", "nobody").returncode == 5
     assert ask("group", "reset-offsets", "nobody", "--topic", "nope", "--to-latest").returncode == 5
+    absent = ask("group", "reset-offsets", "nobody", "--topic", lines, "--partition", 99, "--to-earliest")
+    assert (absent.returncode, "has no partition 99: it has 0 to" in absent.stderr) == (5, True)
     assert ask("group", "reset-offsets", "nobody", "--topic", lines, "--shift-by", 1).returncode == 5
 
 
