@@ -87,7 +87,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again_but_a_read_i
                 with pytest.raises(MetadataUnavailable, match="unknown"):
                     await put(metadata, "a")
                 assert swallowed == 1
-            async with EtcdMetadata(etcd_world, endpoints, call_seconds=1.5) as metadata:
+            async with EtcdMetadata(etcd_world, endpoints, call_seconds=4) as metadata:
                 item = await metadata.get("a")  # a try that is not answered leaves time for another
                 assert item is not None
                 assert item.version == 1

@@ -153,8 +153,7 @@ def test_an_idle_watch_keeps_up_with_the_revisions_of_others(on_etcd: OnEtcd) ->
                 nursery.start_soon(anext, watch)
                 for number in range(50):
                     last = await put(metadata, f"busy/{number}")
-                while inner._messages.position <= last.mod_revision:
-                    await trio.sleep(0.05)
+                await until(lambda: bool(inner._messages.position > last.mod_revision))
                 nursery.cancel_scope.cancel()
             server.kill()
             server.start()
