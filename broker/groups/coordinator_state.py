@@ -12,7 +12,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
 
 from gnomon.broker.groups import membership, offsets, rebalance
 from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, DeleteTopicOffsetsResponse, Reply, refusal
@@ -52,6 +54,10 @@ from gnomon.wire.kafka.messages.offsets import (
 )
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 
+Alive: TypeAlias = Mapping[str, tuple[int, Collection[str]]]
+"""By group its generation, and the ids of the members that were not taken for dead."""
+NOTHING_KNOWN: Alive = MappingProxyType({})
+
 
 class GroupShard:
     """The groups of one partition.
@@ -87,11 +93,20 @@ class GroupShard:
         if record is not None:
             self._apply(record)
 
-    def loaded(self, now: float, wall_ms: int) -> Effects:
-        """The log has been read to its end: groups come to life, sessions begin."""
+    def loaded(self, now: float, wall_ms: int, alive: Alive = NOTHING_KNOWN) -> Effects:
+        """The log has been read to its end: groups come to life, sessions begin.
+
+        Args:
+            now, wall_ms: as ever.
+            alive: what the shard in whose place this one was read had to say; who was gone then has no session left.
+                The log may know of later members where another broker had it in between: their generation is later.
+        """
         turn = self._turn(now, wall_ms)
         for group_id, value in self._recorded.items():
             group = self._groups[group_id] = Group.from_record(group_id, value, turn)
+            generation, members = alive.get(group_id, (-1, ()))
+            if group.generation <= generation:
+                group.end_sessions(members, turn)
             if len(group.members) > turn.settings.members_max:
                 rebalance.rebalance(group, turn)
             self._settle(group)
@@ -191,6 +206,13 @@ class GroupShard:
                 if record.group_id in self._groups:
                     self._settle(self._groups[record.group_id])
         return self._done(turn)
+
+    def alive(self, now: float) -> Alive:
+        """The generation and the members of each group, for the shard that is read in the place of this one."""
+        return {
+            group_id: (group.generation, {name for name, member in group.members.items() if member.deadline > now})
+            for group_id, group in self._groups.items()
+        }
 
     def failed(self, error: ErrorCode) -> list[Reply]:
         """Gives the shard up: every call that waits is answered with `error`. It must not be used any more."""

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 from gnomon.broker.groups.member import Member
@@ -215,6 +215,12 @@ class Group:
         """The member has been heard of; does nothing while one of its calls is parked."""
         if not member.parked:
             self.set_member_deadline(member, turn.after_ms(member.session_timeout_ms))
+
+    def end_sessions(self, but: Collection[str], turn: Turn) -> None:
+        """Dynamic members that are not named are taken for dead."""
+        for member in self.members.values():
+            if member.instance_id is None and member.member_id not in but:
+                self.set_member_deadline(member, turn.now)
 
     def set_join_deadline(self, deadline: float) -> None:
         """When the joining phase ends."""

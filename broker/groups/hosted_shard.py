@@ -2,7 +2,8 @@
 
 1. Records are appended in the order in which the shard handed them out.
 2. After a failed append, or when its log has been claimed by another, the shard is thrown away; it is loaded again
-   once every append under way has been reported, so that what is read then is all there will ever be of it.
+   once every append under way has been reported, so that what is read then is all there will ever be of it. Members
+   that were gone by then are not waited for again.
 3. Everything submitted is run or refused, once.
 4. While it drains nobody is kept waiting for other members, and nothing happens because time went by.
 5. Once released it runs nothing any more: what waited is refused, and what is on its way is answered as refused.
@@ -19,7 +20,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.groups.coordinator_state import GroupShard
+from gnomon.broker.groups.coordinator_state import NOTHING_KNOWN, GroupShard
 from gnomon.broker.groups.offsets_log import AppendDone, OffsetsLog, OffsetsLogs
 from gnomon.broker.groups.records import Encoded
 from gnomon.broker.groups.turn import Append, Effects
@@ -77,6 +78,8 @@ class HostedShard:
         self._loading = False
         self._draining = False
         self._released = False
+        self._alive = NOTHING_KNOWN
+        """Of the shard that was thrown away."""
         self._waiting: deque[tuple[Use, Refuse]] = deque()
         self._under_way = 0
         self._timer: Timer | None = None
@@ -167,7 +170,8 @@ class HostedShard:
             return
         self._shard, self._log = shard, log
         self._grown_bytes, self._snapshot_bytes, self._snapshotting = grown_bytes, 0, False
-        self._run(shard, GroupShard.loaded)
+        alive, self._alive = self._alive, NOTHING_KNOWN
+        self._run(shard, lambda shard, now, wall_ms: shard.loaded(now, wall_ms, alive))
         # What is submitted meanwhile goes behind those who wait: a client's commits keep their order.
         while self._waiting and self._shard is shard:
             use, _ = self._waiting.popleft()
@@ -226,6 +230,7 @@ class HostedShard:
     def _give_up(self, shard: GroupShard, error: KafkaError) -> None:
         self._logger.warning("groups_not_stored", reason=str(error), next="they are read again from their log")
         self._shard = self._log = None
+        self._alive = NOTHING_KNOWN if error is _TAKEN else shard.alive(self._clock.monotonic())
         self._disarm()
         for reply in shard.failed(wire_error(error)):
             reply.call.token(reply.response)

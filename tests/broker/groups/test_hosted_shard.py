@@ -10,6 +10,7 @@ from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups import hosted_shard
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
 
 
@@ -93,6 +94,46 @@ def test_a_shard_is_read_again_only_when_nothing_of_its_last_life_is_under_way()
         await trio.sleep(1)
         # The late append reached the log: unknown was not failed.
         assert seen[0].groups[0].topics[0].partitions[0].committed_offset == 3
+
+    serve(scenario)
+
+
+async def joined_alone(broker):
+    """The id of the one member of a stable group."""
+    answer = await broker.ask(join(), 3)
+    await broker.ask(SyncGroupRequest(group_id="g", generation_id=1, member_id=answer.member_id), 3)
+    return answer.member_id
+
+
+def test_a_member_that_was_gone_before_an_append_failed_is_not_waited_for_when_the_log_is_read_again():
+    async def scenario(broker):
+        gone = await joined_alone(broker)
+        log = broker.log_of("g")
+        log.held = True
+        broker.tell(LeaveGroupRequest(group_id="g", member_id=gone), 2)
+        log.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "that it is empty is not in the log"))
+        log.held = False
+        start = trio.current_time()
+        assert (await broker.ask(join(), 3)).error_code == ErrorCode.NONE
+        assert log.reads == 2
+        assert trio.current_time() - start < 1
+
+    serve(scenario)
+
+
+def test_a_member_that_was_there_when_an_append_failed_has_all_of_its_session_once_the_log_is_read_again():
+    async def scenario(broker):
+        stays = await joined_alone(broker)
+        await trio.sleep(9)
+        log = broker.log_of("g")
+        log.held = True
+        broker.tell(commit(neighbour("g"), 1), 8)
+        log.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no"))
+        log.held = False
+        await broker.offset("g")
+        await trio.sleep(9)
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=stays)
+        assert (await broker.ask(beat, 3)).error_code == ErrorCode.NONE
 
     serve(scenario)
 
