@@ -19,6 +19,11 @@ settings.load_profile("gnomon")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first: else the other processors would wait for it at the end."""
+    items.sort(key=lambda item: item.path.parent.name not in ("simulation", "chaos", "cli"))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--wheel", action="store_true", help="also build the wheel and try it in a fresh environment")
     parser.addoption(

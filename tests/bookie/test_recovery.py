@@ -11,7 +11,7 @@ from gnomon.bookie.ids import ANY_SESSION, NO_ENTRY, EntryId
 from gnomon.bookie.record import Quorum
 from gnomon.bookie.recovery import Recovery
 
-SEEDS = 2_000
+SEEDS = 1_000
 STEPS = 180
 
 

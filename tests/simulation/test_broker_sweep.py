@@ -31,4 +31,4 @@ def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
-    assert_traces_repeat("broker_scenario", "SCENARIO", range(3))
+    assert_traces_repeat("broker_scenario", "SCENARIO", range(2))

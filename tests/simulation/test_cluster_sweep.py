@@ -47,7 +47,7 @@ FAILED_ONCE = (24, 50, 64, 113, 114, 179, 1476, 3244)
 
 def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
-    result = swept(CLUSTER_SCENARIO, 16, reaches=[*(fault.counter for fault in Fault), *faults, *EVENTS])
+    result = swept(CLUSTER_SCENARIO, 10, reaches=[*(fault.counter for fault in Fault), *faults, *EVENTS])
     if result.seeds >= RARE_SEEDS_MIN:
         result.coverage.assert_all_counted(RARE)
 

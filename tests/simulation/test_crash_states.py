@@ -83,5 +83,5 @@ def test_a_power_failure_while_a_store_is_made_leaves_one_that_opens(tmp_path: P
 
 @pytest.mark.parametrize("mode", [SYNCED_AFTERWARDS, WITHOUT_METASYNC, WITHOUT_PROMISES])
 def test_a_cheaper_way_to_commit_is_found_out(tmp_path: Path, mode: str) -> None:
-    verdicts = Recorded(ENTRIES, mode, tmp_path).judged(1500, one_in=8)
+    verdicts = Recorded(ENTRIES, mode, tmp_path).judged(700, one_in=8)
     assert len(verdicts.bad) > verdicts.states // 100

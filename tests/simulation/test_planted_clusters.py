@@ -28,4 +28,4 @@ def test_every_bug_planted_in_clusters_is_found(
 
 
 def test_the_faults_that_look_for_bugs_of_coordinators_find_none_where_none_is_planted() -> None:
-    assert sweep(GROUPS, range(4)).seeds == 4
+    assert sweep(GROUPS, range(2)).seeds == 2

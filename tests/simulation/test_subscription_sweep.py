@@ -31,11 +31,11 @@ CLUSTER = cluster_with(SUBSCRIBERS)
 
 
 def test_no_subscription_of_one_broker_misses_a_record() -> None:
-    swept(ONE_BROKER, 8, part=0.1)
+    swept(ONE_BROKER, 5, part=0.1)
 
 
 def test_no_subscription_of_a_cluster_misses_a_record() -> None:
-    swept(CLUSTER, 4, part=0.1)
+    swept(CLUSTER, 3, part=0.1)
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_segments")
 def test_nor_does_one_whose_positions_are_in_segments() -> None:
-    swept(ONE_BROKER, 6, part=0.1)
+    swept(ONE_BROKER, 4, part=0.1)
 
 
 @pytest.mark.usefixtures("in_segments")
 def test_nor_in_a_cluster() -> None:
-    swept(CLUSTER, 4, part=0.1)
+    swept(CLUSTER, 3, part=0.1)
 
 
 @pytest.mark.usefixtures("in_segments")

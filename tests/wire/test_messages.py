@@ -55,7 +55,7 @@ _WITHIN_KIO: dict[str, st.SearchStrategy[Any]] = {
     "log_append_time_ms": st.integers(-1, 2**40),
 }
 
-_modest = settings(max_examples=6, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+_modest = settings(max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def _kio_class(cls: type[Message], version: int) -> Any:

@@ -47,7 +47,7 @@ def test_every_answer_is_as_the_document_says(broker: KafkaBroker, tmp_path: Pat
     (tmp_path / "schemathesis.toml").write_text(config)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{broker.admin_url}/admin/v2/openapi.json"),
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--continue-on-failure"),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", "5", "--continue-on-failure"),
         *("--generation-deterministic", "--suppress-health-check", "all"),
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

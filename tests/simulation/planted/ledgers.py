@@ -184,7 +184,7 @@ def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "add", early)
 
 
-@planted("adds of fenced sessions are taken", breaks="bookie.entry_store 2", quick=True)
+@planted("adds of fenced sessions are taken", breaks="bookie.entry_store 2")
 def fenced_adds_taken(patch: pytest.MonkeyPatch) -> None:
     refusal = EntryStore._refusal
 
@@ -239,7 +239,7 @@ def promises_go_with_the_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "_is_gone", lambda store, ledger: False)
 
 
-@planted("digests are not checked", breaks="bookie.entry 1", quick=True)
+@planted("digests are not checked", breaks="bookie.entry 1")
 def digests_not_checked(patch: pytest.MonkeyPatch) -> None:
     def unchecked(_ledger: Any, _entry: Any, value: memoryview) -> Any:
         session, confirmed, length_bytes, _ = entry_module._HEADER.unpack_from(value)
@@ -360,7 +360,7 @@ def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_heard", heard)
 
 
-@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", quick=True, scenario=NARROW)
+@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", scenario=NARROW)
 def unconfirmed_read(patch: pytest.MonkeyPatch) -> None:
     def ahead(store: Any, ledger: Any) -> Any:
         confirmed = told(store, ledger)

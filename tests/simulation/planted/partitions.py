@@ -245,7 +245,7 @@ def retention_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log_module, "segments_to_drop", lambda *arguments: 0)
 
 
-@planted("leader epochs fall back at a claim", breaks="broker.partition.log 6", quick=True)
+@planted("leader epochs fall back at a claim", breaks="broker.partition.log 6")
 def epochs_fall(patch: pytest.MonkeyPatch) -> None:
     claim = Chain._claim
 

@@ -186,7 +186,6 @@ def position_too_far(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "positions are said to be stored before they are",
     breaks="broker.subscriptions.store",
-    quick=True,
     scenario=SUBSCRIBED,
 )
 def stored_later(patch: pytest.MonkeyPatch) -> None:
@@ -220,7 +219,6 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "what a consumer had is forgotten when it goes",
     breaks="broker.subscriptions.dispatcher, detach",
-    quick=True,
     scenario=SUBSCRIBED,
 )
 def not_given_again(patch: pytest.MonkeyPatch) -> None:
