@@ -138,6 +138,7 @@ class HostedShard:
         for _, refuse in waiting:
             refuse(ErrorCode.NOT_COORDINATOR)
         if self._shard is not None:
+            self._logger.debug("groups_released")
             shard, self._shard, self._log = self._shard, None, None
             self._disarm()
             for reply in shard.failed(ErrorCode.NOT_COORDINATOR):
@@ -168,6 +169,7 @@ class HostedShard:
         self._loading = False
         if self._released:
             return
+        self._logger.debug("groups_loaded", bytes=grown_bytes)
         self._shard, self._log = shard, log
         self._grown_bytes, self._snapshot_bytes, self._snapshotting = grown_bytes, 0, False
         alive, self._alive = self._alive, NOTHING_KNOWN
