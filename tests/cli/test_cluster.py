@@ -122,7 +122,8 @@ def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
 ) -> None:
     if kind == "etcd" and etcd_missing():
         pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
-    options = ("--metadata", kind, "--data-dir", str(tmp_path / "data"))
+    bookies = 1 if kind == "etcd" else 3
+    options = ("--metadata", kind, "--bookies", str(bookies), "--data-dir", str(tmp_path / "data"))
     for round_ in range(2):  # the second time on what the first has stored
         with up(*options) as cluster:
             assert cluster.metadata.startswith("etcd://") == (kind == "etcd")
@@ -133,9 +134,9 @@ def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
                 with urllib.request.urlopen(f"http://{admin}/readyz?verbose") as page:
                     assert page.read() == b"[+]metadata ok\n[+]registration ok\nready\n"
             listed = inside("bookie", "list", "--metadata", cluster.metadata).stdout
-            assert listed.count("alive") == 3
+            assert listed.count("alive") == bookies
             children = cluster.children()
-            assert len(children) == (7 if kind == "etcd" else 6)
+            assert len(children) == bookies + (4 if kind == "etcd" else 3)
             code, stdout, stderr = cluster.end()
             assert (code, stdout, stderr) == (0, "", "stopped\n")
             assert not any(child.is_running() for child in children)
