@@ -36,8 +36,8 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
 		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py --planted
 
-chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n]
-	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos
+chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n] [METADATA=etcd]
+	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) METADATA=$(METADATA) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos
 
 bench: $(STAMP) ## gnomon, its floor and Apache Kafka side by side (needs cc; Kafka needs Java 17 and Maven)
 	@$(BIN)/python -m bench

