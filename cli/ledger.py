@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -277,7 +278,7 @@ def append(name: str, files: tuple[Path, ...], password: bytes, place: Place) ->
         opened = await found.ledgers.open(name, OpenMode.O_APPEND, password=password)
         try:
             count = await _append_all(opened, _files(files) if files else _lines())
-        except LedgerError:
+        except (LedgerError, KeyboardInterrupt, trio.Cancelled):  # the last is an interrupt that another task met
             note(f"the last entry of ledger {name!r} known to be confirmed is {opened.last_add_confirmed}")
             raise
         await opened.close()
@@ -293,10 +294,14 @@ async def _files(paths: tuple[Path, ...]) -> AsyncIterator[list[bytes]]:
 
 
 async def _lines() -> AsyncIterator[list[bytes]]:
-    """Lines of standard input, as they come; the event loop goes on meanwhile."""
-    stdin: Any = sys.stdin.buffer
+    """Lines of standard input, as they come; the event loop goes on meanwhile.
+
+    They are read past Python's buffer: a thread that an interrupt leaves behind would keep its lock, which Python wants
+    at its end.
+    """
+    stdin = sys.stdin.fileno()
     rest = b""
-    while chunk := await trio.to_thread.run_sync(stdin.read1, INPUT_BYTES, abandon_on_cancel=True):
+    while chunk := await trio.to_thread.run_sync(os.read, stdin, INPUT_BYTES, abandon_on_cancel=True):
         *lines, rest = (rest + chunk).split(b"\n")
         yield lines
     if rest:

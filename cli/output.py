@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]
 
 FORMATS = ("table", "json", "yaml")
+STDOUT = 1
 # Where nobody looks at a terminal, nothing is folded or cut.
 _PIPE_COLUMNS = 100_000
 
@@ -62,6 +64,14 @@ def note(text: str) -> None:
     """Says something that is no data, on standard error; where that cannot be written, what was done stays done."""
     with suppress(OSError):
         click.echo(text, err=True)
+
+
+def check_reader() -> None:
+    """Raises BrokenPipeError where nobody reads standard output any more: a write would, but may be long in coming."""
+    stdout = select.poll()
+    stdout.register(STDOUT, 0)
+    if any(found & (select.POLLERR | select.POLLHUP) for _, found in stdout.poll(0)):
+        raise BrokenPipeError
 
 
 def _is_rows(value: object) -> bool:

@@ -28,6 +28,7 @@ from gnomon.cli.kafka_client import (
     topic_configs,
 )
 from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, Seconds, bootstrap_option, pairs
+from gnomon.cli.output import check_reader
 from gnomon.wire.kafka.errors import ErrorCode
 
 POLL_SECONDS = 0.1
@@ -193,6 +194,7 @@ def _read(
     """Writes records until there were `count`, or none for `timeout` seconds.
 
     Raises:
+        BrokenPipeError: nobody reads them any more.
         Failure: the time ran out before `count`; or the broker sent an error.
     """
     stdout = sys.stdout.buffer
@@ -202,6 +204,8 @@ def _read(
     while count is None or seen < count:
         heard = consumer.consume(POLL_RECORDS if count is None else min(POLL_RECORDS, count - seen), POLL_SECONDS)
         messages = _records(heard, topic)
+        if not messages:
+            check_reader()
         for message in messages:
             stdout.write(form(message) + b"\n")
         stdout.flush()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -56,7 +57,10 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Run:
         given = list(map(str, arguments))
         at_sigterm = signal.getsignal(signal.SIGTERM)
         try:
-            result = CliRunner().invoke(main, given, input=stdin, env=variables)
+            with tempfile.TemporaryFile() as file:  # as any standard input it has a file descriptor
+                file.write(stdin.encode())
+                file.seek(0)
+                result = CliRunner().invoke(main, given, input=file, env=variables)
         finally:
             signal.signal(signal.SIGTERM, at_sigterm)  # `consume` takes it for its process
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import json
+import re
+import select
+import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +30,10 @@ def ledger(tmp_path: Path) -> Ledger:
 
     def run(*arguments: object, stdin: bytes = b"") -> Result:
         given = ["ledger", *map(str, arguments), "--data-dir", str(tmp_path / "data")]
-        return CliRunner().invoke(main, given, input=stdin)
+        with tempfile.TemporaryFile() as file:  # as any standard input it has a file descriptor
+            file.write(stdin)
+            file.seek(0)
+            return CliRunner().invoke(main, given, input=file)
 
     return run
 
@@ -47,6 +56,28 @@ def test_a_ledger_is_created_appended_to_read_and_shown(ledger: Ledger, tmp_path
     (row,) = json.loads(ledger("list", "a/", "--output", "json").stdout)
     assert (row["ledger"], row["last_entry"], row["bytes"]) == ("a/b", 3, 9)
     assert json.loads(ledger("list", "b/", "--output", "json").stdout) == []
+
+
+def test_an_interrupt_while_it_waits_for_input_ends_with_1_and_says_how_far_it_came(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger("create", "x")
+    command = [sys.executable, "-m", "gnomon.cli.main", "ledger", "append", "x", "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as append:
+        assert append.stdin is not None
+        assert append.stderr is not None
+        fcntl.fcntl(append.stdin, fcntl.F_SETPIPE_SZ, 1)  # has room again when all was read
+        read = select.poll()
+        read.register(append.stdin, select.POLLOUT)
+        for line in ("one\n", "two\n"):
+            append.stdin.write(line)
+            append.stdin.flush()
+            assert read.poll(20_000)
+        assert f"is in use by process {append.pid}" in ledger("list").stderr  # and meanwhile it waits for more
+        append.send_signal(signal.SIGINT)
+        said = append.stderr.read()
+        assert append.wait(20) == 1, said
+    assert re.fullmatch(r"the last entry of ledger 'x' known to be confirmed is (-1|0|1)\nAborted!\n", said), said
 
 
 def test_a_password_may_be_any_bytes(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

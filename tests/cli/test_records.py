@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -124,6 +125,41 @@ def test_a_reader_that_has_had_enough_is_no_error(ask: Run, broker: KafkaBroker)
     assert consume.stderr.read() == b""
     consume.stderr.close()
     assert consume.wait(20) == 0
+
+
+def test_a_reader_that_is_gone_is_noticed_while_no_record_comes(ask: Run, broker: KafkaBroker) -> None:
+    ask("produce", "quiet", stdin="first\n")
+    command = [sys.executable, "-m", "gnomon.cli.main", "consume", "quiet", "--group", "quiet-readers"]
+    with subprocess.Popen(
+        [*command, "--bootstrap-server", broker.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as consume:
+        assert consume.stdout is not None
+        assert consume.stderr is not None
+        assert consume.stdout.readline() == b"first\n"
+        consume.stdout.close()
+        try:
+            assert (consume.wait(5), consume.stderr.read()) == (0, b"")
+        finally:
+            consume.kill()
+    (committed,) = json.loads(ask("group", "describe", "quiet-readers", "--output", "json").stdout)["offsets"]
+    assert committed["committed"] == 1
+
+
+def test_records_that_could_not_be_written_are_not_committed(ask: Run, broker: KafkaBroker) -> None:
+    ask("produce", "unwritten", stdin="line\n")
+    command = [sys.executable, "-m", "gnomon.cli.main", "consume", "unwritten", "--group", "unwritten-readers"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, "--bootstrap-server", broker.bootstrap_servers],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+        )
+    assert "No space left on device" in done.stderr
+    assert done.returncode != 0
+    assert json.loads(ask("group", "describe", "unwritten-readers", "--output", "json").stdout)["offsets"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
