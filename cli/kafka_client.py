@@ -111,14 +111,17 @@ def answer(future: Future[T], what: str) -> T:
             raise Failure(f"cannot {what}: no answer for {FUTURE_SECONDS:g} s", Exit.UNREACHABLE) from None
 
 
-def describe_topic(admin: AdminClient, name: str) -> Any:
+def describe_topic(admin: AdminClient, name: str, what: str = "") -> Any:
     """A topic's TopicDescription; asking does not create it.
+
+    Args:
+        what: is attempted with it; to describe it unless given.
 
     Raises:
         Failure: there is no such topic, or no answer.
     """
     futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-    return answer(futures[name], f"describe topic {name!r}")
+    return answer(futures[name], what or f"describe topic {name!r}")
 
 
 def check_partition(topic: str, partition: int, partitions: Collection[int]) -> None:

@@ -27,7 +27,7 @@ from gnomon.cli.kafka_client import (
     kafka_errors,
     topic_configs,
 )
-from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, Seconds, bootstrap_option, pairs
+from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option, pairs
 from gnomon.wire.kafka.errors import ErrorCode
 
 POLL_SECONDS = 0.1
@@ -37,7 +37,7 @@ BATCH_BYTES_DEFAULT = 1_000_000
 
 
 @click.command()
-@click.argument("topic", type=TEXT)
+@click.argument("topic", type=TOPIC)
 @click.option("--key-separator", type=TEXT, metavar="TEXT", help="Splits each line into key and value.")
 @click.option("--partition", type=PARTITION, help="Where to; by key, or spread, unless given.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of each record.")
