@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.topics import INTERNAL_TOPICS
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 from gnomon.runtime.settings import PORT_MAX
@@ -128,6 +129,14 @@ def check_partition(topic: str, partition: int, partitions: Collection[int]) -> 
     """Raises Failure where a topic with these partitions has no such one."""
     if partition not in partitions:
         raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
+
+
+def check_not_internal(topic: str) -> None:
+    """Raises Failure where the topic is not to be changed by others; a broker refuses it, mostly without a reason."""
+    if topic in INTERNAL_TOPICS:
+        raise Failure(
+            f"topic {topic!r} is the broker's own, which keeps its state there: leave it alone", Exit.CONFLICT
+        )
 
 
 def topic_configs(admin: AdminClient, topic: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gnomon.cli.delivery import BATCH_BYTES, Delivery
 from gnomon.cli.exit import Failure, kafka_failure
 from gnomon.cli.kafka_client import (
     ANSWER_SECONDS,
+    check_not_internal,
     check_partition,
     client_config,
     connect,
@@ -55,6 +56,7 @@ def produce(
 
     Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
     """
+    check_not_internal(topic)
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
     admin = connect(bootstrap)
     _check_target(admin, topic, partition)
@@ -89,8 +91,10 @@ def _check_target(admin: AdminClient, topic: str, partition: int | None) -> None
     with kafka_errors(f"produce to topic {topic!r}"):
         found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
     if found.error is not None and found.error.code() != ErrorCode.LEADER_NOT_AVAILABLE:
-        text = f"{found.error.str()}; `gnomon topic create {topic}` creates it"
-        raise kafka_failure(f"produce to topic {topic!r}", found.error.code(), text)
+        code, text = found.error.code(), found.error.str()
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            text += f"; `gnomon topic create {topic}` creates it"
+        raise kafka_failure(f"produce to topic {topic!r}", code, text)
     if partition is not None and found.partitions:
         check_partition(topic, partition, found.partitions)
 

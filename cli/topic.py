@@ -24,6 +24,7 @@ from gnomon.cli.kafka_client import (
     EARLIEST,
     LATEST,
     answer,
+    check_not_internal,
     connect,
     describe_topic,
     kafka_errors,
@@ -63,6 +64,7 @@ def topic() -> None:
 @bootstrap_option
 def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstrap: str) -> None:
     """Create the topic NAME."""
+    check_not_internal(name)
     given = pairs(configs, "--config")
     admin = connect(bootstrap)
     new = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
@@ -175,6 +177,7 @@ def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
 @bootstrap_option
 def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
     """Add partitions to the topic NAME, or change its configs."""
+    check_not_internal(name)
     changes = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in pairs(given, "--set").items()
@@ -198,6 +201,8 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
+    for name in names:
+        check_not_internal(name)
     admin = connect(bootstrap)  # has to live until it has answered
     futures = admin.delete_topics(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
     try:
@@ -219,6 +224,7 @@ def truncate(name: str, bootstrap: str) -> None:
     Subscriptions, of the topic and of its shadows, go on with what is produced next. A shadow has no records of its
     own: truncate its source.
     """
+    check_not_internal(name)
     admin = connect(bootstrap)
     partitions = [partition.id for partition in describe_topic(admin, name).partitions]
     source = source_of(admin, name)

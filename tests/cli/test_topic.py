@@ -96,6 +96,24 @@ def test_a_shadow_without_its_source_and_a_name_too_like_another_end_with_5(ask:
         assert "collides with existing topic: like.another" in done.stderr
 
 
+def test_a_topic_in_which_the_broker_keeps_its_own_state_is_left_alone_and_said_to_be_its_own(ask: Run) -> None:
+    own = "__consumer_offsets"
+    ask("topic", "create", "kept")
+    for change in (
+        ("topic", "create", own),
+        ("topic", "alter", own, "--partitions", 60),
+        ("topic", "truncate", own),
+        ("topic", "delete", "kept", own),
+        ("produce", own),
+    ):
+        done = ask(*change, stdin="x\n")
+        assert (done.returncode, done.stdout) == (5, ""), done.stderr
+        assert done.stderr == (
+            "Error: topic '__consumer_offsets' is the broker's own, which keeps its state there: leave it alone\n"
+        )
+    assert ask("topic", "describe", "kept").returncode == 0
+
+
 def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -> None:
     done = gnomon("topic", "list", "--bootstrap-server", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (3, "")
