@@ -21,7 +21,7 @@ from gnomon.bookie.add_queue import StoreError
 from gnomon.bookie.client import Bookie, Bookies, ensemble_of
 from gnomon.bookie.digest import Mac
 from gnomon.bookie.entry import Buffer, encode_entry
-from gnomon.bookie.errors import EntryTooLarge, Fenced, LedgerError, LedgerFailed, LedgerFenced
+from gnomon.bookie.errors import EntryTooLarge, Fenced, LedgerError, LedgerFailed, LedgerFenced, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
 from gnomon.bookie.placement import place
 from gnomon.bookie.record import LedgerRecord, Quorum
@@ -265,6 +265,9 @@ class Appender:
                     # What they missed is reported once more: an auditor may have looked before they were back.
                     missed += self._regain()
                     reported.difference_update(missed)
+        except NotEnoughBookies as error:  # for the change; the entries may be on some
+            text = f"ledger {self._owner.name!r} lost a bookie, which cannot be replaced: {error}"
+            self._fail(LedgerFailed(text, outcome_unknown=True))
         except LedgerError as error:
             self._fail(error)
         except MetadataError as error:

@@ -80,9 +80,7 @@ class EntryNotConfirmed(LedgerError):
 
 
 class NotEnoughBookies(LedgerError):
-    """Too few bookies answered to know, or to make something durable."""
-
-    outcome_unknown = True
+    """Too few bookies are there, or answered, to create, claim or read a ledger; nothing was created or appended."""
 
 
 class EntryTooLarge(LedgerError):

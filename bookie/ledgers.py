@@ -78,9 +78,11 @@ class Ledgers:
             UnauthorizedAccess: the password is another one; nothing was read, written or fenced.
             LedgerFenced: another writer claimed it at the same time.
             NotEnoughBookies: too few take entries (O_CREATE), or answered (O_APPEND).
-            ValueError: the quorum or the mode makes no sense, a MAC has no password, or the name is of a broker's
-                ledger (O_CREATE, O_APPEND).
+            ValueError: the quorum or the mode makes no sense, a MAC has no password, the name is empty, or is of a
+                broker's ledger (O_CREATE, O_APPEND).
+            TypeError: the password is not of bytes.
         """
+        _check_given(name, password)
         if mode is not OpenMode.O_RDONLY:
             _check_own(name)
         given = None if properties is None else dict(properties)
@@ -93,8 +95,10 @@ class Ledgers:
         Raises:
             NoSuchLedger, UnauthorizedAccess.
             LedgerFenced: it was changed by another meanwhile.
-            ValueError: it is a broker's.
+            ValueError: the name is empty, or that of a broker's ledger.
+            TypeError: the password is not of bytes.
         """
+        _check_given(name, password)
         _check_own(name)
         await delete_ledger(self.metadata, self.bookies, name, password)
 
@@ -117,6 +121,13 @@ class Ledgers:
     async def _round_trip(self, name: BookieId) -> None:
         with suppress(LedgerError, WorldError):
             await known_bookie(self.bookies, name).last_add_confirmed(NO_LEDGER)
+
+
+def _check_given(name: str, password: object) -> None:
+    if not name:
+        raise ValueError("the name of a ledger is empty: give at least one character")
+    if not isinstance(password, bytes):
+        raise TypeError(f"the password is a {type(password).__name__}: give bytes")
 
 
 def _check_own(name: str) -> None:

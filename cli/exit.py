@@ -60,9 +60,16 @@ ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
 """The first line that fits decides."""
 
 KAFKA_ERRORS: dict[int, Exit] = {
+    ErrorCode.INVALID_CONFIG: Exit.USAGE,
+    ErrorCode.INVALID_PARTITIONS: Exit.USAGE,
+    ErrorCode.INVALID_REPLICATION_FACTOR: Exit.USAGE,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: Exit.USAGE,
+    ErrorCode.INVALID_GROUP_ID: Exit.USAGE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Exit.CONFLICT,
     ErrorCode.UNKNOWN_TOPIC_ID: Exit.CONFLICT,
     ErrorCode.TOPIC_ALREADY_EXISTS: Exit.CONFLICT,
+    # Too like the name of another, or without its source, or the broker's own: `options.TOPIC` refuses bad names.
+    ErrorCode.INVALID_TOPIC_EXCEPTION: Exit.CONFLICT,
     ErrorCode.GROUP_ID_NOT_FOUND: Exit.CONFLICT,
     ErrorCode.NON_EMPTY_GROUP: Exit.CONFLICT,
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: Exit.CONFLICT,

@@ -22,7 +22,7 @@ from gnomon.cli.kafka_client import (
     from_time,
     offsets,
 )
-from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, bootstrap_option
+from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, TOPIC, bootstrap_option
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.topic import finish
 
@@ -110,7 +110,7 @@ def _lags(admin: AdminClient, committed: Mapping[tuple[str, int], int]) -> list[
 
 @group.command("reset-offsets")
 @click.argument("name", type=TEXT, metavar="GROUP")
-@click.option("--topic", type=TEXT, required=True, help="Whose offsets.")
+@click.option("--topic", type=TOPIC, required=True, help="Whose offsets.")
 @click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this one; may be repeated.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from gnomon.broker.shadow.cast import SHADOW_SOURCE
+from gnomon.broker.topics import INTERNAL_TOPICS
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 from gnomon.runtime.settings import PORT_MAX
@@ -111,20 +112,31 @@ def answer(future: Future[T], what: str) -> T:
             raise Failure(f"cannot {what}: no answer for {FUTURE_SECONDS:g} s", Exit.UNREACHABLE) from None
 
 
-def describe_topic(admin: AdminClient, name: str) -> Any:
+def describe_topic(admin: AdminClient, name: str, what: str = "") -> Any:
     """A topic's TopicDescription; asking does not create it.
+
+    Args:
+        what: is attempted with it; to describe it unless given.
 
     Raises:
         Failure: there is no such topic, or no answer.
     """
     futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-    return answer(futures[name], f"describe topic {name!r}")
+    return answer(futures[name], what or f"describe topic {name!r}")
 
 
 def check_partition(topic: str, partition: int, partitions: Collection[int]) -> None:
     """Raises Failure where a topic with these partitions has no such one."""
     if partition not in partitions:
         raise Failure(f"topic {topic!r} has no partition {partition}: it has 0 to {len(partitions) - 1}", Exit.CONFLICT)
+
+
+def check_not_internal(topic: str) -> None:
+    """Raises Failure where the topic is not to be changed by others; a broker refuses it, mostly without a reason."""
+    if topic in INTERNAL_TOPICS:
+        raise Failure(
+            f"topic {topic!r} is the broker's own, which keeps its state there: leave it alone", Exit.CONFLICT
+        )
 
 
 def topic_configs(admin: AdminClient, topic: str) -> dict[str, Any]:

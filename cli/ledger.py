@@ -234,10 +234,7 @@ def create(
     size = ensemble_size or place.quorum.ensemble_size
     copies = write_quorum or size
     quorum = Quorum(size, copies, ack_quorum or copies // 2 + 1)
-    try:
-        quorum.check()
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    place.check(quorum)
     digest_type = DigestType(digest)
     if digest_type is DigestType.MAC and not password:
         raise click.UsageError("--digest mac is keyed from a password: give --password-file")

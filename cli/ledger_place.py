@@ -104,6 +104,18 @@ class Place:
         """Of ledgers that are created without one."""
         return REPLICATED if self.cluster else Quorum()
 
+    def check(self, quorum: Quorum) -> None:
+        """Raises UsageError where a ledger of that quorum makes no sense, or can never be created here."""
+        try:
+            quorum.check()
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        if not self.cluster and quorum.ensemble_size > 1:
+            raise click.UsageError(
+                f"a data directory has one bookie, and the ledger would lie on {quorum.ensemble_size}: leave the"
+                " numbers out, or give --metadata to create it in a cluster"
+            )
+
     def run(self, work: Callable[[Found], Awaitable[T]], *, create: bool = False) -> T:
         """What `work` gives.
 

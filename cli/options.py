@@ -34,6 +34,24 @@ class Text(click.types.StringParamType):
         return text
 
 
+class TopicName(Text):
+    """A name that a topic can have; that of the default namespace may be left out, and is then.
+
+    What a broker still calls an invalid topic is valid by itself, and in the way of something else.
+    """
+
+    name = "topic"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See `click.ParamType`."""
+        from gnomon.broker.topics import InvalidTopicName, plain_name
+
+        try:
+            return plain_name(super().convert(value, param, ctx))
+        except InvalidTopicName as error:
+            self.fail(str(error), param, ctx)
+
+
 class Seconds(click.FloatRange):
     """A number of seconds; `nan` would pass any range."""
 
@@ -50,6 +68,7 @@ class Seconds(click.FloatRange):
 SECONDS_MAX = 2_000_000.0
 """Of any option: librdkafka counts milliseconds in 32 bits."""
 TEXT = Text()
+TOPIC = TopicName()
 PORT = click.IntRange(0, PORT_MAX)
 BROKER_ID = click.IntRange(0, INT32_MAX)
 PARTITION = click.IntRange(0, INT32_MAX)

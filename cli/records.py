@@ -20,6 +20,7 @@ from gnomon.cli.delivery import BATCH_BYTES, Delivery
 from gnomon.cli.exit import Failure, kafka_failure
 from gnomon.cli.kafka_client import (
     ANSWER_SECONDS,
+    check_not_internal,
     check_partition,
     client_config,
     connect,
@@ -27,7 +28,7 @@ from gnomon.cli.kafka_client import (
     kafka_errors,
     topic_configs,
 )
-from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, Seconds, bootstrap_option, pairs
+from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option, pairs
 from gnomon.cli.output import check_reader
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -38,7 +39,7 @@ BATCH_BYTES_DEFAULT = 1_000_000
 
 
 @click.command()
-@click.argument("topic", type=TEXT)
+@click.argument("topic", type=TOPIC)
 @click.option("--key-separator", type=TEXT, metavar="TEXT", help="Splits each line into key and value.")
 @click.option("--partition", type=PARTITION, help="Where to; by key, or spread, unless given.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of each record.")
@@ -56,6 +57,7 @@ def produce(
 
     Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
     """
+    check_not_internal(topic)
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
     admin = connect(bootstrap)
     _check_target(admin, topic, partition)
@@ -90,8 +92,10 @@ def _check_target(admin: AdminClient, topic: str, partition: int | None) -> None
     with kafka_errors(f"produce to topic {topic!r}"):
         found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
     if found.error is not None and found.error.code() != ErrorCode.LEADER_NOT_AVAILABLE:
-        text = f"{found.error.str()}; `gnomon topic create {topic}` creates it"
-        raise kafka_failure(f"produce to topic {topic!r}", found.error.code(), text)
+        code, text = found.error.code(), found.error.str()
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            text += f"; `gnomon topic create {topic}` creates it"
+        raise kafka_failure(f"produce to topic {topic!r}", code, text)
     if partition is not None and found.partitions:
         check_partition(topic, partition, found.partitions)
 
@@ -116,7 +120,7 @@ def _start(ctx: click.Context, param: click.Parameter, text: str) -> int:
 
 
 @click.command()
-@click.argument("topic", type=TEXT)
+@click.argument("topic", type=TOPIC)
 @click.option(
     "--from",
     "start",

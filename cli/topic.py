@@ -24,6 +24,7 @@ from gnomon.cli.kafka_client import (
     EARLIEST,
     LATEST,
     answer,
+    check_not_internal,
     connect,
     describe_topic,
     kafka_errors,
@@ -31,7 +32,7 @@ from gnomon.cli.kafka_client import (
     source_of,
     topic_configs,
 )
-from gnomon.cli.options import PARTITIONS, TEXT, bootstrap_option, native_option, pairs
+from gnomon.cli.options import PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.replication import replication_of
 
@@ -57,12 +58,13 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TOPIC)
 @click.option("--partitions", type=PARTITIONS, help="How many; the broker's `num.partitions` unless given.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A topic config; may be repeated.")
 @bootstrap_option
 def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstrap: str) -> None:
     """Create the topic NAME."""
+    check_not_internal(name)
     given = pairs(configs, "--config")
     admin = connect(bootstrap)
     new = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
@@ -71,8 +73,8 @@ def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstra
 
 
 @topic.command("create-shadow")
-@click.argument("source", type=TEXT)
-@click.argument("shadow", type=TEXT)
+@click.argument("source", type=TOPIC)
+@click.argument("shadow", type=TOPIC)
 @bootstrap_option
 def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
     """Create the topic SHADOW that shows the records of the topic SOURCE, to be read by other consumers.
@@ -82,7 +84,13 @@ def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
     admin = connect(bootstrap)
     new = NewTopic(shadow, num_partitions=-1, replication_factor=-1, config={SHADOW_SOURCE: source})
     what = f"create shadow {shadow!r} of topic {source!r}"
-    answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[shadow], what)
+    try:
+        answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[shadow], what)
+    except Failure:
+        # A source that is missing is a wrong config to the broker, and is looked for only now: one that was created
+        # just before is known to the broker that creates, and perhaps not yet to the one that is asked.
+        describe_topic(admin, source, what)
+        raise
     note(f"created shadow {shadow!r} of topic {source!r}")
 
 
@@ -116,7 +124,7 @@ def topic_id(found: Any) -> str:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TOPIC)
 @bootstrap_option
 @output_option
 def describe(name: str, bootstrap: str, output: str) -> None:
@@ -145,7 +153,7 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TOPIC)
 @native_option
 @output_option
 def stats(name: str, native: str, output: str) -> None:
@@ -162,13 +170,14 @@ def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TOPIC)
 @click.option("--partitions", type=PARTITIONS, help="How many it shall have; more than now.")
 @click.option("--set", "given", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
 @click.option("--unset", metavar="NAME", multiple=True, help="Return a config to its default; may be repeated.")
 @bootstrap_option
 def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
     """Add partitions to the topic NAME, or change its configs."""
+    check_not_internal(name)
     changes = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in pairs(given, "--set").items()
@@ -188,10 +197,12 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 
 
 @topic.command()
-@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete topics with all their records."""
+    for name in names:
+        check_not_internal(name)
     admin = connect(bootstrap)  # has to live until it has answered
     futures = admin.delete_topics(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
     try:
@@ -205,7 +216,7 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
 
 
 @topic.command()
-@click.argument("name", type=TEXT)
+@click.argument("name", type=TOPIC)
 @bootstrap_option
 def truncate(name: str, bootstrap: str) -> None:
     """Delete all records that the topic NAME has now, whoever has not read them; the topic stays.
@@ -213,6 +224,7 @@ def truncate(name: str, bootstrap: str) -> None:
     Subscriptions, of the topic and of its shadows, go on with what is produced next. A shadow has no records of its
     own: truncate its source.
     """
+    check_not_internal(name)
     admin = connect(bootstrap)
     partitions = [partition.id for partition in describe_topic(admin, name).partitions]
     source = source_of(admin, name)

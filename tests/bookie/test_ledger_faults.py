@@ -88,6 +88,23 @@ def test_after_a_failed_write_the_outcome_is_unknown(run: Run) -> None:
     run(scenario)
 
 
+def test_of_what_was_pending_while_a_substitute_is_not_known_yet_the_outcome_is_unknown(
+    tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        environment = make_environment(tmp_path)
+        bookies: Any = BookiesAtHand({BookieId("b0"): LocalBookie(EntryStore(environment, clock))}, clock)
+        ledger = await create_ledger(make_metadata(), bookies, "alone")
+        bookies.all[BookieId("unheard")] = None
+        environment.fault = DiskFull("no room")
+        with pytest.raises(LedgerFailed, match="'unheard' is not known here") as caught:
+            await ledger.add([b"x"])
+        assert caught.value.outcome_unknown
+        environment.crash()
+
+    trio.run(main)
+
+
 def test_a_flipped_bit_is_reported_and_not_read(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()

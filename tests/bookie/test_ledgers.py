@@ -139,6 +139,11 @@ def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
                 ledgers.delete(f"{prefix}mine")
             with pytest.raises(NoSuchLedger):
                 ledgers.open(f"{prefix}mine")
+        for refused in (ledgers.open, ledgers.delete):
+            with pytest.raises(ValueError, match="the name of a ledger is empty"):
+                refused("")
+            with pytest.raises(TypeError, match="the password is a str: give bytes"):
+                refused("there", password="text")
     with pytest.raises(KeyError), connect_ledgers_blocking(cluster.metadata):
         raise KeyError
 

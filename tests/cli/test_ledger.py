@@ -38,6 +38,12 @@ def ledger(tmp_path: Path) -> Ledger:
     return run
 
 
+def test_a_data_directory_is_not_asked_for_more_bookies_than_it_has(ledger: Ledger, tmp_path: Path) -> None:
+    done = ledger("create", "wide", "--ensemble-size", 3)
+    assert (done.exit_code, "a data directory has one bookie" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_ledger_is_created_appended_to_read_and_shown(ledger: Ledger, tmp_path: Path) -> None:
     assert ledger("create", "a/b", "--property", "owner=me").exit_code == 0
     assert "its last is 2" in ledger("append", "a/b", stdin=b"one\ntwo\n\n").stderr

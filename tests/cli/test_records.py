@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from gnomon.cli import delivery
+from gnomon.cli import delivery, records
 from gnomon.cli.exit import Failure
 from gnomon.testing import KafkaBroker
 from gnomon.wire.kafka.errors import ErrorCode
@@ -181,3 +181,18 @@ def test_bad_usage_ends_with_2(inside: Run) -> None:
     assert inside("consume", "x", "--from", "middle").returncode == 2
     assert inside("consume", "x", "--group", "g", "--partition", 1).returncode == 2
     assert inside("produce", "x", "--header", "novalue").returncode == 2
+
+
+def _admin_that_tells(code: int) -> SimpleNamespace:
+    """Of any topic this error."""
+    found = SimpleNamespace(error=KafkaError(code), partitions={})
+    return SimpleNamespace(list_topics=lambda topic, timeout: SimpleNamespace(topics={topic: found}))
+
+
+def test_a_topic_that_is_not_there_is_said_to_be_missing_and_how_to_create_it(
+    inside: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, advised in ((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True), (ErrorCode.INVALID_TOPIC_EXCEPTION, False)):
+        monkeypatch.setattr(records, "connect", lambda _bootstrap, told=code: _admin_that_tells(told))
+        done = inside("produce", "t", stdin="x")
+        assert (done.returncode, "`gnomon topic create t` creates it" in done.stderr) == (5, advised), done.stderr

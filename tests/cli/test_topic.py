@@ -58,9 +58,60 @@ def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> N
     assert "deleted topic 'twice'" in both.stderr
 
 
-def test_what_the_broker_refuses_ends_with_1(ask: Run) -> None:
-    done = ask("topic", "create", "refused", "--config", "no.such.config=1")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+def test_a_value_that_the_broker_refuses_ends_with_2_as_one_that_the_command_refuses(ask: Run) -> None:
+    ask("topic", "create", "valued")
+    for wrong in (
+        ("create", "refused", "--config", "no.such.config=1"),
+        ("create", "refused", "--config", "retention.ms=soon"),
+        ("alter", "valued", "--set", "no.such.config=1"),
+        ("alter", "valued", "--partitions", 1),
+    ):
+        done = ask("topic", *wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_a_name_that_no_topic_can_have_ends_with_2_and_says_which_names_there_are(inside: Run) -> None:
+    for command in ("create", "create-shadow source", "describe", "stats", "alter --unset x", "delete", "truncate"):
+        done = inside("topic", *command.split(), "b!d")
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "topic name 'b!d': only letters, digits, '.', '_' and '-' are allowed" in done.stderr
+    assert inside("produce", "a/b").returncode == 2
+    assert inside("group", "reset-offsets", "g", "--to-latest", "--topic", "a/b").returncode == 2
+
+
+def test_a_topic_of_the_default_namespace_may_be_given_by_its_whole_name(ask: Run) -> None:
+    created = ask("topic", "create", "public/default/whole")
+    assert (created.returncode, created.stderr) == (0, "created topic 'whole' with 2 partitions\n")
+    assert ask("topic", "delete", "public/default/whole").returncode == 0
+
+
+def test_a_shadow_without_its_source_and_a_name_too_like_another_end_with_5(ask: Run) -> None:
+    ask("topic", "create", "like.another")
+    lost = ask("topic", "create-shadow", "nope", "like-nothing")
+    assert (lost.returncode, lost.stderr.count("\n")) == (5, 1), lost.stderr
+    assert "`gnomon topic list` shows all topics" in lost.stderr
+    for alike in (("create", "like_another"), ("create-shadow", "like.another", "like_another")):
+        done = ask("topic", *alike)
+        assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
+        assert "collides with existing topic: like.another" in done.stderr
+
+
+def test_a_topic_in_which_the_broker_keeps_its_own_state_is_left_alone_and_said_to_be_its_own(ask: Run) -> None:
+    own = "__consumer_offsets"
+    ask("topic", "create", "kept")
+    for change in (
+        ("topic", "create", own),
+        ("topic", "alter", own, "--partitions", 60),
+        ("topic", "truncate", own),
+        ("topic", "delete", "kept", own),
+        ("produce", own),
+    ):
+        done = ask(*change, stdin="x\n")
+        assert (done.returncode, done.stdout) == (5, ""), done.stderr
+        assert done.stderr == (
+            "Error: topic '__consumer_offsets' is the broker's own, which keeps its state there: leave it alone\n"
+        )
+    assert ask("topic", "describe", "kept").returncode == 0
 
 
 def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -> None:
@@ -92,7 +143,7 @@ def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -
     assert early.returncode == 1
     assert early.stderr.splitlines()[0] == "topic 'cast' has shadows that show its records: delete cast-copy first"
     chained = ask("topic", "create-shadow", "cast-copy", "third")
-    assert chained.returncode == 1
+    assert chained.returncode == 2
     assert "is itself a shadow" in chained.stderr
     assert ask("topic", "delete", "cast-copy").returncode == 0
     assert ask("topic", "delete", "cast").returncode == 0
