@@ -28,7 +28,7 @@ from gnomon.cli.kafka_client import (
     topic_configs,
 )
 from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, Seconds, bootstrap_option, pairs
-from gnomon.cli.output import check_reader
+from gnomon.cli.streams import check_input, check_reader, writes_output
 from gnomon.wire.kafka.errors import ErrorCode
 
 POLL_SECONDS = 0.1
@@ -56,6 +56,7 @@ def produce(
 
     Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
     """
+    check_input()
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
     admin = connect(bootstrap)
     _check_target(admin, topic, partition)
@@ -134,6 +135,7 @@ def _start(ctx: click.Context, param: click.Parameter, text: str) -> int:
     "--format", type=click.Choice(["value", "kv", "json"]), default="value", show_default=True, help="Of each line."
 )
 @bootstrap_option
+@writes_output
 def consume(
     topic: str,
     start: int,
