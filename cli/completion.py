@@ -5,10 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from gnomon.cli.streams import writes_output
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
+@writes_output
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 

@@ -140,7 +140,8 @@ def reset_offsets(
     members = _description(admin, name).members
     if members and not dry_run:
         raise Failure(f"group {name!r} has {len(members)} members: stop them before its offsets move", Exit.CONFLICT)
-    before = {partition: offset for (at, partition), offset in _committed(admin, name).items() if at == topic}
+    committed = _committed(admin, name)
+    before = {partition: offset for (at, partition), offset in committed.items() if at == topic}
     after = _targets(admin, topic, partitions, before, target, value)
     if not dry_run:
         moved = [TopicPartition(topic, partition, offset) for partition, offset in after.items()]
@@ -154,6 +155,9 @@ def reset_offsets(
         for partition in partitions
     ]
     show_list(rows, ("topic", "partition", "before", "after"), output)
+    if not members and not committed:
+        has, is_new = ("has", "would be") if dry_run else ("had", "is")
+        note(f"group {name!r} {has} no offsets and no members: it {is_new} new")
     if dry_run:
         note("nothing was changed: leave out --dry-run to do it")
 

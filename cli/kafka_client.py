@@ -1,12 +1,14 @@
 """Talking to a broker as any Kafka client does, with errors that end a command as `gnomon.cli.exit` says.
 
-librdkafka finds out that nobody listens only by waiting, so a plain connection is tried first: it says why at once.
+librdkafka finds out only by waiting that nobody listens, or something else, so a plain connection is tried first, and
+asked which APIs there are: it says at once why not.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import struct
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from gnomon.broker.shadow.cast import SHADOW_SOURCE
 from gnomon.broker.topics import INTERNAL_TOPICS
 from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
+from gnomon.cli.output import note
 from gnomon.runtime.settings import PORT_MAX
 
 T = TypeVar("T")
@@ -29,6 +32,8 @@ EARLIEST: Any = OffsetSpec.earliest()
 LATEST: Any = OffsetSpec.latest()
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 15.0
+TOLD_SECONDS = 2.0
+"""After which it is said that a broker is waited for."""
 # A future that is never answered would hang the command.
 FUTURE_SECONDS = ANSWER_SECONDS + 5
 
@@ -47,28 +52,38 @@ def client_config(bootstrap: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, "client.id": "gnomon-cli", "logger": quiet()}
 
 
+_CORRELATION = 0x676E6F6D
+_QUESTION = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
+"""ApiVersions in version 0, which every broker answers, whoever asks: size, API, version, correlation, no client id."""
+_ANSWER = struct.Struct(">ii")
+"""It begins with size and correlation."""
+
+
 def connect(bootstrap: str) -> AdminClient:
-    """An admin client of a broker that takes connections.
+    """An admin client of a broker.
 
     Raises:
-        Failure: nobody listens at any of the addresses.
+        Failure: there is none at any of the addresses.
     """
     reach(bootstrap)
     return AdminClient(client_config(bootstrap))
 
 
 def reach(bootstrap: str) -> None:
-    """Returns where at least one of the addresses in `bootstrap` takes connections.
+    """Returns where a broker is at one of the addresses in `bootstrap`, or one that may be: it has not answered yet.
 
     Raises:
-        Failure: none does; or the text is no list of addresses.
+        Failure: nobody listens there, or something else does; or the text is no list of addresses.
     """
     reasons = []
     for address in bootstrap.split(","):
         host, port = _split(address.strip())
         try:
-            socket.create_connection((host, port), CONNECT_SECONDS).close()
-            return
+            with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
+                problem = _problem(connection, address)
+            if problem is None:
+                return
+            reasons.append(problem)
         except OSError as error:
             reasons.append(error.strerror or str(error))
         except UnicodeError:
@@ -78,6 +93,23 @@ def reach(bootstrap: str) -> None:
         f" or set --bootstrap-server or {BOOTSTRAP_VARIABLE}",
         Exit.UNREACHABLE,
     )
+
+
+def _problem(connection: socket.socket, address: str) -> str | None:
+    """Why who took the connection is no broker; None where it is one, and where it has not answered yet."""
+    connection.settimeout(TOLD_SECONDS)
+    with connection.makefile("rb") as answer:
+        try:
+            connection.sendall(_QUESTION)
+            head = answer.read(_ANSWER.size)
+        except TimeoutError:
+            note(f"no answer yet from {address.strip()}: it is waited for, about {ANSWER_SECONDS:g} s")
+            return None
+    if len(head) < _ANSWER.size:
+        return "what listens there ended the connection"
+    if _ANSWER.unpack(head)[1] != _CORRELATION:
+        return "what listens there does not speak Kafka's protocol"
+    return None
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -23,6 +23,7 @@ from gnomon.cli.ledger_place import Found, Place, password_option, place_options
 from gnomon.cli.options import COUNT, ENTRY, TEXT, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.signals import stopping_on_signals
+from gnomon.cli.streams import check_input, writes_output
 from gnomon.metadata.client import KeyValue
 from gnomon.runtime.world import WorldError
 
@@ -142,6 +143,7 @@ def show(name: str, place: Place, output: str) -> None:
 @format_option
 @password_option
 @place_options
+@writes_output
 def read(name: str, first: int | None, last: int | None, format: str, password: bytes, place: Place) -> None:
     """Write entries of the ledger NAME to standard output; their digests are checked."""
     if first is not None and last is not None and first > last:
@@ -181,6 +183,7 @@ def _formatted(payload: bytes, format: str) -> bytes:
 @format_option
 @password_option
 @place_options
+@writes_output
 def tail(name: str, first: int | None, count: int | None, format: str, password: bytes, place: Place) -> None:
     """Write entries of the ledger NAME to standard output as they are confirmed, until interrupted.
 
@@ -270,6 +273,8 @@ def append(name: str, files: tuple[Path, ...], password: bytes, place: Place) ->
     Any other writer is fenced.
     """
     _of_its_own(name)
+    if not files:
+        check_input()
 
     async def work(found: Found) -> tuple[int, EntryId]:
         opened = await found.ledgers.open(name, OpenMode.O_APPEND, password=password)

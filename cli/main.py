@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import click
 
+STDERR = 2
+
 
 class Place(NamedTuple):
     """Where a command lives, and its line in `gnomon --help`."""
@@ -41,6 +43,11 @@ COMMANDS = {
 class Commands(click.Group):
     """A group whose commands are imported on first use; errors that an operator can act on end it in one line."""
 
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The program; its standard streams are what they were when it began, or nothing."""
+        _fill_standard_descriptors()
+        return super().__call__(*args, **named)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""
         return list(COMMANDS)
@@ -66,8 +73,7 @@ class Commands(click.Group):
             raise
         except BaseException as error:
             if _holds(error, BrokenPipeError):
-                # The reader has had enough. Nothing may be flushed into the pipe at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                _drop_output()  # the reader has had enough
                 return None
             if _holds(error, KeyboardInterrupt):
                 raise click.Abort from None
@@ -77,7 +83,28 @@ class Commands(click.Group):
             if failure is None:
                 raise
             click.echo(f"Error: {failure}", err=True)
+            _flush_output()
             ctx.exit(int(failure.code))
+
+
+def _fill_standard_descriptors() -> None:
+    """Opens /dev/null where one of the three is closed: what is opened next would get its number, and be written to."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(descriptor)
+
+
+def _flush_output() -> None:
+    """What cannot be written has been told, and is not tried once more at exit."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _holds(error: BaseException, kind: type[BaseException]) -> bool:

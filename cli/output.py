@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from gnomon.cli.streams import writes_output
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]
 
 FORMATS = ("table", "json", "yaml")
-STDOUT = 1
 # Where nobody looks at a terminal, nothing is folded or cut.
 _PIPE_COLUMNS = 100_000
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option `--output` of a command that shows data."""
+    """The option `--output` of a command that shows data on standard output."""
     return click.option(
         "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="How data is written."
-    )(command)
+    )(writes_output(command))
 
 
 def show_list(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
@@ -64,14 +64,6 @@ def note(text: str) -> None:
     """Says something that is no data, on standard error; where that cannot be written, what was done stays done."""
     with suppress(OSError):
         click.echo(text, err=True)
-
-
-def check_reader() -> None:
-    """Raises BrokenPipeError where nobody reads standard output any more: a write would, but may be long in coming."""
-    stdout = select.poll()
-    stdout.register(STDOUT, 0)
-    if any(found & (select.POLLERR | select.POLLHUP) for _, found in stdout.poll(0)):
-        raise BrokenPipeError
 
 
 def _is_rows(value: object) -> bool:

@@ -29,7 +29,7 @@ from gnomon.cli.kafka_client import (
     topic_configs,
 )
 from gnomon.cli.options import COUNT, OFFSET, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option, pairs
-from gnomon.cli.output import check_reader
+from gnomon.cli.streams import check_input, check_reader, writes_output
 from gnomon.wire.kafka.errors import ErrorCode
 
 POLL_SECONDS = 0.1
@@ -58,6 +58,7 @@ def produce(
     Each becomes a record of TOPIC, in order and once (acks=all, idempotent).
     """
     check_not_internal(topic)
+    check_input()
     named: list[tuple[str, str | bytes | None]] = list(pairs(headers, "--header").items())
     admin = connect(bootstrap)
     _check_target(admin, topic, partition)
@@ -138,6 +139,7 @@ def _start(ctx: click.Context, param: click.Parameter, text: str) -> int:
     "--format", type=click.Choice(["value", "kv", "json"]), default="value", show_default=True, help="Of each line."
 )
 @bootstrap_option
+@writes_output
 def consume(
     topic: str,
     start: int,

@@ -5,7 +5,8 @@ differently. Importing structlog takes 0.1 s (its package imports rich and async
 share of a broker's start, so it is imported when the first event is written: write none before `ready`. A file
 descriptor is kept for that, since having none left is worth a line.
 
-A line that cannot be written, as a disk is full or nobody reads any more, is dropped and counted, and ends no node.
+A line that cannot be written, as a disk is full, nobody reads any more or the stream is closed, is dropped and counted,
+and ends no node.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class SilentLogger:
 class _Output:
     """One stream with its level and format, and the structlog logger once there is one."""
 
-    def __init__(self, level: int, format: str, stream: TextIO) -> None:
+    def __init__(self, level: int, format: str, stream: TextIO | None) -> None:
         self.level = level
         self.lines_dropped = 0
         self._format = format
@@ -64,20 +65,23 @@ class _Output:
         self._spare_descriptor: int | None = os.open(os.devnull, os.O_RDONLY)
 
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
+        if self._stream is None:
+            self.lines_dropped += 1
+            return
         try:
             if self._logger is None:
-                self._logger = self._open()
+                self._logger = self._open(self._stream)
             getattr(self._logger, method)(event, **fields)
         except OSError:
             self.lines_dropped += 1
 
-    def _open(self) -> Any:
+    def _open(self, stream: TextIO) -> Any:
         if self._spare_descriptor is not None:
             os.close(self._spare_descriptor)
             self._spare_descriptor = None
         import structlog
 
-        terminal = self._stream.isatty()
+        terminal = stream.isatty()
         console = self._format == "console" or (self._format == "auto" and terminal)
         processors: list[Any] = [
             structlog.processors.add_log_level,
@@ -89,7 +93,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.PrintLogger(self._stream),
+            structlog.PrintLogger(stream),
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,
@@ -137,13 +141,13 @@ class StreamLogger:
             self._output.write(method, event, self._fields | fields)
 
 
-def configure_logs(level: str, format: str, stream: TextIO) -> StreamLogger:
+def configure_logs(level: str, format: str, stream: TextIO | None) -> StreamLogger:
     """A logger that writes events of `level` and above to `stream`.
 
     Args:
         level: a key of LEVELS.
         format: one of FORMATS; `auto` is `console` on a terminal and `json` elsewhere.
-        stream: standard error in production; data goes to standard output.
+        stream: standard error in production, None where it is closed; data goes to standard output.
     """
     assert format in FORMATS, f"log format {format!r} is none of {FORMATS}"
     return StreamLogger(_Output(LEVELS[level], format, stream), {})

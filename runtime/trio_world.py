@@ -131,7 +131,8 @@ async def _stop_with(error: BaseException) -> NoReturn:
 
 
 def _warn_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    if sys.stderr is not None:  # it is closed, and `print` would take standard output
+        print(text, file=sys.stderr)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ SECONDS_MAX = 30
 class Daemon:
     """A standalone broker."""
 
-    def __init__(self, data: Path, stderr: int) -> None:
-        command = [*COMMAND, *PORTS, "--data-dir", str(data)]
+    def __init__(self, data: Path, stderr: int, before: Sequence[str]) -> None:
+        command = [*before, *COMMAND, *PORTS, "--data-dir", str(data)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
         ready = dict(re.findall(r"(\w+)=(\S+)", self.process.stdout.readline()))
@@ -70,8 +70,8 @@ class Daemon:
 
 
 @contextmanager
-def daemon(data: Path, stderr: int = subprocess.PIPE) -> Iterator[Daemon]:
-    started = Daemon(data, stderr)
+def daemon(data: Path, stderr: int = subprocess.PIPE, before: Sequence[str] = ()) -> Iterator[Daemon]:
+    started = Daemon(data, stderr, before)
     try:
         yield started
     finally:
@@ -150,4 +150,13 @@ def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> None:
         for _ in range(2):
             broker.speak_http()
         assert broker.page("/readyz")[0] == 200
+        broker.end()
+
+
+def test_a_closed_standard_error_ends_nothing_and_no_socket_gets_its_number(tmp_path: Path) -> None:
+    with daemon(tmp_path, before=["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]) as broker:
+        for _ in range(2):
+            broker.speak_http()
+        assert "gnomon_log_lines_dropped 2.0" in broker.page("/metrics")[1]
+        assert {os.readlink(f"/proc/{broker.process.pid}/fd/{number}") for number in (0, 2)} == {"/dev/null"}
         broker.end()

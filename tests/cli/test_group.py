@@ -81,6 +81,18 @@ def test_a_missing_group_or_topic_ends_with_5(ask: Run, lines: str) -> None:
     assert ask("group", "reset-offsets", "nobody", "--topic", lines, "--shift-by", 1).returncode == 5
 
 
+def test_a_reset_of_a_group_that_there_was_not_says_so(ask: Run, lines: str) -> None:
+    reset = ("group", "reset-offsets", "raeders", "--topic", lines, "--to-offset", 3)
+    assert ask(*reset, "--dry-run").stderr.splitlines() == [
+        "group 'raeders' has no offsets and no members: it would be new",
+        "nothing was changed: leave out --dry-run to do it",
+    ]
+    assert ask("group", "describe", "raeders").returncode == 5
+    assert ask(*reset).stderr == "group 'raeders' had no offsets and no members: it is new\n"
+    assert ask(*reset).stderr == ""
+    assert ask("group", "delete", "raeders").returncode == 0
+
+
 def test_a_reset_needs_exactly_one_target(inside: Run) -> None:
     reset = ("group", "reset-offsets", "g", "--topic", "t")
     assert inside(*reset).returncode == 2

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -42,6 +45,40 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("gnomon.cli.config.read_settings", broken)
     assert isinstance(CliRunner().invoke(main, ["config", "show"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("closed", "command"),
+    [
+        ("output >&-", "config show"),
+        ("output >&-", "consume x"),
+        ("input <&-", "produce x"),
+        ("input <&-", "ledger append x"),
+    ],
+)
+def test_a_closed_standard_stream_ends_what_needs_it_with_one_line(closed: str, command: str) -> None:
+    name, redirection = closed.split()
+    gnomon = f"{shlex.quote(sys.executable)} -m gnomon.cli.main"
+    done = subprocess.run(f"{gnomon} {command} {redirection}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"Error: standard {name} is closed\n")
+
+
+def test_a_command_that_needs_no_closed_stream_does_its_work(tmp_path: Path) -> None:
+    gnomon = f"{shlex.quote(sys.executable)} -m gnomon.cli.main ledger create x --data-dir {shlex.quote(str(tmp_path))}"
+    done = subprocess.run(f"{gnomon} <&- >&-", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "created ledger 'x' with id 2\n")
+
+
+def test_output_that_there_is_no_room_for_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gnomon.cli.main", "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from gnomon.runtime.commit import CommitQueue
+from gnomon.runtime.sockets import SocketLoop
 from gnomon.runtime.trio_world import TrioDisk, open_trio_world
 from gnomon.runtime.world import DirectoryTaken, Durability, World, WorldError
 
@@ -112,3 +113,16 @@ def test_leaving_the_world_closes_the_environments_that_were_left_open(tmp_path:
     queue = trio.run(main)
     assert answers == [7]
     assert not queue._thread.is_alive()
+
+
+def test_a_closed_standard_error_has_no_warning_written_among_the_data(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        async with open_trio_world() as world:
+            assert isinstance(world.network, SocketLoop)
+            world.network.warn("out of file descriptors")
+
+    monkeypatch.setattr(sys, "stderr", None)
+    trio.run(main)
+    assert capsys.readouterr().out == ""
