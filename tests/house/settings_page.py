@@ -23,7 +23,7 @@ _HEAD = """# Settings
 Written by `python tests/house/settings_page.py` from the code; a test keeps the two the same.
 
 A flag wins over an environment variable, that over the TOML file, that over the default. `gnomon config show --origin`
-says what is in force and why. An unknown name is an error that names the nearest known one.
+says what is in force without flags, and why. An unknown name is an error that names the nearest known one.
 
 ```toml
 data_dir = "/var/lib/gnomon"

@@ -1,0 +1,108 @@
+"""docs/operating.md names every metric and every log event, as the source has them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from gnomon.runtime.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "operating.md"
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "broker", "cli")
+WRITTEN = {"info", "warning", "error", "exception"}
+"""The methods of a `Logger` whose events an operator reads, unless told otherwise."""
+WATCH_ARGUMENTS = 3
+"""Of `Metrics.watch`; what watches the metadata is called with two."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    """(path, source) of each module of the product."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """(name of the function or method, call) of every call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                yield node.func.attr, node
+            elif isinstance(node.func, ast.Name):
+                yield node.func.id, node
+
+
+def text_of(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def events(module: ast.Module) -> Iterator[str]:
+    """What a module logs; where a function is given the event, what its callers give it."""
+    for name, call in calls(module):
+        if name in WRITTEN and call.args:
+            event = text_of(call.args[0])
+            yield from given(module, call.args[0]) if event is None else [event]
+
+
+def given(module: ast.Module, parameter: ast.expr) -> list[str]:
+    """What the callers of the function around it give for a parameter."""
+    around = [node for node in ast.walk(module) if isinstance(node, Function) and parameter in ast.walk(node)]
+    function = around[-1]  # the innermost
+    assert isinstance(parameter, ast.Name), f"{function.name}: an event is a text"
+    names = [argument.arg for argument in function.args.args if argument.arg != "self"]
+    found = [call.args[names.index(parameter.id)] for name, call in calls(module) if name == function.name]
+    texts = [text for text in map(text_of, found) if text is not None]
+    assert len(texts) == len(found) > 0, f"{function.name}: an event is a text"
+    return texts
+
+
+def metrics() -> set[str]:
+    """As `/metrics` calls them: those that every node counts, and those that somebody watches."""
+    found = set()
+    for family in Metrics().collect():
+        found.add(f"{family.name}_total" if family.type == "counter" else family.name)
+    for path, module in modules():
+        for name, call in calls(module):
+            if name == "watch" and len(call.args) == WATCH_ARGUMENTS:
+                watched = text_of(call.args[0])
+                assert watched is not None, f"{path}:{call.lineno}: the name of a metric is a text"
+                found.add(f"gnomon_{watched}")
+    return found
+
+
+def section(title: str) -> str:
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2]
+    return text.partition("\n## ")[0]
+
+
+def first_cells(title: str) -> set[str]:
+    """What the first cells of a section's table name, but for the texts behind `…`."""
+    cells = re.findall(r"^\| (`[^|…]*)", section(title), re.M)
+    return set(re.findall(r"`([^`]+)`", "\n".join(cells)))
+
+
+def test_the_table_of_events_names_all_that_are_logged_above_debug_and_no_other() -> None:
+    written = {event for _, module in modules() for event in events(module)}
+    assert len(written) > 40
+    named = first_cells("What the log says")
+    assert sorted(written - named) == []
+    assert sorted(named - written) == []
+
+
+def test_the_table_of_metrics_names_all_that_are_served_and_no_other() -> None:
+    served = metrics()
+    assert len(served) > 30
+    named = first_cells("What the metrics count")
+    assert sorted(served - named) == []
+    assert sorted(named - served) == []
+
+
+def test_a_metric_that_the_page_speaks_of_is_served() -> None:
+    spoken_of = set(re.findall(r"`(gnomon_\w+)`", PAGE.read_text(encoding="utf-8")))
+    assert sorted(spoken_of - metrics()) == []
