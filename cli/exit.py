@@ -59,6 +59,16 @@ ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
 )
 """The first line that fits decides."""
 
+LEADERS_CHANGE = (
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What is answered between two leaders of a partition or a group."""
+
 KAFKA_ERRORS: dict[int, Exit] = {
     ErrorCode.INVALID_CONFIG: Exit.USAGE,
     ErrorCode.INVALID_PARTITIONS: Exit.USAGE,
@@ -82,7 +92,7 @@ KAFKA_ERRORS: dict[int, Exit] = {
     ErrorCode.SASL_AUTHENTICATION_FAILED: Exit.DENIED,
     ErrorCode.REQUEST_TIMED_OUT: Exit.UNREACHABLE,
     ErrorCode.BROKER_NOT_AVAILABLE: Exit.UNREACHABLE,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Exit.UNREACHABLE,
+    **dict.fromkeys(LEADERS_CHANGE, Exit.UNREACHABLE),
     # librdkafka's own, below zero.
     -140: Exit.CONFLICT,  # no offset to begin at
     -169: Exit.DENIED,  # authentication
@@ -102,6 +112,7 @@ ADVICE: dict[int, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or change it with `gnomon topic alter`",
     ErrorCode.GROUP_ID_NOT_FOUND: "`gnomon group list` shows all groups",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    **dict.fromkeys(LEADERS_CHANGE, "try again in a few seconds, when another broker leads it"),
     -140: "the partition holds none from there on; begin at `earliest`",
     -185: "check that this is a Kafka broker and not overloaded",
     -195: "check that this is the address of a Kafka broker",

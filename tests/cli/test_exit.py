@@ -15,6 +15,7 @@ from gnomon.cli.exit import KAFKA_ERRORS, LEDGER_ADVICE, Exit, Failure, failure_
 from gnomon.metadata.client import MetadataFull, MetadataUnavailable
 from gnomon.runtime.loaded_settings import SettingsError
 from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
+from gnomon.wire.kafka.errors import ErrorCode
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,19 @@ def test_a_kafka_error_says_what_failed_why_and_what_to_do() -> None:
     assert str(failure) == (
         "cannot describe topic 'x': Unknown topic or partition: `gnomon topic list` shows all topics"
     )
+
+
+def test_what_passes_by_itself_while_leaders_change_is_unreachable_and_says_to_try_again() -> None:
+    for code in (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ):
+        failure = kafka_failure("look up the offsets of topic 'x'", code, "Broker: so")
+        assert (failure.code, str(failure)) == (
+            Exit.UNREACHABLE,
+            "cannot look up the offsets of topic 'x': so: try again in a few seconds, when another broker leads it",
+        )
