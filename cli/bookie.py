@@ -24,6 +24,7 @@ from gnomon.cli.options import PORT, durability_option, metadata_option, set_opt
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
+from gnomon.runtime.data_directory import DirectoryKind
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import EVERY_ADDRESS, Settings
 from gnomon.runtime.world import Clock, Durability
@@ -112,7 +113,7 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     at = settings.bookie_service
     async with (
-        open_daemon(settings, at.admin_host, at.admin_port) as daemon,
+        open_daemon(settings, at.admin_host, at.admin_port, stores=DirectoryKind.BOOKIE) as daemon,
         awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_metadata(daemon.world, where) as metadata,
         trio.open_nursery() as nursery,

@@ -14,6 +14,7 @@ from gnomon.broker.admin.http import Check, admin_app
 from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
+from gnomon.runtime.data_directory import DirectoryKind, check_directory
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
@@ -62,10 +63,18 @@ class Daemon:
 
 
 @asynccontextmanager
-async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> AsyncIterator[Daemon]:
+async def open_daemon(
+    settings: Settings, admin_host: str, admin_port: int, *, stores: DirectoryKind | None = None
+) -> AsyncIterator[Daemon]:
     """Binds the admin port, which is served once the daemon is `ready`.
 
+    The directory that it takes later on is tried before: two daemons of one directory often have their ports in common.
+
+    Args:
+        stores: what the data directory is to be; None of a daemon that has none.
+
     Raises:
+        DirectoryTaken, NewerFormat, OtherKind: it cannot have the directory.
         AddressTaken: the admin port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
@@ -75,6 +84,8 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
             open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
             trio.open_nursery() as nursery,
         ):
+            if stores is not None:
+                check_directory(world.disk, settings.data_dir, stores)
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
 COMMAND = [*GNOMON, "standalone"]
 PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
 SECONDS_MAX = 30
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Daemon:
@@ -83,6 +86,12 @@ def lines_of(log: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
 
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
 def test_without_a_free_file_descriptor_it_waits_and_then_serves_who_waited(tmp_path: Path) -> None:
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(0)
@@ -122,6 +131,17 @@ def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is
             broker.leave_descriptors(100)
             assert waiting.recv(12) == b"HTTP/1.1 200"
         broker.end()
+
+
+@pytest.mark.parametrize("command", ["metadata", "bookie --name b --metadata 127.0.0.1:1"])
+def test_a_directory_in_use_is_told_of_before_a_port(
+    inside: Run, tmp_path: Path, taken_port: int, command: str
+) -> None:
+    with open(tmp_path / "LOCK", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = inside(*command.split(), "--data-dir", tmp_path, "--port", taken_port, "--admin-port", taken_port)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1), done.stderr
+    assert "is in use by process" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("bookie", "--name", "b"), ("broker", "--id", "7")], ids=["bookie", "broker"])
