@@ -59,7 +59,9 @@ async def _serve(settings: Settings) -> None:
         durability=settings.bookie.durability,
         history_revisions=settings.metadata.history_revisions,
     )
-    async with open_daemon(settings, at.admin_host, at.admin_port, stores=DirectoryKind.METADATA) as daemon:
+    async with open_daemon(
+        settings, at.admin_host, at.admin_port, stores=DirectoryKind.METADATA, listens=[(at.host, at.port)]
+    ) as daemon:
 
         def ready(serving: ServingMetadata) -> None:
             _ready(daemon, settings, serving)

@@ -50,7 +50,10 @@ def standalone(
 
 async def _serve(settings: Settings) -> None:
     at = settings.broker
-    async with open_daemon(settings, at.admin_host, at.admin_port, stores=DirectoryKind.STANDALONE) as daemon:
+    listens = ((at.kafka_host, at.kafka_port), (at.native_host, at.native_port))
+    async with open_daemon(
+        settings, at.admin_host, at.admin_port, stores=DirectoryKind.STANDALONE, listens=listens
+    ) as daemon:
 
         def ready(serving: Serving) -> None:
             kafka = address(serving.kafka_host, serving.kafka_port)

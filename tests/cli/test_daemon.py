@@ -144,6 +144,26 @@ def test_a_directory_in_use_is_told_of_before_a_port(
     assert "is in use by process" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "standalone --admin-port 0 --native-port 0 --kafka-port",
+        "standalone --admin-port 0 --kafka-port 0 --native-port",
+        "metadata --admin-port 0 --port",
+        "bookie --name b --metadata 127.0.0.1:1 --admin-port 0 --port",
+        "cluster up --kafka-port",
+        "cluster up --metadata-port",
+    ],
+)
+def test_one_that_finds_its_port_taken_leaves_the_directory_to_other_commands(
+    inside: Run, tmp_path: Path, taken_port: int, command: str
+) -> None:
+    done = inside(*command.split(), taken_port, "--data-dir", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert f":{taken_port}: " in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {"LOCK"}
+
+
 @pytest.mark.parametrize("command", [("bookie", "--name", "b"), ("broker", "--id", "7")], ids=["bookie", "broker"])
 def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path, command: tuple[str, ...]) -> None:
     place = ("--data-dir", str(tmp_path)) if command[0] == "bookie" else ()
@@ -153,6 +173,7 @@ def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path,
         assert "no answer yet from the metadata" in waiting.stderr.readline()
         waiting.terminate()
         assert waiting.wait(3) == 0
+    assert not (tmp_path / "FORMAT").exists()
 
 
 def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:
