@@ -22,8 +22,10 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.cluster_id import CLUSTER_KEY
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
+from gnomon.runtime.data_directory import DirectoryKind
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import EVERY_ADDRESS, Settings
 from gnomon.runtime.world import Clock, Durability
@@ -112,7 +114,9 @@ async def _serve(settings: Settings) -> None:
     where = metadata_address(settings)
     at = settings.bookie_service
     async with (
-        open_daemon(settings, at.admin_host, at.admin_port) as daemon,
+        open_daemon(
+            settings, at.admin_host, at.admin_port, stores=DirectoryKind.BOOKIE, listens=[(at.host, at.port)]
+        ) as daemon,
         awaited(settings.cluster.metadata, daemon.waits, where.patience_seconds()) as answered,
         connect_metadata(daemon.world, where) as metadata,
         trio.open_nursery() as nursery,
@@ -125,6 +129,7 @@ async def _serve(settings: Settings) -> None:
             nursery.start_soon(_run_auditor, bookies, auditor)
             _ready(daemon, settings, serving, auditor)
 
+        await metadata.get(CLUSTER_KEY)  # or it fails before it marks a new directory as a bookie's
         try:
             await run_bookie(daemon.world, metadata, told, daemon.log, ready=ready, stop=daemon.stop)
         finally:

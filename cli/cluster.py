@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -23,7 +24,8 @@ from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata, parse_metadata_address
-from gnomon.runtime.data_directory import DirectoryKind, hold_directory
+from gnomon.runtime.data_directory import DirectoryKind, check_directory, hold_directory
+from gnomon.runtime.sockets import check_address
 from gnomon.runtime.trio_world import open_trio_world
 
 HOST = "127.0.0.1"
@@ -106,6 +108,10 @@ class Plan:
         self.stages: list[list[KeptProcess]] = []
         """In the order of their start; they are stopped in the other one."""
 
+    def given_ports(self) -> list[int]:
+        """Those that are not to be free ones."""
+        return [port for port in (self.metadata_port, *chain.from_iterable(self.broker_ports)) if port]
+
     async def start(self, nursery: trio.Nursery) -> str:
         """Starts everything, stage by stage.
 
@@ -183,6 +189,9 @@ class Plan:
 
 async def _up(plan: Plan) -> None:
     async with open_trio_world() as world:
+        check_directory(world.disk, plan.directory, DirectoryKind.CLUSTER)
+        for port in plan.given_ports():
+            await check_address(HOST, port)  # before the directory is marked, and any process is started
         with hold_directory(world.disk, plan.directory, DirectoryKind.CLUSTER):
             await _run(plan)
 

@@ -11,6 +11,7 @@ import click
 from gnomon.broker.broker_configs import BROKER_CONFIGS, BrokerConfigs
 from gnomon.cli.given_settings import KAFKA, config_option, read_settings
 from gnomon.cli.output import output_option, show_list
+from gnomon.runtime.loaded_settings import DEFAULT, Loaded
 from gnomon.runtime.settings import Settings, declared_settings
 
 
@@ -27,11 +28,22 @@ def show(origin: bool, config_file: Path | None, output: str) -> None:
     """Show every setting with the value that a broker started here would use."""
     loaded = read_settings(config_file)
     kafka = BrokerConfigs(loaded.settings.kafka)
-    rows = [{"setting": name, "value": _value(loaded.settings, name)} for name in declared_settings()]
-    rows += [{"setting": KAFKA + name, "value": kafka.text(name)} for name in BROKER_CONFIGS]
-    for row in rows:
-        row["origin"] = str(loaded.origins.get(str(row["setting"]), "default"))
+    rows = []
+    for name, setting in declared_settings().items():
+        value = _value(loaded.settings, name)
+        source = setting.follows if setting.follows and loaded.origins[name] == DEFAULT else name
+        rows.append({"setting": name, "value": value, "origin": _origin(loaded, name, source)})
+    for name in BROKER_CONFIGS:
+        used = kafka.synonyms(name)[0]
+        origin_text = _origin(loaded, KAFKA + name, KAFKA + used.name)
+        rows.append({"setting": KAFKA + name, "value": used.text, "origin": origin_text})
     show_list(rows, ("setting", "value", "origin") if origin else ("setting", "value"), output)
+
+
+def _origin(loaded: Loaded, name: str, source: str) -> str:
+    """Where the value of `name` comes from, which is that of the setting `source`."""
+    origin = loaded.origins.get(source, DEFAULT)
+    return str(origin) if source == name or origin == DEFAULT else f"{origin} ({source})"
 
 
 def _value(settings: Settings, name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +14,12 @@ from gnomon.broker.admin.http import Check, admin_app
 from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
+from gnomon.runtime.data_directory import DirectoryKind, check_directory
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
+from gnomon.runtime.sockets import check_address
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 
 
@@ -62,11 +64,26 @@ class Daemon:
 
 
 @asynccontextmanager
-async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> AsyncIterator[Daemon]:
+async def open_daemon(
+    settings: Settings,
+    admin_host: str,
+    admin_port: int,
+    *,
+    stores: DirectoryKind | None = None,
+    listens: Sequence[tuple[str, int]] = (),
+) -> AsyncIterator[Daemon]:
     """Binds the admin port, which is served once the daemon is `ready`.
 
+    The directory and the addresses that it takes later on are tried before: two daemons of one directory often have
+    their ports in common, and one that finds its ports taken is not to mark a directory.
+
+    Args:
+        stores: what the data directory is to be; None of a daemon that has none.
+        listens: host and port of each address.
+
     Raises:
-        AddressTaken: the admin port is in use.
+        DirectoryTaken, NewerFormat, OtherKind: it cannot have the directory.
+        AddressTaken: a port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
     stop = trio.Event()
@@ -75,6 +92,10 @@ async def open_daemon(settings: Settings, admin_host: str, admin_port: int) -> A
             open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
             trio.open_nursery() as nursery,
         ):
+            if stores is not None:
+                check_directory(world.disk, settings.data_dir, stores)
+            for host, port in listens:
+                await check_address(host, port)
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)

@@ -12,6 +12,7 @@ from gnomon.cli.daemon import Daemon, address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
 from gnomon.metadata.node import MetadataSettings, ServingMetadata, run_metadata
+from gnomon.runtime.data_directory import DirectoryKind
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings import Settings
 from gnomon.runtime.world import Durability
@@ -58,7 +59,9 @@ async def _serve(settings: Settings) -> None:
         durability=settings.bookie.durability,
         history_revisions=settings.metadata.history_revisions,
     )
-    async with open_daemon(settings, at.admin_host, at.admin_port) as daemon:
+    async with open_daemon(
+        settings, at.admin_host, at.admin_port, stores=DirectoryKind.METADATA, listens=[(at.host, at.port)]
+    ) as daemon:
 
         def ready(serving: ServingMetadata) -> None:
             _ready(daemon, settings, serving)

@@ -13,6 +13,7 @@ from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
+from gnomon.runtime.data_directory import DirectoryKind
 from gnomon.runtime.settings import Settings
 
 
@@ -48,7 +49,11 @@ def standalone(
 
 
 async def _serve(settings: Settings) -> None:
-    async with open_daemon(settings, settings.broker.admin_host, settings.broker.admin_port) as daemon:
+    at = settings.broker
+    listens = ((at.kafka_host, at.kafka_port), (at.native_host, at.native_port))
+    async with open_daemon(
+        settings, at.admin_host, at.admin_port, stores=DirectoryKind.STANDALONE, listens=listens
+    ) as daemon:
 
         def ready(serving: Serving) -> None:
             kafka = address(serving.kafka_host, serving.kafka_port)

@@ -55,6 +55,14 @@ def hold_directory(disk: Disk, directory: Path, kind: DirectoryKind) -> Iterator
         yield
 
 
+def check_directory(disk: Disk, directory: Path, kind: DirectoryKind) -> None:
+    """Raises what `hold_directory` would, and marks nothing."""
+    with disk.lock(directory):
+        found = disk.read_file(directory / FORMAT_FILE)
+        if found is not None:
+            check_format(directory, found, kind)
+
+
 def check_format(directory: Path, found: bytes, kind: DirectoryKind) -> None:
     """Accepts what `FORMAT` says.
 

@@ -48,6 +48,9 @@ class Origin:
         return f"{self.kind} {self.place}".rstrip()
 
 
+DEFAULT = Origin("default")
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Settings and the origin of each, by name: all declared ones, and those of `kafka` that were given."""
@@ -79,7 +82,7 @@ def load_settings(
     declared = declared_settings()
     known = [*declared, *(f"kafka.{name}" for name in kafka_names)]
     values: dict[str, Any] = {name: setting.default for name, setting in declared.items()}
-    origins = {name: Origin("default") for name in declared}
+    origins = dict.fromkeys(declared, DEFAULT)
     for name, value, origin in _given(file, environment, flags, known):
         if name in declared:
             values[name] = _checked(declared[name], value, origin)

@@ -10,10 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnomon.runtime.logs import FORMATS, LEVELS
 from gnomon.runtime.world import Durability
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 ENVIRONMENT_PREFIX = "GNOMON_"
 MIB = 1 << 20
@@ -25,10 +28,24 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 def _setting(
-    default: object, doc: str, *, minimum: float = 0, maximum: float | None = None, choices: Collection[str] = ()
+    default: object,
+    doc: str,
+    *,
+    minimum: float = 0,
+    maximum: float | None = None,
+    choices: Collection[str] = (),
+    follows: str = "",
 ) -> Any:
-    metadata = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": tuple(choices)}
+    metadata = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": tuple(choices), "follows": follows}
     return field(default=default, metadata=metadata)
+
+
+def _follow(section: DataclassInstance) -> None:
+    """Gives each setting that is empty the value of the one that it follows."""
+    for item in fields(section):
+        followed = item.metadata["follows"]
+        if followed and not getattr(section, item.name):
+            object.__setattr__(section, item.name, getattr(section, followed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +54,12 @@ class BrokerSettings:
 
     kafka_host: str = _setting("127.0.0.1", "Address that Kafka clients connect to; `0.0.0.0` or `::` is all of them.")
     kafka_port: int = _setting(9092, "Port for Kafka clients; 0 picks a free one.", maximum=PORT_MAX)
-    advertised_host: str = _setting("", "Host name that clients are told to come back to; empty is `kafka_host`.")
-    native_host: str = _setting("", "Address that native clients connect to; empty is `kafka_host`.")
+    advertised_host: str = _setting(
+        "", "Host name that clients are told to come back to; empty is `kafka_host`.", follows="kafka_host"
+    )
+    native_host: str = _setting(
+        "", "Address that native clients connect to; empty is `kafka_host`.", follows="kafka_host"
+    )
     native_port: int = _setting(6650, "Port for native clients; 0 picks a free one.", maximum=PORT_MAX)
     admin_host: str = _setting("127.0.0.1", "Address of the admin API, health and metrics.")
     admin_port: int = _setting(8080, "Port of the admin API, health and metrics; 0 picks a free one.", maximum=PORT_MAX)
@@ -54,10 +75,7 @@ class BrokerSettings:
     )
 
     def __post_init__(self) -> None:
-        if not self.advertised_host:
-            object.__setattr__(self, "advertised_host", self.kafka_host)
-        if not self.native_host:
-            object.__setattr__(self, "native_host", self.kafka_host)
+        _follow(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +144,16 @@ class BookieServiceSettings:
     name: str = _setting("", "Name of the bookie, unlike any other of the cluster; its disk belongs to it.")
     host: str = _setting("127.0.0.1", "Address that the cluster's processes connect to; `0.0.0.0` or `::` is all.")
     port: int = _setting(4002, "Port for the cluster's processes; 0 picks a free one.", maximum=PORT_MAX)
-    advertised_host: str = _setting("", "Host name that the others are told to connect to; empty is `host`.")
+    advertised_host: str = _setting(
+        "", "Host name that the others are told to connect to; empty is `host`.", follows="host"
+    )
     domain: str = _setting("", "Rack or zone; copies are spread over as many as there are.")
     lease_seconds: float = _setting(6.0, "How soon the others learn that a bookie died.", minimum=0.5)
     admin_host: str = _setting("127.0.0.1", "Address of health and metrics.")
     admin_port: int = _setting(8082, "Port of health and metrics; 0 picks a free one.", maximum=PORT_MAX)
 
     def __post_init__(self) -> None:
-        if not self.advertised_host:
-            object.__setattr__(self, "advertised_host", self.host)
+        _follow(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +263,8 @@ class Setting:
     minimum: float
     maximum: float | None
     choices: tuple[str, ...]
+    follows: str
+    """The setting whose value it has where it is empty, or none."""
 
     @property
     def variable(self) -> str:
@@ -272,7 +293,9 @@ def declared_settings() -> dict[str, Setting]:
     for prefix, section in (("", Settings), *((f"{name}.", section) for name, section in SECTIONS.items())):
         for item in fields(section):
             if item.default is not MISSING:
-                found[prefix + item.name] = Setting(prefix + item.name, item.default, **item.metadata)
+                followed = item.metadata["follows"]
+                names = {"name": prefix + item.name, "follows": followed and prefix + followed}
+                found[prefix + item.name] = Setting(default=item.default, **{**item.metadata, **names})
     return found
 
 

@@ -136,25 +136,7 @@ class SocketLoop:
 
     async def listen(self, host: str, port: int, accept: AcceptStream) -> _Acceptor:
         """See `Network.listen`. A name that has an IPv4 address is bound to that; `::` takes IPv4 too."""
-        try:
-            addresses = await _resolve(host, port, socket.AI_PASSIVE)
-        except OSError as error:
-            raise AddressTaken(
-                f"cannot listen on {_text(host, port)}: {error}: give an address of this machine"
-            ) from error
-        addresses.sort(key=lambda address: address[0] != socket.AF_INET)
-        family, address = addresses[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(LISTEN_BACKLOG)
-        except OSError as error:
-            listening.close()
-            raise AddressTaken(
-                f"cannot listen on {_text(host, port)}: {error.strerror}: {address_advice(error)}"
-            ) from error
+        listening = await _listening(host, port)
         acceptor = _Acceptor(self, listening, accept)
         self.add(acceptor, select.EPOLLIN)
         return acceptor
@@ -200,6 +182,32 @@ class SocketLoop:
         """Takes a socket out of the loop and closes it."""
         del self._sources[source.socket.fileno()]
         source.socket.close()  # takes it out of the epoll set too
+
+
+async def check_address(host: str, port: int) -> None:
+    """Raises AddressTaken where `Network.listen` would."""
+    (await _listening(host, port)).close()
+
+
+async def _listening(host: str, port: int) -> socket.socket:
+    try:
+        addresses = await _resolve(host, port, socket.AI_PASSIVE)
+    except OSError as error:
+        raise AddressTaken(f"cannot listen on {_text(host, port)}: {error}: give an address of this machine") from error
+    addresses.sort(key=lambda address: address[0] != socket.AF_INET)
+    family, address = addresses[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise AddressTaken(
+            f"cannot listen on {_text(host, port)}: {error.strerror}: {address_advice(error)}"
+        ) from error
+    return listening
 
 
 async def _resolve(host: str, port: int, flags: int) -> list[Address]:

@@ -32,6 +32,21 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
     assert shown["bookie.durability"]["value"] == "synced"
 
 
+def test_a_value_that_follows_from_another_setting_has_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gnomon.toml"
+    file.write_text("[kafka]\nlog.retention.minutes = 3\nlog.retention.hours = 5\n")
+    monkeypatch.setenv("GNOMON_BROKER__KAFKA_HOST", "10.0.0.1")
+    shown = settings("--config", str(file))
+    retention, advertised = shown["kafka.log.retention.ms"], shown["broker.advertised_host"]
+    assert (retention["value"], retention["origin"]) == ("180000", f"file {file} (kafka.log.retention.minutes)")
+    origin = "environment GNOMON_BROKER__KAFKA_HOST (broker.kafka_host)"
+    assert (advertised["value"], advertised["origin"]) == ("10.0.0.1", origin)
+    assert (shown["kafka.log.roll.ms"]["value"], shown["kafka.log.roll.ms"]["origin"]) == ("604800000", "default")
+    assert shown["bookie_service.advertised_host"]["origin"] == "default"
+
+
 def test_the_file_may_be_named_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "gnomon.toml"
     file.write_text('data_dir = "/elsewhere"\n')

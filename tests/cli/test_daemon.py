@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
 COMMAND = [*GNOMON, "standalone"]
 PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
 SECONDS_MAX = 30
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Daemon:
@@ -83,6 +86,12 @@ def lines_of(log: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
 
 
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
 def test_without_a_free_file_descriptor_it_waits_and_then_serves_who_waited(tmp_path: Path) -> None:
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(0)
@@ -124,6 +133,37 @@ def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is
         broker.end()
 
 
+@pytest.mark.parametrize("command", ["metadata", "bookie --name b --metadata 127.0.0.1:1"])
+def test_a_directory_in_use_is_told_of_before_a_port(
+    inside: Run, tmp_path: Path, taken_port: int, command: str
+) -> None:
+    with open(tmp_path / "LOCK", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = inside(*command.split(), "--data-dir", tmp_path, "--port", taken_port, "--admin-port", taken_port)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1), done.stderr
+    assert "is in use by process" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "standalone --admin-port 0 --native-port 0 --kafka-port",
+        "standalone --admin-port 0 --kafka-port 0 --native-port",
+        "metadata --admin-port 0 --port",
+        "bookie --name b --metadata 127.0.0.1:1 --admin-port 0 --port",
+        "cluster up --kafka-port",
+        "cluster up --metadata-port",
+    ],
+)
+def test_one_that_finds_its_port_taken_leaves_the_directory_to_other_commands(
+    inside: Run, tmp_path: Path, taken_port: int, command: str
+) -> None:
+    done = inside(*command.split(), taken_port, "--data-dir", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert f":{taken_port}: " in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {"LOCK"}
+
+
 @pytest.mark.parametrize("command", [("bookie", "--name", "b"), ("broker", "--id", "7")], ids=["bookie", "broker"])
 def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path, command: tuple[str, ...]) -> None:
     place = ("--data-dir", str(tmp_path)) if command[0] == "bookie" else ()
@@ -133,6 +173,7 @@ def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path,
         assert "no answer yet from the metadata" in waiting.stderr.readline()
         waiting.terminate()
         assert waiting.wait(3) == 0
+    assert not (tmp_path / "FORMAT").exists()
 
 
 def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:

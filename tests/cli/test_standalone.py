@@ -64,10 +64,12 @@ def test_a_wildcard_address_without_a_name_is_warned_of(tmp_path: Path) -> None:
 def test_a_directory_in_use_ends_with_5_and_a_port_in_use_with_1(
     gnomon: Run, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    taken = gnomon("standalone", *PORTS, "--data-dir", broker.data_dir)
+    # The directory is what two processes must not share: it is told of before the ports that the first one has, too.
+    ports = ("--kafka-port", broker.port, "--native-port", broker.native_port, "--admin-port", broker.admin_port)
+    taken = gnomon("standalone", *ports, "--data-dir", broker.data_dir)
     assert (taken.returncode, taken.stdout, taken.stderr.count("\n")) == (5, "", 1)
     assert f"in use by process {broker.pid}" in taken.stderr
-    for flag, port in (("--kafka-port", broker.port), ("--admin-port", broker.admin_port)):
+    for flag, port in zip(ports[::2], ports[1::2], strict=True):
         busy = gnomon("standalone", *PORTS, flag, port, "--data-dir", tmp_path)
         assert (busy.returncode, busy.stdout, busy.stderr.count("\n")) == (1, "", 1), busy.stderr
         assert str(port) in busy.stderr
