@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import trio
@@ -23,13 +23,14 @@ from gnomon.cli.ledger_place import Found, Place, password_option, place_options
 from gnomon.cli.options import COUNT, ENTRY, TEXT, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.signals import stopping_on_signals
-from gnomon.cli.streams import check_input, writes_output
+from gnomon.cli.streams import check_input, check_reader, writes_output
 from gnomon.metadata.client import KeyValue
 from gnomon.runtime.world import WorldError
 
 READ_ENTRIES = 256
 INPUT_BYTES = 1 << 16
 PENDING_ENTRIES_MAX = 1000
+READER_SECONDS = 0.1
 SHOWN_AT_ONCE = 32
 """Ledgers whose bookies are asked at a time."""
 
@@ -185,14 +186,14 @@ def _formatted(payload: bytes, format: str) -> bytes:
 @place_options
 @writes_output
 def tail(name: str, first: int | None, count: int | None, format: str, password: bytes, place: Place) -> None:
-    """Write entries of the ledger NAME to standard output as they are confirmed, until interrupted.
+    """Write entries of the ledger NAME to standard output as they are confirmed, until interrupted or nobody reads.
 
     Disturbs no writer. Ends by itself where the ledger is sealed.
     """
     if not place.cluster:
         raise click.UsageError("nobody can append to a data directory that is read here: give --metadata, or use read")
 
-    async def work(found: Found) -> None:
+    async def write(found: Found) -> None:
         opened = await found.to_read(name, password)
         at = EntryId(opened.last_add_confirmed + 1) if first is None else EntryId(first)
         seen = 0
@@ -203,7 +204,20 @@ def tail(name: str, first: int | None, count: int | None, format: str, password:
             if seen == count:
                 return
 
+    async def work(found: Found) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_check_reader_regularly)
+            await write(found)
+            nursery.cancel_scope.cancel()
+
     place.run(stopping_on_signals(work))
+
+
+async def _check_reader_regularly() -> NoReturn:
+    """Raises BrokenPipeError soon after nobody reads standard output any more."""
+    while True:
+        check_reader()
+        await trio.sleep(READER_SECONDS)
 
 
 @ledger.command()

@@ -228,3 +228,19 @@ def test_tail_follows_a_ledger_until_it_is_stopped(
         tail.send_signal(number)
         assert tail.communicate(timeout=20) == ("", "")
         assert tail.returncode == 0
+
+
+def test_tail_ends_when_nobody_reads_it_any_more_though_no_entry_comes(cluster: LedgerProcesses, inside: Run) -> None:
+    at = ("--metadata", cluster.metadata)
+    assert inside("ledger", "create", "unread", *at).returncode == 0
+    assert inside("ledger", "append", "unread", *at, stdin="one\n").returncode == 0
+    command = [sys.executable, "-m", "gnomon.cli.main", "ledger", "tail", "unread", "--from", "0", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stdout.readline() == "one\n"
+        tail.stdout.close()
+        try:
+            assert (tail.wait(5), tail.stderr.read()) == (0, "")
+        finally:
+            tail.kill()
