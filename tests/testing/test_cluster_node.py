@@ -27,7 +27,7 @@ def test_an_etcd_is_stopped_in_its_tracks_and_killed_and_serves_again_where_it_w
         where = node.ready["metadata"]
         assert where.startswith("etcd://127.0.0.1:")
         node.signal(signal.SIGSTOP)
-        assert node.page("/readyz") == ""
+        wait_until(lambda: node.page("/readyz") == "", "its threads stop, one after the other", 30)
         node.signal(signal.SIGCONT)
         assert "true" in node.page("/readyz")
         node.kill()
