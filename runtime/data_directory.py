@@ -46,21 +46,22 @@ def hold_directory(disk: Disk, directory: Path, kind: DirectoryKind) -> Iterator
         OtherKind: it is another command's.
     """
     with disk.lock(directory):
-        path = directory / FORMAT_FILE
-        found = disk.read_file(path)
-        if found is None:
-            disk.write_file(path, f"{FORMAT} {kind.value}\n".encode())
-        else:
-            check_format(directory, found, kind)
+        if not _is_marked(disk, directory, kind):
+            disk.write_file(directory / FORMAT_FILE, f"{FORMAT} {kind.value}\n".encode())
         yield
 
 
 def check_directory(disk: Disk, directory: Path, kind: DirectoryKind) -> None:
     """Raises what `hold_directory` would, and marks nothing."""
     with disk.lock(directory):
-        found = disk.read_file(directory / FORMAT_FILE)
-        if found is not None:
-            check_format(directory, found, kind)
+        _is_marked(disk, directory, kind)
+
+
+def _is_marked(disk: Disk, directory: Path, kind: DirectoryKind) -> bool:
+    found = disk.read_file(directory / FORMAT_FILE)
+    if found is not None:
+        check_format(directory, found, kind)
+    return found is not None
 
 
 def check_format(directory: Path, found: bytes, kind: DirectoryKind) -> None:

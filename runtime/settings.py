@@ -294,8 +294,8 @@ def declared_settings() -> dict[str, Setting]:
         for item in fields(section):
             if item.default is not MISSING:
                 followed = item.metadata["follows"]
-                names = {"name": prefix + item.name, "follows": followed and prefix + followed}
-                found[prefix + item.name] = Setting(default=item.default, **{**item.metadata, **names})
+                others = {**item.metadata, "follows": followed and prefix + followed}
+                found[prefix + item.name] = Setting(prefix + item.name, item.default, **others)
     return found
 
 

@@ -6,19 +6,19 @@ import os
 import resource
 import signal
 import subprocess
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Final
 
 from gnomon.cli.child import PROGRAM
 from gnomon.testing.daemon import ready_facts, spawn
-from gnomon.testing.etcd_server import etcd_program, free_port
+from gnomon.testing.etcd_server import etcd_command, free_port
 from gnomon.testing.lan import Host
 
 LOG_BYTES_SHOWN: Final = 4000
 LOOPBACK: Final = "127.0.0.1"
 ETCD_PORT: Final = 2379
+PAGE_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 0.2
 """How long an etcd that starts is waited for at one look."""
 
@@ -102,11 +102,7 @@ class Node:
 
     def page(self, path: str) -> str:
         """A page of its admin server; empty where it does not answer with success."""
-        try:
-            with urllib.request.urlopen(f"http://{self.ready['admin']}{path}", timeout=2) as page:
-                return str(page.read().decode())
-        except (OSError, KeyError, urllib.error.URLError):
-            return ""
+        return _page(f"http://{self.ready['admin']}{path}", PAGE_SECONDS) if self.ready else ""
 
     def last_words(self) -> str:
         """The end of its log."""
@@ -133,12 +129,8 @@ class EtcdNode(Node):
     def __init__(self, name: str, host: Host | None, log: Path, directory: Path) -> None:
         super().__init__(name, host, log)
         self._where = f"{self.address}:{ETCD_PORT if host is not None else free_port()}"
-        client, peer = f"http://{self._where}", f"http://{self.address}:0"
-        self.command = [
-            *(PROGRAM, etcd_program(), "--name", name, "--data-dir", directory, "--log-level", "warn"),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"{name}={peer}"),
-        ]
+        peer = f"http://{self.address}:0"
+        self.command = [PROGRAM, *etcd_command(name, directory, f"http://{self._where}", peer, f"{name}={peer}")]
 
     def look(self) -> None:
         """See `Node.look`; it writes no line."""
@@ -147,14 +139,10 @@ class EtcdNode(Node):
 
     def page(self, path: str) -> str:
         """Its health, whatever is asked for."""
-        return self._health(2.0)
+        return self._health(PAGE_SECONDS)
 
     def _health(self, seconds: float) -> str:
-        try:
-            with urllib.request.urlopen(f"http://{self._where}/health", timeout=seconds) as page:
-                return str(page.read().decode())
-        except OSError:
-            return ""
+        return _page(f"http://{self._where}/health", seconds)
 
     def ended_well(self, code: int) -> bool:
         """See `Node.ended_well`; it always ends by the signal."""
@@ -175,3 +163,12 @@ class EtcdNode(Node):
     def _signal_both(self, number: int) -> None:
         if self._process is not None and self.running:
             os.killpg(self._process.pid, number)
+
+
+def _page(url: str, seconds: float) -> str:
+    """What is there; empty where it is not answered with success in time."""
+    try:
+        with urllib.request.urlopen(url, timeout=seconds) as page:
+            return str(page.read().decode())
+    except OSError:
+        return ""

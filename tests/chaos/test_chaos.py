@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -132,7 +132,8 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
     minutes = float(os.environ.get("MINUTES") or 0)
     seconds = minutes * 60 or SECONDS_WITHOUT_MINUTES
     seed = int(os.environ.get("SEED") or random.randrange(10**6))
-    metadata: Literal["embedded", "etcd"] = "etcd" if os.environ.get("METADATA") == "etcd" else "embedded"
+    metadata = os.environ.get("METADATA") or "embedded"
+    assert metadata in ("embedded", "etcd"), f"METADATA={metadata}: give embedded or etcd"
     if metadata == "etcd" and etcd_missing():
         pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
     say(f"\nseed {seed}, {seconds:g} s, metadata {metadata}, logs in {tmp_path}")
@@ -150,7 +151,7 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
             brokers=BROKERS,
             disk_bytes=disk_bytes,
             settings=SETTINGS,
-            metadata=metadata,
+            etcd=metadata == "etcd",
         ) as cluster:
             admin = AdminClient({**CLIENT, "bootstrap.servers": cluster.bootstrap_servers})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)

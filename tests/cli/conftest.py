@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from gnomon.cli import cluster_metadata
 from gnomon.cli.main import main
@@ -45,8 +45,21 @@ def gnomon() -> Run:
     return run
 
 
+@pytest.fixture(scope="session")
+def invoke() -> Callable[..., Result]:
+    """`gnomon` in this process; its standard input has a file descriptor, as any has."""
+
+    def run(given: list[str], stdin: bytes, variables: dict[str, str] | None = None) -> Result:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin)
+            file.seek(0)
+            return CliRunner().invoke(main, given, input=file, env=variables)
+
+    return run
+
+
 @pytest.fixture
-def inside(monkeypatch: pytest.MonkeyPatch) -> Run:
+def inside(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]) -> Run:
     """`gnomon` in this process, which spares the start of another one; metadata that is away is given up at once."""
     monkeypatch.setattr(cluster_metadata, "ANSWER_SECONDS", 0.2)
     for name in os.environ:
@@ -57,10 +70,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Run:
         given = list(map(str, arguments))
         at_sigterm = signal.getsignal(signal.SIGTERM)
         try:
-            with tempfile.TemporaryFile() as file:  # as any standard input it has a file descriptor
-                file.write(stdin.encode())
-                file.seek(0)
-                result = CliRunner().invoke(main, given, input=file, env=variables)
+            result = invoke(given, stdin.encode(), variables)
         finally:
             signal.signal(signal.SIGTERM, at_sigterm)  # `consume` takes it for its process
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,15 +24,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path: Path, invoke: Callable[..., Result]) -> Ledger:
     """Runs `gnomon ledger` on one data directory."""
 
     def run(*arguments: object, stdin: bytes = b"") -> Result:
-        given = ["ledger", *map(str, arguments), "--data-dir", str(tmp_path / "data")]
-        with tempfile.TemporaryFile() as file:  # as any standard input it has a file descriptor
-            file.write(stdin)
-            file.seek(0)
-            return CliRunner().invoke(main, given, input=file)
+        return invoke(["ledger", *map(str, arguments), "--data-dir", str(tmp_path / "data")], stdin)
 
     return run
 
