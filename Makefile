@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
 unexport PYTHONDONTWRITEBYTECODE
+# What is tried is what users run: where this is set, Python's streams keep nothing.
+unexport PYTHONUNBUFFERED
 
 .PHONY: help run test check simulate planted chaos bench bench-fanout conformance clean
 

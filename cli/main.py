@@ -5,6 +5,7 @@ A command's module is imported when the command is used, so that `gnomon --help`
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -46,6 +47,7 @@ class Commands(click.Group):
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The program; its standard streams are what they were when it began, or nothing."""
         _fill_standard_descriptors()
+        _keep_nothing_for_stderr()
         return super().__call__(*args, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -92,6 +94,14 @@ def _fill_standard_descriptors() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(descriptor)
+
+
+def _keep_nothing_for_stderr() -> None:
+    """What cannot be written there is gone: Python would keep it, try again at exit, and fail the process by that."""
+    old = sys.stderr
+    if old is not None:
+        raw = io.FileIO(STDERR, "wb", closefd=False)
+        sys.stderr = io.TextIOWrapper(raw, old.encoding, old.errors, line_buffering=True, write_through=True)
 
 
 def _flush_output() -> None:

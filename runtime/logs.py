@@ -93,7 +93,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.PrintLogger(stream),
+            structlog.WriteLogger(stream),
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,
