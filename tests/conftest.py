@@ -1,7 +1,7 @@
-"""What all tests share: pytest's options of this project, and Hypothesis without a deadline.
+"""What all tests share: pytest's options of this project, and Hypothesis without limits of time.
 
-A busy machine is not a failed test, so that no example has a time limit of its own. What a shell starts in the
-background ignores SIGINT, and so would all that the tests start.
+A busy machine is not a failed test, so that neither an example nor what is drawn for it has a time limit of its own.
+What a shell starts in the background ignores SIGINT, and so would all that the tests start.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the test folders, which are no packages
-settings.register_profile("gnomon", deadline=None)
+settings.register_profile("gnomon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gnomon")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -16,9 +16,13 @@ TEXTS = st.one_of(
     st.text(max_size=12),
     st.lists(st.sampled_from(["persistent://", "public", "default", "/", "a", ".", "..", "-", "é", ":"])).map("".join),
 )
+PARTS = st.one_of(
+    st.sampled_from(["public", "default", "..."]), st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{,80}", fullmatch=True)
+)
+NAMES = st.one_of(PARTS, st.tuples(PARTS, PARTS, PARTS).map("/".join)).filter(is_topic_name)
 
 
-@given(TEXTS.filter(is_topic_name))
+@given(NAMES)
 def test_a_full_name_is_the_same_topic(name: str) -> None:
     assert topic_name(full_name(name)) == name
     assert re.fullmatch(SCHEMAS["FullName"]["pattern"], full_name(name))
