@@ -17,12 +17,12 @@ from gnomon.bookie.client import known_bookie
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
-from gnomon.bookie.ledgers import REPLICATED, Ledgers
+from gnomon.bookie.ledgers import OF_BROKERS, REPLICATED, Ledgers
 from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.broker.stores import Stores
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.data_directory import end_on_disk, in_stores
-from gnomon.cli.exit import Failure
+from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PASSWORD_VARIABLE, metadata_option
 from gnomon.runtime.settings import Settings
@@ -158,6 +158,15 @@ def password_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help=f"Holds the ledger's password; the variable {PASSWORD_VARIABLE} unless given.",
     )(run)
+
+
+def check_may_change(name: str) -> None:
+    """Raises Failure where a ledger is a Kafka partition's or a subscription's, which brokers alone change."""
+    if name.startswith(OF_BROKERS):
+        raise Failure(
+            f"ledger {name!r} belongs to a Kafka partition or a subscription: change it through its topic",
+            Exit.CONFLICT,
+        )
 
 
 def _password(file: Path | None) -> bytes:
