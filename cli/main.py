@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -67,26 +69,38 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.line) for name, place in COMMANDS.items()])
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Turns what went wrong into one line and the exit code of `gnomon.cli.exit`; a bug keeps its traceback."""
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except BaseException as error:
-            if _holds(error, BrokenPipeError):
-                _drop_output()  # the reader has had enough
-                return None
-            if _holds(error, KeyboardInterrupt):
-                raise click.Abort from None
-            from gnomon.cli.exit import failure_of
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Prints the help or the version, where that is asked for."""
+        with _told(ctx):
+            return super().parse_args(ctx, args)
 
-            failure = failure_of(error)
-            if failure is None:
-                raise
-            click.echo(f"Error: {failure}", err=True)
-            _flush_output()
-            ctx.exit(int(failure.code))
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
+        with _told(ctx):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _told(ctx: click.Context) -> Generator[None]:
+    """Turns what went wrong into one line and the exit code of `gnomon.cli.exit`; a bug keeps its traceback."""
+    try:
+        yield
+    except (click.ClickException, click.Abort, click.exceptions.Exit):
+        raise
+    except BaseException as error:
+        if _holds(error, BrokenPipeError):
+            _drop_output()  # the reader has had enough
+            ctx.exit()
+        if _holds(error, KeyboardInterrupt):
+            raise click.Abort from None
+        from gnomon.cli.exit import failure_of
+
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        click.echo(f"Error: {failure}", err=True)
+        _flush_output()
+        ctx.exit(int(failure.code))
 
 
 def _fill_standard_descriptors() -> None:

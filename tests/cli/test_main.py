@@ -69,10 +69,11 @@ def test_a_command_that_needs_no_closed_stream_does_its_work(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (0, "created ledger 'x' with id 2\n")
 
 
-def test_output_that_there_is_no_room_for_is_one_line() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["topic", "--help"], ["completion", "bash"]])
+def test_output_that_there_is_no_room_for_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "gnomon.cli.main", "completion", "bash"],
+            [sys.executable, "-m", "gnomon.cli.main", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
