@@ -22,7 +22,7 @@ BATCHES_PER_TURN = 64
 """Others have their turn after so many."""
 RETRY_SECONDS = 1.0
 KEYS_BYTES_MAX = 64 << 20
-"""Records of a batch that decompress to more go to consumers by their offsets, not their keys."""
+"""Records of a batch that decompress to more go to one consumer, whatever their keys are."""
 
 
 class Pump:

@@ -22,6 +22,7 @@ from gnomon.wire.kafka.batch import (
     patched_prefix,
     with_log_append_time,
 )
+from gnomon.wire.kafka.records import Record, build_batch
 
 LIMIT = 1_048_588
 
@@ -168,11 +169,20 @@ def test_each_rule_of_produce_has_its_error_code() -> None:
     assert rejection(with_fields(good, records_count=4)) == 87
     assert rejection(with_fields(good, records_count=0, last_offset_delta=-1)) == 87
     assert rejection(with_fields(good, records_count=-2, last_offset_delta=-3)) == 87
+    assert rejection(with_fields(good, records_count=2**31 - 1, last_offset_delta=2**31 - 2)) == 87
+    assert rejection(with_fields(good, attributes=1, records_count=1_000_001, last_offset_delta=1_000_000)) == 87
     assert rejection(with_fields(good, attributes=5)) == 76
     assert rejection(with_fields(good, attributes=0x08)) == 32
     assert rejection(with_fields(good, attributes=0x20)) == 87
     assert rejection(with_fields(good, producer_id=9)) == 87
     assert check_produced(memoryview(with_fields(good, producer_id=9, base_sequence=0)), LIMIT).base_sequence == 0
+
+
+def test_the_smallest_records_that_there_can_be_are_accepted() -> None:
+    count = 100
+    raw = build_batch([Record(value=None, offset_delta=delta) for delta in range(count)], base_timestamp=1)
+    assert len(raw) < HEADER_BYTES + 8 * count
+    assert check_produced(memoryview(raw), LIMIT).records_count == count
 
 
 @pytest.mark.parametrize(("base", "last"), [(0, 2), (2**31 - 3, 2**31 - 1), (2**31 - 2, 0), (2**31 - 1, 1), (-1, -1)])

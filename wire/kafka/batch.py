@@ -28,6 +28,11 @@ HEADER_BYTES: Final = HEADER.size
 PREFIX_BYTES: Final = 16
 """Bytes that `patched_prefix` replaces."""
 _LENGTH_END: Final = 12
+_LENGTH_EMPTY: Final = HEADER_BYTES - _LENGTH_END
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+COMPRESSED_RECORDS_MAX: Final = 1_000_000
+"""Of a batch that is not looked into; librdkafka's `batch.num.messages` goes so far."""
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 CRC_FROM: Final = 21
@@ -178,17 +183,13 @@ def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
 def _check_fields(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise BatchRejected(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}: a producer sends 0")
-    count = header.records_count
-    if count <= 0 or count != header.last_offset_delta + 1:
-        raise BatchRejected(
-            ErrorCode.INVALID_RECORD,
-            f"{count} records with last offset delta {header.last_offset_delta}: expected at least one, without gaps",
-        )
+    _check_count(header)
     attributes = header.attributes
-    if attributes & COMPRESSION_MASK > 4:
+    codec = attributes & COMPRESSION_MASK
+    if codec > 4:
         raise BatchRejected(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"compression codec {attributes & COMPRESSION_MASK} is unknown: use 0 to 4",
+            f"compression codec {codec} is unknown: use 0 to 4",
         )
     if attributes & _LOG_APPEND_TIME:
         raise BatchRejected(ErrorCode.INVALID_TIMESTAMP, "log append time is set by the broker: send create time")
@@ -198,6 +199,21 @@ def _check_fields(header: BatchHeader) -> None:
         raise BatchRejected(
             ErrorCode.INVALID_RECORD,
             f"producer {header.producer_id} sent base sequence {header.base_sequence}: 0 or more expected",
+        )
+
+
+def _check_count(header: BatchHeader) -> None:
+    count = header.records_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise BatchRejected(
+            ErrorCode.INVALID_RECORD,
+            f"{count} records with last offset delta {header.last_offset_delta}: expected at least one, without gaps",
+        )
+    most = COMPRESSED_RECORDS_MAX if header.compression else (header.length - _LENGTH_EMPTY) // RECORD_BYTES_MIN
+    if count > most:
+        raise BatchRejected(
+            ErrorCode.INVALID_RECORD,
+            f"{count} records in a batch of {header.size_bytes} bytes: at most {most} are taken, send smaller batches",
         )
 
 
