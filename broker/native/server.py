@@ -201,6 +201,8 @@ class NativeServer:
         wanted = names or list(subscriptions)
         if len(wanted) > NAMES_MAX:
             raise InvalidCall(f"name at most {NAMES_MAX} subscriptions at a time; there are {len(subscriptions)}")
+        for each in names:
+            _check_in_reach(host, each)
         return {each: _described(host, subscriptions[each]) for each in wanted if each in subscriptions}
 
     def _close_consumers(self, call: Call) -> None:
@@ -244,28 +246,33 @@ class NativeServer:
 
     def _ack_up_to(self, call: Call) -> None:
         consumers = self._connection(call).consumers
-        for end, packed in groups(call.args, 2):
-            for number in numbers_of(packed):
-                consumer = consumers.get(number)
-                if consumer is None:
-                    continue
-                if consumer.subscription.shared:
-                    raise InvalidCall("other consumers may hold what comes before: acknowledge records one by one")
-                host = host_of(consumer)
-                host.dispatcher.ack_up_to(consumer, Offset(end))
-                host.pump()
+        asked = [
+            (consumers[number], Offset(end))
+            for end, packed in groups(call.args, 2)
+            for number in numbers_of(packed)
+            if number in consumers
+        ]
+        if any(consumer.subscription.shared for consumer, _ in asked):
+            raise InvalidCall("other consumers may hold what comes before: acknowledge records one by one")
+        for consumer, end in asked:
+            host_of(consumer).dispatcher.ack_up_to(consumer, end)
+        for host in {host_of(consumer): None for consumer, _ in asked}:
+            host.pump()
 
     def _nack(self, call: Call) -> None:
         consumers = self._connection(call).consumers
         now = self._broker.world.clock.monotonic()
+        hosts: dict[HostedPartition, None] = {}
         for first, end, delay_ms, packed in groups(call.args, 4):
             for number in numbers_of(packed):
                 consumer = consumers.get(number)
                 if consumer is not None:
                     host = host_of(consumer)
                     host.dispatcher.nack(consumer, Offset(first), Offset(end), now + delay_ms / 1000, now)
-                    host.set_timer()
-                    host.pump()
+                    hosts[host] = None
+        for host in hosts:
+            host.set_timer()
+            host.pump()
 
 
 def open_native_server(broker: Broker, nursery: trio.Nursery, settings: SubscriptionsSettings) -> NativeServer:
@@ -303,6 +310,7 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
     subscription = dispatcher.subscriptions.get(name)
     try:
         if subscription is None:
+            _check_in_reach(host, name)
             raise NoSuchSubscription(f"subscription {name!r} was deleted meanwhile")
         dispatcher.check(subscription, kind, client)
     except ConsumerRefused as error:
@@ -321,8 +329,14 @@ def _attached(host: HostedPartition, connection: NativeConnection, kind: Subscri
 def _subscription(host: HostedPartition, name: str) -> Subscription:
     subscription = host.dispatcher.subscriptions.get(name)
     if subscription is None:
+        _check_in_reach(host, name)
         raise NoSuchSubscription(f"there is no subscription {name!r}")
     return subscription
+
+
+def _check_in_reach(host: HostedPartition, name: str) -> None:
+    if name in host.out_of_reach:
+        raise Unavailable(f"where subscription {name!r} stands cannot be read: bookies are away; try again later")
 
 
 async def _offset(host: HostedPartition, where: str, to: list[Any]) -> Offset:

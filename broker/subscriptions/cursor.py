@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gnomon.broker.partition.entry import Offset
 
@@ -83,6 +83,24 @@ class Cursor:
             if at >= 0 and offset < self._ends[at]:
                 return self._ends[at]
         return offset
+
+    def unacked_in(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of the run [first, end) is not acknowledged, as runs in order."""
+        first = max(first, self.mark_delete)
+        if self._firsts is not None and self._ends is not None:
+            at = bisect_right(self._ends, first)
+            while at < len(self._firsts) and self._firsts[at] < end:
+                if first < self._firsts[at]:
+                    yield first, self._firsts[at]
+                first = self._ends[at]
+                at += 1
+        if first < end:
+            yield first, end
+
+    @property
+    def acked_to(self) -> Offset:
+        """Behind this no record is acknowledged."""
+        return self.mark_delete if self._ends is None else self._ends[-1]
 
     def _move_to(self, end: Offset) -> None:
         firsts, ends = self._firsts, self._ends

@@ -45,6 +45,9 @@ class Part(NamedTuple):
     """The records' places in the batch, packed as u32; None stands for all."""
 
 
+CONSUMERS_MAX = 1000
+"""Of one subscription: each that comes or goes costs some 50 ns for each of the others."""
+
 Parcels: TypeAlias = dict[Link, list[Part]]
 """One batch: who gets it, by connection."""
 
@@ -96,6 +99,11 @@ class Dispatcher:
             raise ConsumerRefused(
                 f"exclusive subscription {subscription.name!r} has a consumer: close that one, subscribe as failover"
                 " or shared, or use another name"
+            )
+        if len(others) >= CONSUMERS_MAX:
+            raise ConsumerRefused(
+                f"subscription {subscription.name!r} has {len(others)} consumers of this partition, which is the most:"
+                " use fewer, or more partitions"
             )
 
     def attach(
@@ -231,18 +239,15 @@ class Dispatcher:
         """The log begins at `start` now: whoever stands below goes on there.
 
         Returns:
-            Those who have missed something, and from where on. They are not stored anew unless they have consumers:
-            whoever comes next is to be told, also by another broker.
+            Those who have missed something, and from where on. They are not stored anew before they acknowledge
+            something: until then whoever comes next is to be told, also by another broker.
         """
         jumped = []
         for subscription in self.subscriptions.values():
             first = subscription.cursor.mark_delete
             if subscription.cursor.trimmed(start):
                 jumped.append((subscription, first))
-                if subscription.consumers:
-                    self.dirty[subscription] = None
-                else:
-                    self.dirty.pop(subscription, None)
+                self.dirty.pop(subscription, None)
                 self._unplace(subscription)
                 subscription.trimmed(start)
                 self._place(subscription)
@@ -333,11 +338,12 @@ class Dispatcher:
         slots = subscription.keys
         assert slots is not None
         key_of = keys()
+        slot_of_all = None if len(key_of) == end - base else slot_of(None, base)  # no key is known: one gets it whole
         given: dict[Consumer, list[int]] = {}
         for first, stop in subscription.wanted_in(base, end):
             for offset in range(first, stop):
-                key = key_of[offset - base] if offset - base < len(key_of) else None
-                consumer = slots.give(offset, slot_of(key, offset))
+                slot = slot_of(key_of[offset - base], offset) if slot_of_all is None else slot_of_all
+                consumer = slots.give(offset, slot)
                 if consumer is not None:
                     consumer.permits -= 1
                     given.setdefault(consumer, []).append(offset - base)

@@ -1,6 +1,7 @@
 """The subscriptions of one partition under one term of its leader: what drives their dispatcher.
 
-1. Positions are loaded once, before the first consumer comes; after that nothing is read from the store.
+1. Positions are loaded once, before the first consumer comes; after that nothing is read from the store, but of those
+   that were out of reach then, when somebody subscribes.
 2. An acknowledgement is stored with the next flush: those of the last moments before a crash come again.
 3. What changes a subscription other than by acknowledging it (new, sought, deleted) is durable before it is answered.
    What consumers are given from then on is of another cursor epoch.
@@ -11,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 
 import trio
@@ -77,6 +78,8 @@ class HostedPartition:
         self.dispatcher = Dispatcher(log.high_watermark)
         self.lock = trio.Lock()
         """Held by whoever changes subscriptions or stores positions."""
+        self.out_of_reach: set[str] = set()
+        """Subscriptions that there are, but where they stand cannot be read now: bookies are away."""
         self.ended = False
         """Nobody is served any more."""
         self.finished = trio.Event()
@@ -100,16 +103,10 @@ class HostedPartition:
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: that did not work.
         """
-        offsets: dict[Dlsn, Offset] = {}
         stored = await self._store.load()
         while not self.ended and self.partition.log is self._log and self._lags_behind(stored.values()):
             await self._clock.sleep(SETTLE_SECONDS)
-        placed = [await self._offset_of(position.dlsn, offsets) for position in stored.values()]
-        cut = await self._read_cut()  # last: who was placed behind a cut that came meanwhile has missed what went
-        for offset, (name, position) in zip(placed, stored.items(), strict=True):
-            self._add(name, offset, position)
-            self._missed.loaded(name, position.dlsn, offset, cut)
-        self._missed.tell_loaded()
+        await self._take_in(stored)
         self.partition.wait(self)
         self.wake()
 
@@ -117,15 +114,37 @@ class HostedPartition:
         """Whether records that were acknowledged would come again: it is not known here yet that they are there."""
         return any(self.positions.may_be_ahead(position.dlsn) for position in stored)
 
-    def _add(self, name: str, offset: Offset, position: Position) -> None:
+    async def _take_in(self, stored: Mapping[str, Position]) -> None:
+        """Begins to know subscriptions that there were before, but for those whose place cannot be found out now."""
+        placed = await self._places_of(dict.fromkeys(position.dlsn for position in stored.values()))
+        cut = await self._read_cut()  # last: who was placed behind a cut that came meanwhile has missed what went
+        for name, position in stored.items():
+            if position.dlsn in placed:
+                offset = self._add(name, placed[position.dlsn], position)
+                self._missed.loaded(name, position.dlsn, offset, cut)
+            else:
+                self.out_of_reach.add(name)
+        self._missed.tell_loaded(stored)
+
+    async def _places_of(self, dlsns: Iterable[Dlsn]) -> dict[Dlsn, Offset]:
+        """The offsets of those that can be found out; where one cannot be, others of its segment are not tried."""
+        placed: dict[Dlsn, Offset] = {}
+        away: set[int] = set()
+        for dlsn in dlsns:
+            if dlsn.segment not in away:
+                try:
+                    placed[dlsn] = await self.positions.offset_of(dlsn)
+                except LedgerError as error:
+                    away.add(dlsn.segment)
+                    self._logger.warning("positions_out_of_reach", segment=dlsn.segment, reason=str(error))
+        return placed
+
+    def _add(self, name: str, offset: Offset, position: Position) -> Offset:
+        offset = max(offset, self._log.start_offset)  # which may have moved while something was stored
         subscription = self.dispatcher.add(name, Cursor(offset, position.ranges))
         subscription.cursor_epoch = self._store.cursor_epoch(name)
-
-    async def _offset_of(self, dlsn: Dlsn, known: dict[Dlsn, Offset]) -> Offset:
-        offset = known.get(dlsn)
-        if offset is None:
-            offset = known[dlsn] = await self.positions.offset_of(dlsn)
-        return max(offset, self._log.start_offset)  # which may have moved while something was stored
+        self.out_of_reach.discard(name)
+        return offset
 
     def end(self) -> None:
         """Gives nobody anything any more; `finish` follows, by who was told. Idempotent."""
@@ -178,13 +197,13 @@ class HostedPartition:
         self._pump.set_timer()
 
     def attached(self, consumer: Consumer) -> None:
-        """A consumer has come: it is told what its subscription has missed, if nobody was."""
+        """A consumer has come: it is told what its subscription has missed."""
         self._missed.attached(consumer)
 
     # --- changing subscriptions ---------------------------------------------------------------------------------
 
     async def create(self, names: Iterable[str], offset: Offset) -> None:
-        """Makes those of the subscriptions that do not exist; they begin at `offset`.
+        """Makes those of the subscriptions that do not exist, at `offset`; looks again for those out of reach.
 
         Raises:
             MetadataError, LedgerError, SubscriptionsError, WorldError: whether they are made is unknown.
@@ -195,9 +214,14 @@ class HostedPartition:
             if not missing:
                 return
             dlsn = await self.positions.dlsn_of(offset)
-            offsets = {dlsn: offset}
+            before: dict[str, Position] = {}
             for name, position in (await self._store.create(dict.fromkeys(missing, dlsn))).items():
-                self._add(name, await self._offset_of(position.dlsn, offsets), position)
+                if position.dlsn == dlsn and name not in self.out_of_reach:
+                    self._add(name, offset, position)
+                else:
+                    before[name] = position
+            if before:
+                await self._take_in(before)
 
     async def seek(self, subscription: Subscription, offset: Offset) -> None:
         """Moves a subscription; its consumers are told to come back, and begin at `offset`.
@@ -211,6 +235,7 @@ class HostedPartition:
             if not self._knows(subscription):
                 raise SubscriberChanged(subscription.name)
             await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
+            self._check_not_ended()
             self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
@@ -228,10 +253,16 @@ class HostedPartition:
             if not self._knows(subscription):
                 return
             await self._store.delete_subscriber(subscription.name)
+            self._check_not_ended()
             self.send_away((one for one in subscription.consumers if one.client == client), to_return=False)
             self.send_away(subscription.consumers)
             self._missed.forget(subscription.name)
             self.dispatcher.remove(subscription.name)
+
+    def _check_not_ended(self) -> None:
+        """Who hosts the partition by now may have loaded what was stored before, and has to be asked, too."""
+        if self.ended:
+            raise StoreFenced("the partition's subscriptions were loaded anew meanwhile: ask again")
 
     def _knows(self, subscription: Subscription) -> bool:
         """Whether it was not deleted since it was looked up."""
@@ -266,22 +297,40 @@ class HostedPartition:
             self._logger.warning("positions_not_stored", reason=reason, next="it is tried again")
 
     async def _store_positions(self, positions_max: int) -> tuple[str, ...]:
+        """Where the place of one cannot be found out, the others are stored nevertheless; it is tried again."""
         dirty = self.dispatcher.dirty
         taken = list(islice(dirty, positions_max))
         for subscription in taken:
             del dirty[subscription]
-        known: dict[Offset, Position] = {}
-        positions: dict[str, Position] = {}
+            self._missed.forget(subscription.name)
+        unstored = dict.fromkeys(taken)
         try:
-            for subscription in taken:
-                cursor = subscription.cursor
-                offset = cursor.mark_delete
-                ranges = cursor.first_ranges(self._ranges_max)  # of the same moment as the offset
-                position = known.get(offset)
-                if position is None:
-                    position = known[offset] = Position(await self.positions.dlsn_of(offset))
+            positions, failure = await self._positions_of(taken)
+            changed = await self._store.advance_many(positions)
+            unstored = {subscription: None for subscription in taken if subscription.name not in positions}
+            if failure is not None and not changed:
+                raise failure
+            return changed
+        finally:
+            dirty.update(unstored)
+
+    async def _positions_of(
+        self, subscriptions: Iterable[Subscription]
+    ) -> tuple[dict[str, Position], LedgerError | None]:
+        """Where they stand, by name; without those whose records are out of reach, and why they are."""
+        known: dict[Offset, Position | None] = {}
+        positions: dict[str, Position] = {}
+        failure = None
+        for subscription in subscriptions:
+            cursor = subscription.cursor
+            offset = cursor.mark_delete
+            ranges = cursor.first_ranges(self._ranges_max)  # of the same moment as the offset
+            if offset not in known:
+                try:
+                    known[offset] = Position(await self.positions.dlsn_of(offset))
+                except LedgerError as error:
+                    known[offset], failure = None, error
+            position = known[offset]
+            if position is not None:
                 positions[subscription.name] = Position(position.dlsn, ranges) if ranges else position
-            return await self._store.advance_many(positions)
-        except BaseException:
-            dirty.update(dict.fromkeys(taken))
-            raise
+        return positions, failure

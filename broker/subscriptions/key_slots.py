@@ -4,7 +4,7 @@
 2. A slot changes hands once all records of it that were given are acknowledged: of one key no record overtakes another,
    but for those that are given again.
 3. A record that cannot be given now is held, and all later ones of its slot behind it; the other slots go on, up to
-   HELD_MAX records held.
+   HELD_MAX records held. Nothing more is read on where KNOWN_MAX records are held or not acknowledged.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SLOTS = 1024
 MIX = 0x9E3779B1
 HELD_MAX = 10_000
+KNOWN_MAX = 200_000
+"""Some 140 bytes each; Pulsar's brokers stop at as many (`maxUnackedMessagesPerSubscription`)."""
 
 
 def slot_of(key: bytes | None, offset: int) -> int:
@@ -121,7 +123,7 @@ class KeySlots:
         first = min((held[0] for slot, held in self._held.items() if self._taker(slot) is not None), default=None)
         if first is not None:
             return first
-        return position if self._held_count < HELD_MAX else None
+        return position if self._held_count < HELD_MAX and len(self._slots) < KNOWN_MAX else None
 
     def give(self, offset: int, slot: int) -> Consumer | None:
         """Who gets a record that is wanted; None holds it. To be asked in the order of offsets."""

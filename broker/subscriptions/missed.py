@@ -1,10 +1,13 @@
 """Which subscriptions of a partition have missed records, and who is still to be told.
 
-1. Where records went that a subscription had not acknowledged, its consumers are told; if it has none, those are told
-   who come next, on whatever broker: until then its stored position stays where it was.
+1. Where records went that a subscription had not acknowledged, its consumers are told, and those who come next, on
+   whatever broker, until it has acknowledged something behind them: who has gone unnoticed may not have heard it. Until
+   then its stored position stays where it was.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from gnomon.broker.partition.cut import Cut
 from gnomon.broker.partition.entry import Offset
@@ -29,7 +32,7 @@ class Missed:
         self._logger = logger
         self._start_offset = log.start_offset
         self._untold: dict[str, tuple[Offset, Offset]] = {}
-        """By subscription, what nobody of it was told yet."""
+        """By subscription, what it may not have been told."""
 
     def loaded(self, subscriber: str, stored: Dlsn, offset: Offset, cut: Cut | None) -> None:
         """A subscription goes on at `offset`, and was stored at `stored`, which may have been cut off meanwhile.
@@ -40,13 +43,14 @@ class Missed:
         if cut is not None and cut.offset <= self._log.start_offset and stored < Dlsn(*cut[:3]):
             self._untold[subscriber] = (Offset(min(stored.segment, offset)), offset)
 
-    def tell_loaded(self) -> None:
+    def tell_loaded(self, subscribers: Iterable[str]) -> None:
         """Logs what has been missed of those that were loaded."""
-        if self._untold:
-            self._tell_jumped(list(self._untold), self._log.start_offset)
+        names = [name for name in subscribers if name in self._untold]
+        if names:
+            self._tell_jumped(names, self._log.start_offset)
 
     def forget(self, subscriber: str) -> None:
-        """A subscription was moved or deleted: nobody has to be told."""
+        """A subscription has acknowledged what came next, was moved or deleted: nobody has to be told any more."""
         self._untold.pop(subscriber, None)
 
     def look(self) -> None:
@@ -61,8 +65,7 @@ class Missed:
         self._tell_jumped([subscription.name for subscription, _ in jumped], end)
         told: dict[tuple[DeliveringLink, Offset], list[Consumer]] = {}
         for subscription, first in jumped:
-            if not subscription.consumers:
-                self._untold[subscription.name] = (self._untold.get(subscription.name, (first, end))[0], end)
+            self._untold[subscription.name] = (self._untold.get(subscription.name, (first, end))[0], end)
             for consumer in subscription.consumers:
                 assert isinstance(consumer.link, DeliveringLink)
                 told.setdefault((consumer.link, first), []).append(consumer)
@@ -70,12 +73,11 @@ class Missed:
             link.tell_missed(consumers, first, end)
 
     def attached(self, consumer: Consumer) -> None:
-        """A consumer has come: it is told what its subscription has missed, if nobody was."""
-        missed = self._untold.pop(consumer.subscription.name, None)
+        """A consumer has come: it is told what its subscription has missed."""
+        missed = self._untold.get(consumer.subscription.name)
         if missed is not None:
             assert isinstance(consumer.link, DeliveringLink)
             consumer.link.tell_missed([consumer], *missed)
-            self._dispatcher.dirty[consumer.subscription] = None
 
     def _tell_jumped(self, names: list[str], end: Offset) -> None:
         self._logger.warning(

@@ -147,11 +147,7 @@ class Subscription:
 
     def skips(self) -> bool:
         """Whether it has to be given batches by itself: some records again, or some not at all."""
-        return bool(self.again) or self.cursor.next_unacked(self.position) != self.position or self._acked_ahead()
-
-    def _acked_ahead(self) -> bool:
-        ranges = self.cursor.ranges
-        return bool(ranges) and ranges[-1][1] > self.position
+        return bool(self.again) or self.cursor.acked_to > self.position
 
     def wanted(self) -> Offset | None:
         """The first offset to be given; it need not be written yet. None where it cannot be given to anybody now."""
@@ -173,16 +169,8 @@ class Subscription:
 
     def left(self, runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """What of `runs` is not acknowledged."""
-        ranges = self.cursor.ranges
         for first, end in runs:
-            first = max(first, self.cursor.mark_delete)
-            for acked, acked_end in ranges:
-                if first < acked_end and acked < end:
-                    if first < acked:
-                        yield first, acked
-                    first = acked_end
-            if first < end:
-                yield first, end
+            yield from self.cursor.unacked_in(first, end)
 
     def trimmed(self, start: Offset) -> None:
         """What waits to be given and is gone is wanted by nobody; what a consumer has stays its own till it is done."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import trio
-from native_calls import FLUSHED_SECONDS, delete_records, native, orders, rpc, values
+from native_calls import FLUSHED_SECONDS, delete_records, native, orders, read, rpc, values
 
+from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.broker.native import server
 from gnomon.broker.native.client import NativeClient, connect
 from gnomon.broker.native.connection import NativeConnection
@@ -25,8 +26,10 @@ from gnomon.broker.native.errors import (
 )
 from gnomon.broker.native.leaders import Leaders
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.dlsn import Dlsn
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.reading import LogPositions
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
 from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
@@ -62,6 +65,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("flow", [[-1, b"abcd"]]),
     ("ack", [7]),
     ("ack", [[1, 2, b"abc"]]),
+    ("ack", [[1, 2, b""]] * 10_001),
     ("ack_up_to", [[{}, b"abcd"]]),
     ("nack", [[1, 2, 3, 4]]),
     ("receive", []),
@@ -405,5 +409,160 @@ def test_a_consumer_that_must_not_delete_its_subscription_goes_on() -> None:
                 await consumer.unsubscribe()
             await peer.call("close_consumers", pack("<I", 1))
             assert await values(consumer, 1) == [1]
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_a_call_names_a_thousand_times_counts_once() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 3)
+        async with rpc(broker) as peer, peer.stream("receive") as stream:
+            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 0]])
+            peer.tell("flow", [1, pack("<1000I", *[1] * 1000)])
+            item = await stream.__anext__()
+            assert item[2] == 0
+            with trio.move_on_after(10):
+                raise AssertionError(f"one permit was given, and more came: {await stream.__anext__()}")
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("change", ["seek", "unsubscribe"])
+def test_what_an_owner_stored_after_its_end_is_asked_of_the_next_one_as_well(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    hosts: list[HostedPartition] = []
+    made = HostedPartition.__init__
+
+    def noted(host: HostedPartition, *args: Any) -> None:
+        hosts.append(host)
+        made(host, *args)
+
+    def slowed(method: Any) -> Any:
+        async def slow(*args: Any) -> None:
+            await trio.sleep(3)
+            await method(*args)
+
+        return slow
+
+    monkeypatch.setattr(HostedPartition, "__init__", noted)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 5)
+        async with native(broker) as client:
+            one = await client.subscribe("orders", "one", initial_position="earliest")
+            two = await client.subscribe("orders", "two", initial_position="earliest")
+            assert await read(one, 5) == await read(two, 5) == [0, 1, 2, 3, 4]
+            for name in ("reset_commit_position", "delete_subscriber"):
+                monkeypatch.setattr(MetadataSubscriptionsStore, name, slowed(getattr(MetadataSubscriptionsStore, name)))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(*((one.seek, "earliest") if change == "seek" else (one.unsubscribe,)))
+                await broker.simulation.clock.sleep(0.5)
+                hosts[0].end()
+            assert len(hosts) == 2
+            if change == "unsubscribe":
+                assert list(hosts[1].dispatcher.subscriptions) == ["two"]
+                return
+            with trio.fail_after(60):
+                assert await values(one, 5) == [0, 1, 2, 3, 4]
+
+    simulate_broker(scenario)
+
+
+def test_a_position_whose_records_are_out_of_reach_keeps_no_other_from_being_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            slow = await client.subscribe("orders", "slow", initial_position="earliest")
+            quick = await client.subscribe("orders", "quick", initial_position="earliest")
+            dlsn_of = LogPositions.dlsn_of
+
+            async def away(positions: LogPositions, offset: Offset) -> Dlsn:
+                if offset == 2:
+                    raise NotEnoughBookies("bookies are away")
+                return await dlsn_of(positions, offset)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(LogPositions, "dlsn_of", away)
+                await values(slow, 2)
+                await read(quick, 10)
+                assert await stored_entries(broker) == {"quick": 10, "slow": 0}
+            await broker.simulation.clock.sleep(2 * FLUSHED_SECONDS)
+            assert await stored_entries(broker) == {"quick": 10, "slow": 2}
+
+    simulate_broker(scenario)
+
+
+async def stored_entries(broker: EmbeddedBroker) -> dict[str, int]:
+    """The entry at which each subscription of `orders` is stored."""
+    node = broker.serving.broker
+    prefix = subscriptions_prefix(node.find_topic("orders").id, 0)
+    found = await node.metadata.range(prefix)
+    return {
+        item.key.removeprefix(prefix): SubscriberRecord.decode(item.value).position.dlsn.entry for item in found.items
+    }
+
+
+def test_a_position_that_cannot_be_read_keeps_nobody_else_from_consuming_and_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            slow = await client.subscribe("orders", "slow", initial_position="earliest")
+            quick = await client.subscribe("orders", "quick", initial_position="earliest")
+            await read(slow, 2)
+            await read(quick, 10)
+            offset_of = LogPositions.offset_of
+
+            async def away(positions: LogPositions, dlsn: Dlsn) -> Offset:
+                if dlsn.entry == 2:
+                    raise NotEnoughBookies("bookies are away")
+                return await offset_of(positions, dlsn)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(LogPositions, "offset_of", away)
+                await broker.restart()
+                await orders(broker, 1, first=10)
+                with trio.fail_after(60):
+                    assert await values(quick, 1) == [10]
+                async with rpc(broker) as peer:
+                    for call in (["stats", "orders", 0, ["slow"]], ["unsubscribe", "orders", 0, "slow", "me"]):
+                        with pytest.raises(Unavailable, match="bookies are away"):
+                            await peer.call(*call)
+            with trio.fail_after(60):
+                assert await values(slow, 9) == list(range(2, 11))
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_is_out_of_reach_is_told_what_it_has_missed_once_it_is_back() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest", queue_records=1)
+            assert await read(consumer, 2) == [0, 1]
+            network = broker.simulation.network
+            network.block(HOST, "clients")
+            network.block("clients", HOST)
+            node = broker.serving.broker
+            await node.partition_of(node.find_topic("orders").id.bytes, 0).delete_before(Offset(8))
+            await broker.simulation.clock.sleep(20)
+            for pair in network.streams():
+                network.reset(pair)
+            network.heal()
+            found: list[int | tuple[int, int]] = []
+            while 9 not in found:
+                try:
+                    found += await values(consumer, 1)
+                except RecordsMissed as error:
+                    found.append((error.first, error.end))
+            assert found[-3:] == [(2, 8), 8, 9]
+            await broker.simulation.clock.sleep(FLUSHED_SECONDS)
+            await broker.restart()
+            await orders(broker, 1, first=10)
+            assert await values(consumer, 1) == [10]
 
     simulate_broker(scenario)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,6 +51,14 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor = Cursor(self.cursor.mark_delete, reversed(ranges))
         self.acked = set(range(self.cursor.mark_delete)).union(*(range(first, end) for first, end in ranges))
         assert self.acked <= before, "invariant 4: a record would be skipped"
+
+    @rule(first=offsets, count=st.integers(0, END))
+    def what_is_left_of_a_run(self, first: Offset, count: int) -> None:
+        runs = list(self.cursor.unacked_in(first, first + count))
+        left = [offset for offset in range(first, first + count) if offset not in self.acked]
+        assert [offset for run in runs for offset in range(*run)] == left
+        assert all(before < after for (_, before), (after, _) in pairwise(runs)), "two runs are one"
+        assert self.cursor.acked_to == max(self.acked, default=-1) + 1
 
     @precondition(lambda self: self.cursor.mark_delete > 0)
     @rule(end=st.integers(1, END).map(Offset))

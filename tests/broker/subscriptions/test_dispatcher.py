@@ -10,6 +10,7 @@ from struct import unpack
 import pytest
 
 from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions import dispatcher, key_slots
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher
 from gnomon.broker.subscriptions.key_slots import SLOTS, KeySlots, slot_of
@@ -302,6 +303,36 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # ke
     more = bench.pump()
     assert sorted(given[poor.number] + more[poor.number] + given[rich.number]) == list(range(40))
     assert more[poor.number] == sorted(more[poor.number])
+
+
+def test_of_a_batch_whose_keys_cannot_be_read_one_consumer_gets_all() -> None:
+    bench = Bench()
+    consumers = [bench.subscribe("k", KEY_SHARED) for _ in range(4)]
+    bench.keys = []
+    bench.write(1)
+    given = bench.pump()
+    assert [given.get(each.number) for each in consumers].count(list(range(BATCH))) == 1
+    assert len(given) == 1
+
+
+def test_nothing_is_read_on_for_a_consumer_that_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+    monkeypatch.setattr(key_slots, "KNOWN_MAX", 3 * BATCH)
+    bench = Bench()
+    consumer = bench.subscribe("k", KEY_SHARED, permits=1 << 40)
+    bench.write(10)
+    assert bench.pump()[consumer.number] == list(range(3 * BATCH))
+    bench.dispatcher.ack(consumer, Offset(0), Offset(1))
+    assert bench.pump()[consumer.number] == list(range(3 * BATCH, 4 * BATCH))
+
+
+def test_a_subscription_has_so_many_consumers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "CONSUMERS_MAX", 3)
+    bench = Bench()
+    for client in "abc":
+        bench.subscribe("s", SHARED, client=client)
+    with pytest.raises(ConsumerRefused, match="has 3 consumers of this partition"):
+        bench.subscribe("s", SHARED, client="d")
+    bench.subscribe("s", SHARED, client="c")
 
 
 def test_slots_are_shared_out_evenly_and_few_change_hands() -> None:  # key_slots 1
