@@ -62,6 +62,8 @@ def groups(args: list[Any], fields: int) -> list[list[Any]]:
         checked(group, *[int] * (fields - 1), bytes)
         if any(number < 0 for number in group[:-1]):
             raise InvalidCall("offsets, permits and delays are not negative")
+        if fields > 2 and group[0] > group[1]:
+            raise InvalidCall(f"records {group[0]} to {group[1]} end before they begin")
     return args
 
 

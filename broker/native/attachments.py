@@ -120,7 +120,7 @@ class Attachments:
     async def _attach(self, topic: str, parts: list[Part], tries: dict[Part, int]) -> None:
         failures = max(tries[part] for part in parts)
         if failures:
-            await self._world.clock.sleep(min(RETRY_SECONDS_MIN * 2**failures, RETRY_SECONDS_MAX))
+            await self._world.clock.sleep(min(RETRY_SECONDS_MIN * 2 ** min(failures, 16), RETRY_SECONDS_MAX))
         try:
             leaders = await self.leaders.look_up(topic)
         except AGAIN:

@@ -53,26 +53,31 @@ class BlockingConsumer:
         """The next message; None where none came in time."""
         while True:
             try:
-                return self._fetched.popleft()
+                message = self._fetched.popleft()
+                if message.cursor_epoch == message.part.cursor_epoch:
+                    return message  # else it was received before a seek
             except IndexError:
                 failure, self._failure = self._failure, None
                 if failure is not None:
                     raise failure from None
                 more = self._thread.call(self._fetch, seconds)
-            if not more:
-                return None
-            self._fetched.extend(more)
+                if not more:
+                    return None
+                self._fetched.extend(more)
 
     async def _fetch(self, seconds: float) -> list[Message]:
+        message = self._consumer.take()
         with trio.move_on_after(seconds):
-            messages = [await self._consumer.receive()]
-            try:
-                while len(messages) < FETCHED_MAX and (message := self._consumer.take()) is not None:
-                    messages.append(message)
-            except Exception as error:  # told once those before it have been taken
-                self._failure = error
-            return messages
-        return []
+            if message is None:
+                message = await self._consumer.receive()
+        messages: list[Message] = []
+        try:
+            while message is not None:
+                messages.append(message)
+                message = self._consumer.take() if len(messages) < FETCHED_MAX else None
+        except Exception as error:  # told once those before it have been taken
+            self._failure = error
+        return messages
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -101,28 +106,18 @@ class BlockingConsumer:
     def seek(self, to: Message | Literal["earliest", "latest"]) -> None:
         """See `Consumer.seek`."""
         self._thread.call(self._consumer.seek, to)
-        self._forget(to.partition if isinstance(to, Message) else None)
 
     def seek_to_id(self, partition: int, message_id: Dlsn) -> None:
         """See `Consumer.seek_to_id`."""
         self._thread.call(self._consumer.seek_to_id, partition, message_id)
-        self._forget(partition)
 
     def seek_to_offset(self, partition: int, offset: int) -> None:
         """See `Consumer.seek_to_offset`."""
         self._thread.call(self._consumer.seek_to_offset, partition, offset)
-        self._forget(partition)
 
     def seek_to_time(self, timestamp_ms: int) -> None:
         """See `Consumer.seek_to_time`."""
         self._thread.call(self._consumer.seek_to_time, timestamp_ms)
-        self._forget(None)
-
-    def _forget(self, partition: int | None) -> None:
-        """What was fetched of a partition, or of all of them, comes again."""
-        self._fetched = deque(
-            message for message in self._fetched if partition is not None and message.partition != partition
-        )
 
     def stats(self) -> list[dict[str, Any]]:
         """See `Consumer.stats`."""

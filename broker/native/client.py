@@ -175,12 +175,19 @@ class NativeClient:
         self._add_parts(consumer, len(await self._leaders.find(consumer.topic)), "earliest")
         self.teller.tell()
         with self._attachments.held(consumer.parts):  # whoever came back to one would make it anew there
+            await self._unsubscribe(consumer, really=False)
             for part in consumer.parts:
-                try:
-                    await self._leaders.ask(part, "unsubscribe", consumer.name, self._attachments.client_of(part))
-                except NoSuchSubscription:
-                    pass  # an attempt before has done it
+                part.initial_position = "earliest"  # so that nothing is skipped where it comes back after all
+            await self._unsubscribe(consumer, really=True)
             await self.close_consumers([consumer])
+
+    async def _unsubscribe(self, consumer: Consumer, *, really: bool) -> None:
+        """Deletes a subscription in every partition, or finds out whether one of them refuses that."""
+        for part in consumer.parts:
+            try:
+                await self._leaders.ask(part, "unsubscribe", consumer.name, self._attachments.client_of(part), really)
+            except NoSuchSubscription:
+                pass  # an attempt before has done it
 
     async def close_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Ends consumers."""

@@ -160,8 +160,10 @@ class Consumer:
             self._owe(part, len(places))
             raise
         for slot in places:
-            if batch.base_offset + slot < part.given_up:
+            offset = batch.base_offset + slot
+            if offset < part.given_up:
                 self._owe(part, 1)
+                self._done(part, offset)  # the broker keeps its key for this consumer until then
             else:
                 yield Message(part, batch, slot, records[slot])
 
@@ -177,6 +179,11 @@ class Consumer:
         offset = message.offset
         if message.cursor_epoch != part.cursor_epoch:
             return
+        self._done(part, offset)
+        if part.unacked is not None:
+            part.unacked.pop(offset, None)
+
+    def _done(self, part: Part, offset: int) -> None:
         acked = part.acked
         if acked and acked[-1] == offset:
             acked[-1] = offset + 1
@@ -185,8 +192,6 @@ class Consumer:
                 self.client.teller.has_acked(part)
             acked.append(offset)
             acked.append(offset + 1)
-        if part.unacked is not None:
-            part.unacked.pop(offset, None)
 
     def ack_up_to(self, message: Message) -> None:
         """Acknowledges a message and all before it in its partition.

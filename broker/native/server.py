@@ -179,12 +179,13 @@ class NativeServer:
         return results
 
     async def _unsubscribe(self, call: Call) -> None:
-        name, index, subscriber, client = checked(call.args, str, int, str, str)
+        name, index, subscriber, client, really = checked(call.args, str, int, str, str, bool)
         host = await self._hosts.host(name, index)
         subscription = _subscription(host, subscriber)
         if any(consumer.client != client for consumer in subscription.consumers):
             raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
-        await host.delete(subscription, client)
+        if really:  # else it was asked whether it may be
+            await host.delete(subscription, client)
 
     async def _seek(self, call: Call) -> None:
         name, index, subscriber, where, to = checked(call.args, str, int, str, str, list)

@@ -38,6 +38,8 @@ class Teller:
         self.tell()
         if part.link is not None:
             part.link.tell("ack_up_to", [[end, pack("<I", part.number)]])
+        else:
+            part.acked += (0, end)  # it is told when the part is attached
 
     def nack(self, part: Part, first: int, end: int, delay_seconds: float) -> None:
         """Tells a broker to give records again; where none is known that happens anyway."""

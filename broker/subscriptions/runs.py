@@ -43,7 +43,7 @@ class Runs:
     def remove(self, first: int, end: int) -> list[tuple[int, int]]:
         """Takes a run away; gives what of it was here."""
         low, high = bisect_right(self._ends, first), bisect_left(self._firsts, end)
-        if low >= high:
+        if low >= high or first >= end:
             return []
         taken = list(zip(self._firsts[low:high], self._ends[low:high], strict=True))
         left = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from native_calls import values
 
 import gnomon
+from gnomon.broker.native.blocking import BlockingConsumer
 from gnomon.broker.native.errors import ConsumerClosed, InvalidCall, NoSuchTopic, SubscriptionTaken
 from gnomon.testing.kafka_broker import KafkaBroker
 
@@ -406,3 +408,37 @@ def test_a_blocking_seek_of_one_partition_leaves_what_was_fetched_of_the_others(
             consumer.unsubscribe()
             with pytest.raises(ConsumerClosed):
                 consumer.receive()
+
+
+def test_a_blocking_consumer_that_does_not_wait_gets_what_is_there(broker: KafkaBroker) -> None:
+    produce(broker, range(10))
+    with gnomon.connect_blocking(broker.native_address) as client:
+        consumer = client.subscribe("flights", "billing", initial_position="earliest")
+        until = time.monotonic() + 10
+        found: list[int] = []
+        while len(found) < 10 and time.monotonic() < until:
+            message = consumer.receive(seconds=0)
+            found += [] if message is None else [message.offset]
+        assert found == list(range(10))
+        assert consumer.receive(seconds=0) is None
+
+
+def test_a_blocking_seek_loses_nothing_of_a_thread_that_receives(broker: KafkaBroker) -> None:
+    produce(broker, range(50))
+    with gnomon.connect_blocking(broker.native_address) as client:
+        for turn in range(10):
+            consumer = client.subscribe("flights", f"billing-{turn}", initial_position="latest")
+            found: list[int] = []
+
+            def receive(consumer: BlockingConsumer = consumer, found: list[int] = found) -> None:
+                while len(found) < 50 and (message := consumer.receive(seconds=10)) is not None:
+                    consumer.ack(message)
+                    found.append(message.offset)
+
+            receiver = threading.Thread(target=receive)
+            receiver.start()
+            time.sleep(0.05)  # it waits by now
+            consumer.seek("earliest")
+            receiver.join()
+            assert sorted(found) == list(range(50))
+            consumer.close()

@@ -238,3 +238,71 @@ def test_consumers_that_are_closed_before_they_are_attached_leave_nothing_behind
             assert len(left) <= 1, "all but the last one, which is forgotten with the next"
 
     simulate_broker(scenario)
+
+
+def test_a_client_goes_on_after_half_an_hour_without_a_broker() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 3)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            assert await read(consumer, 3) == [0, 1, 2]
+            broker.machine.kill()
+            await broker.simulation.clock.sleep(1800)
+            await broker.start()
+            await orders(broker, 2, first=3)
+            with trio.fail_after(60):
+                assert await values(consumer, 2) == [3, 4]
+
+    simulate_broker(scenario)
+
+
+def test_all_up_to_a_message_is_acknowledged_also_where_no_broker_is_known_just_then() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 10)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            last = [await consumer.receive() for _ in range(10)][-1]
+            network = broker.simulation.network
+            for pair in network.streams():
+                network.reset(pair)
+            while consumer.parts[0].link is not None:
+                await broker.simulation.clock.sleep(0.0001)
+            consumer.ack_up_to(last)
+            await broker.simulation.clock.sleep(20)
+            assert await consumer.backlog() == 0
+
+    simulate_broker(scenario)
+
+
+def test_keys_of_records_that_were_given_up_go_to_whoever_has_them_next() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("orders")
+
+        async def produce(numbers: range) -> None:
+            for number in numbers:
+                batch = build_batch([Record(key=b"%d" % (number % 40), value=b"%d" % number)], base_timestamp=1)
+                assert (await kafka.produce("orders", batch)).error_code == 0
+
+        found: list[int] = []
+
+        async def collect(consumer: Consumer) -> None:
+            while True:
+                found.extend(await values(consumer, 1))
+
+        async with native(broker) as client, trio.open_nursery() as nursery:
+            one = await client.subscribe("orders", "one", type="key_shared", initial_position="earliest")
+            await produce(range(40))
+            await broker.simulation.clock.sleep(1)  # they wait here
+            await delete_records(kafka, 40)
+            with pytest.raises(RecordsMissed):
+                await one.receive()
+            nursery.start_soon(collect, one)
+            another = await client.subscribe("orders", "one", type="key_shared", on_missed=lambda *_: None)
+            nursery.start_soon(collect, another)
+            await produce(range(40, 80))
+            await broker.simulation.clock.sleep(60)
+            assert sorted(found) == list(range(40, 80))
+            nursery.cancel_scope.cancel()
+
+    simulate_broker(scenario)

@@ -66,6 +66,8 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("ack", [7]),
     ("ack", [[1, 2, b"abc"]]),
     ("ack", [[1, 2, b""]] * 10_001),
+    ("ack", [[2, 1, b"abcd"]]),
+    ("nack", [[2, 1, 0, b"abcd"]]),
     ("ack_up_to", [[{}, b"abcd"]]),
     ("nack", [[1, 2, 3, 4]]),
     ("receive", []),
@@ -306,7 +308,7 @@ def test_a_subscription_that_is_deleted_twice_at_once_is_deleted_once() -> None:
             await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
             async with trio.open_nursery() as nursery:
                 for _ in range(2):
-                    nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me")
+                    nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me", True)
             assert await peer.call("stats", "orders", 0, []) == {}
 
     simulate_broker(scenario)
@@ -323,7 +325,7 @@ def test_a_subscription_that_is_sought_while_it_is_deleted_stays_deleted(monkeyp
         await orders(broker, 1)
         async with rpc(broker) as peer, peer.stream("receive"), trio.open_nursery() as nursery:
             await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
-            nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me")
+            nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me", True)
             await trio.sleep(0.5)
             with pytest.raises(Unavailable, match="was deleted"):
                 await peer.call("seek", "orders", 0, "one", "earliest", [])
@@ -409,6 +411,49 @@ def test_a_consumer_that_must_not_delete_its_subscription_goes_on() -> None:
                 await consumer.unsubscribe()
             await peer.call("close_consumers", pack("<I", 1))
             assert await values(consumer, 1) == [1]
+
+    simulate_broker(scenario)
+
+
+def test_what_is_not_deleted_as_one_partition_refuses_it_skips_nothing_in_the_others() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("orders", partitions=2)
+        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
+            one = await client.subscribe("orders", "one", type="shared")
+            for partition in (0, 1):
+                batch = build_batch([Record(value=b"%d" % partition)], base_timestamp=1)
+                assert (await kafka.produce("orders", batch, partition)).error_code == 0
+            await peer.call("subscribe", "orders", 1, "shared", "latest", [["one", 1, "me", 0]])
+            with pytest.raises(SubscriptionTaken):
+                await one.unsubscribe()
+            with trio.fail_after(60):
+                assert sorted(await values(one, 2)) == [0, 1]
+
+    simulate_broker(scenario)
+
+
+def test_a_consumer_that_comes_while_its_subscription_is_half_deleted_costs_the_other_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await broker.connect()
+        await kafka.create_topic("orders", partitions=2)
+        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
+            one = await client.subscribe("orders", "one", type="shared")
+            batch = build_batch([Record(value=b"0")], base_timestamp=1)
+            assert (await kafka.produce("orders", batch, 0)).error_code == 0
+            delete = HostedPartition.delete
+
+            async def delete_and_be_late(*args: Any) -> None:
+                await delete(*args)
+                await peer.call("subscribe", "orders", 1, "shared", "latest", [["one", 1, "me", 0]])
+
+            monkeypatch.setattr(HostedPartition, "delete", delete_and_be_late)
+            with pytest.raises(SubscriptionTaken):
+                await one.unsubscribe()
+            with trio.fail_after(60):
+                assert await values(one, 1) == [0]
 
     simulate_broker(scenario)
 
@@ -529,7 +574,7 @@ def test_a_position_that_cannot_be_read_keeps_nobody_else_from_consuming_and_goe
                 with trio.fail_after(60):
                     assert await values(quick, 1) == [10]
                 async with rpc(broker) as peer:
-                    for call in (["stats", "orders", 0, ["slow"]], ["unsubscribe", "orders", 0, "slow", "me"]):
+                    for call in (["stats", "orders", 0, ["slow"]], ["unsubscribe", "orders", 0, "slow", "me", True]):
                         with pytest.raises(Unavailable, match="bookies are away"):
                             await peer.call(*call)
             with trio.fail_after(60):

@@ -370,6 +370,8 @@ def test_runs_are_kept_apart_and_give_back_what_was_there() -> None:
     assert runs.remove(3, 22) == [(3, 6), (10, 15), (20, 22)]
     assert list(runs) == [(0, 3), (22, 30)]
     assert runs.remove(3, 22) == []
+    assert runs.remove(25, 23) == []
+    assert list(runs) == [(0, 3), (22, 30)]
     assert runs.count() == 11
     assert runs.first == 0
 
