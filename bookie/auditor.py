@@ -2,7 +2,7 @@
 
 1. A bookie is lost once its lease has been gone for `grace_seconds`; one that is drained counts as lost at once.
 2. Closed fragments that name a lost bookie are copied (`repair`). A ledger whose open fragment names it, whose writer
-   has not replaced it by then, is claimed; its owner opens it again.
+   has not replaced it by then, is claimed where another bookie can take the place; its owner opens it again.
 3. What writers and claimers report (`missing/`) is looked at entry by entry; a report goes once every bookie of that
    ledger has what it should, and nobody has reported again meanwhile.
 4. A drained bookie that no record names any more loses its cookie and its registration: it is no member.
@@ -23,7 +23,7 @@ from gnomon.bookie.ledger import end_fragment
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies
 from gnomon.bookie.repair import MISSING, LedgerRepair, Throttle
-from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put
+from gnomon.metadata.client import Compare, Delete, Field, KeyValue, LeaseId, Metadata, MetadataError, Put, Revision
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 
@@ -94,6 +94,7 @@ class Auditor:
 
     async def _audit_under(self, lease: LeaseId) -> None:
         self.elected = True
+        self._gone_since.clear()  # who was away when this was the auditor before may have been back
         self._log.info("auditor_elected")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep, lease, nursery.cancel_scope)
@@ -123,7 +124,7 @@ class Auditor:
         self.reports_open = len(reported)
         if lost:
             for item, _ in await self._naming(lost):
-                await self._attempt(self._leave_bookies(item, lost))
+                await self._attempt(self._leave_bookies(item.key, item.create_revision, lost))
         if draining:
             await self._dismiss(draining)
         for report in reported:
@@ -156,16 +157,20 @@ class Auditor:
         except (LedgerError, WorldError) as error:
             self._log.warning("repair_put_off", reason=str(error))
 
-    async def _leave_bookies(self, item: KeyValue, lost: list[BookieId]) -> None:
-        name = item.key.removeprefix(LEDGERS)
+    async def _leave_bookies(self, key: str, created: Revision, lost: list[BookieId]) -> None:
+        """Has a ledger as it is by now: a round takes its time, and its writer may have left the bookies itself."""
+        item = await self._metadata.get(key)
+        if item is None or item.create_revision != created:
+            return
+        name = key.removeprefix(LEDGERS)
         repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
-        named = [bookie for bookie in lost if bookie in repair.record.bookies]
-        if not repair.record.sealed and any(bookie in repair.record.fragments[-1].bookies for bookie in named):
+        if repair.can_replace_in_open_fragment(lost):
             item = await end_fragment(self._metadata, self._bookies, item)
             self.totals.fragments_ended += 1
             repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
-        for bookie in named:
-            if await repair.move_from(bookie):
+        closed = {bookie for fragment, _ in repair.closed_fragments() for bookie in fragment.bookies}
+        for bookie in lost:
+            if bookie in closed and await repair.move_from(bookie):
                 self.totals.fragments_moved += 1
                 self._log.info("fragments_moved", ledger=name, bookie=bookie)
 

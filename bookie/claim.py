@@ -9,6 +9,7 @@ from __future__ import annotations
 import trio
 
 from gnomon.bookie.client import Bookie, Bookies, RangeRead, known_bookie
+from gnomon.bookie.copies import batches
 from gnomon.bookie.entry import StoredEntry
 from gnomon.bookie.errors import Fenced, LedgerError, LedgerFenced, NotEnoughBookies
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
@@ -173,7 +174,8 @@ class _Driver:
             return
         try:
             bookie = known_bookie(self._bookies, self.recovery.ensemble[index])
-            await bookie.put_copies(self._ledger, self._session, mine)
+            for batch in batches(mine):  # a tail may be larger than a call
+                await bookie.put_copies(self._ledger, self._session, batch)
         except (LedgerError, WorldError) as error:
             self._problems.append(error)
             return

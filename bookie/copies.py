@@ -6,6 +6,8 @@ as well, and the first answer wins (speculative reading, as BookKeeper does it).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import trio
 
 from gnomon.bookie.client import Bookies, RangeRead, known_bookie
@@ -19,7 +21,24 @@ from gnomon.runtime.world import WorldError
 SPECULATIVE_SECONDS = 0.2
 """How long a bookie may be silent before the next one is asked as well."""
 
+BATCH_BYTES_MAX = 1 << 20
+"""Of entries that are copied with one call, but for one that is larger alone."""
+
 Answer = StoredEntry | LedgerError | WorldError
+
+
+def batches(entries: Iterable[tuple[EntryId, bytes]]) -> Iterator[list[tuple[EntryId, bytes]]]:
+    """The same in runs that a call takes."""
+    batch: list[tuple[EntryId, bytes]] = []
+    size_bytes = 0
+    for entry, value in entries:
+        if batch and size_bytes + len(value) > BATCH_BYTES_MAX:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append((entry, value))
+        size_bytes += len(value)
+    if batch:
+        yield batch
 
 
 async def read_entry(bookies: Bookies, ledger: LedgerId, record: LedgerRecord, entry: EntryId) -> StoredEntry:

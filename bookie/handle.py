@@ -262,9 +262,11 @@ class Ledger(FollowedLedger):
             )
             key = ledger_key(name)
             put = Put(key, record.encode())
-            compare = (Compare.absent(key), *self._joining(ensemble), *compare)
             created, *_ = await self._change(
-                lambda record: self._sealed(record, sealed_properties), compare, (put, *also)
+                lambda record: self._sealed(record, sealed_properties),
+                (Compare.absent(key), *compare),
+                (put, *also),
+                joining=lambda: self._joining(ensemble),
             )
         assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
@@ -299,7 +301,8 @@ class Ledger(FollowedLedger):
                     raise LedgerSealed(f"ledger {self.name!r} is sealed: its bookies are the auditor's to replace")
                 try:
                     await self._change(
-                        lambda record: records.change_ensemble(record, first_entry, bookies), self._joining(bookies)
+                        lambda record: records.change_ensemble(record, first_entry, bookies),
+                        joining=lambda: self._joining(bookies),
                     )
                 except MetadataUnavailable:
                     await self._bookies.clock.sleep(METADATA_RETRY_SECONDS)

@@ -16,7 +16,7 @@ import trio
 from gnomon.bookie.errors import LedgerFenced, NoSuchLedger
 from gnomon.bookie.ids import EntryId, LedgerId, Session
 from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
-from gnomon.metadata.client import Compacted, Compare, Field, KeyValue, Metadata, Operation, Put, Revision
+from gnomon.metadata.client import Compacted, Compare, Field, Get, KeyValue, Metadata, Operation, Put, Revision
 
 Results: TypeAlias = tuple[KeyValue | int | None, ...]
 
@@ -82,13 +82,19 @@ class HeldRecord:
         modify: Callable[[LedgerRecord], LedgerRecord],
         compare: Sequence[Compare] = (),
         also: Sequence[Operation] = (),
+        *,
+        joining: Callable[[], Sequence[Compare]] = tuple,
     ) -> Results:
         """Puts the record as `modify` makes it if its session is still this one's; gives the results of `also`.
 
         Others may change a record beside its writer (the auditor does): then the change is made to theirs.
+
+        Args:
+            joining: gives what is compared, too, because of what stands in the record then.
         """
         while True:
-            written = await replace_record(self._metadata, self._stored, modify(self.record), compare, also)
+            compared = (*joining(), *compare)
+            written = await replace_record(self._metadata, self._stored, modify(self.record), compared, also)
             if written is not None:
                 self._refresh(written[0])
                 return written[1:]
@@ -107,17 +113,27 @@ class HeldRecord:
         return decode_record(stored.value).session == self.record.session
 
     async def _changed(self) -> KeyValue | None:
-        """Waits for another version of the record than the one held; None when it was deleted."""
-        key = self._stored.key
-        try:
-            async with self._metadata.watch(key, Revision(self._stored.mod_revision + 1)) as batches:
-                async for batch in batches:
-                    for event in batch.events:
-                        if event.key == key:
-                            return event.current
-        except Compacted:
-            pass
-        return await self._metadata.get(key)
+        """Waits for another version of the record than the one held; None when it was deleted.
+
+        A record that has not changed for long is older than the history that is kept: it is watched from when that was
+        seen.
+        """
+        key, held = self._stored.key, self._stored.mod_revision
+        since = held
+        while True:
+            try:
+                async with self._metadata.watch(key, Revision(since + 1)) as batches:
+                    async for batch in batches:
+                        for event in batch.events:
+                            if event.key == key:
+                                return event.current
+            except Compacted:
+                pass
+            found = await self._metadata.txn((), (Get(key),))  # tells the revision, too
+            (current,) = found.results
+            if not isinstance(current, KeyValue) or current.mod_revision != held:
+                return current if isinstance(current, KeyValue) else None
+            since = found.revision
 
     async def _read(self) -> KeyValue:
         """The record as it is now, for `_refresh`; raises as that does."""

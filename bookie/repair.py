@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
 from gnomon.bookie.client import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
-from gnomon.bookie.copies import read_run
+from gnomon.bookie.copies import BATCH_BYTES_MAX, read_run
 from gnomon.bookie.errors import EntryShrunk
 from gnomon.bookie.held_record import replace_record
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, Session
@@ -28,7 +28,6 @@ from gnomon.runtime.world import Clock
 
 MISSING: Final = "missing/"
 """Prefix of the metadata keys that name ledgers of which a bookie may lack entries, for the auditor."""
-BATCH_BYTES_MAX = 1 << 20
 
 
 def missing_report(ledger: LedgerId, name: str) -> Put:
@@ -74,11 +73,17 @@ class LedgerRepair:
         if self.record.sealed:
             yield fragments[-1], self.record.last_entry
 
+    def can_replace_in_open_fragment(self, lost: Collection[BookieId]) -> bool:
+        """Whether the fragment that is written to names one of these, and another bookie can take its place."""
+        fragment = self.record.fragments[-1]
+        named = [name for name in fragment.bookies if name in lost]
+        return not self.record.sealed and any(self._target(fragment, name) is not None for name in named)
+
     async def move_from(self, lost: BookieId) -> bool:
         """Copies what `lost` has of the closed fragments to other bookies, and names those in its place.
 
         Returns:
-            Whether no closed fragment names it any more; not where no other bookie takes entries, or the record was
+            Whether no closed fragment names it any more; not where no other bookie takes entries, or the fragment was
             changed meanwhile.
 
         Raises:
@@ -104,12 +109,18 @@ class LedgerRepair:
         return chosen[0] if chosen else None
 
     async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId, compare: Sequence[Compare]) -> bool:
-        changed = replace_bookie(self.record, fragment.first_entry, lost, target)
-        written = await replace_record(self._metadata, self._stored, changed, compare)
-        if written is None:
-            return False
-        self._stored, self.record = written[0], changed
-        return True
+        """Names `target` there, also where the record was changed meanwhile, but for this fragment."""
+        while fragment in self.record.fragments:
+            changed = replace_bookie(self.record, fragment.first_entry, lost, target)
+            written = await replace_record(self._metadata, self._stored, changed, compare)
+            if written is not None:
+                self._stored, self.record = written[0], changed
+                return True
+            stored = await self._metadata.get(self._stored.key)
+            if stored is None or LedgerId(stored.create_revision) != self.id or stored.version == self._stored.version:
+                return False
+            self._stored, self.record = stored, decode_record(stored.value)
+        return False
 
     async def fill_gaps(self) -> bool:
         """Copies to each bookie what it lacks of its own entries.

@@ -10,7 +10,7 @@ import trio
 from numbered_entries import contents, fill
 from turns import turns_during
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.auditor import ELECTION, Auditor, AuditSettings
 from gnomon.bookie.client import known_bookie
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.entry import encode_entry
@@ -371,5 +371,134 @@ def test_a_bookie_that_stays_away_and_is_not_drained_costs_one_look_at_all_ledge
             assert (cost.reads, cost.writes) == (3, 0), "who is drained, what is reported, and all ledgers"
 
         await cluster.run_client("client", audit)
+
+    simulate(1, scenario)
+
+
+def test_a_lost_bookie_that_nobody_can_stand_in_for_costs_no_writer_anything() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 5)
+            simulation.machine(ledger.record.bookies[0]).kill()
+            auditor = Auditor(client.metadata, client.bookies, EAGER, "auditor", client.world.logger)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(auditor.run)
+                for _ in range(60):
+                    await fill(ledger, 1)
+                    await client.world.clock.sleep(1)
+                nursery.cancel_scope.cancel()
+            assert (auditor.totals.fragments_ended, auditor.totals.fragments_moved) == (0, 0)
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_writer_that_has_left_the_lost_bookie_while_others_were_repaired_is_left_alone() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock = client.world.clock
+            large, ledger = await client.create("a", WIDE), await client.create("b", WIDE)
+            for _ in range(60):
+                await large.add([bytes(50_000)])
+            await fill(ledger, 5)
+            lost = next(name for name in large.record.bookies if name in ledger.record.bookies)
+            await large.seal()
+            simulation.machine(lost).kill()
+            await clock.sleep(8)  # nothing is appended: the writer does not know
+            slow = AuditSettings(grace_seconds=1, interval_seconds=1, repair_bytes_per_second=300_000)
+            auditor = Auditor(client.metadata, client.bookies, slow, "auditor", client.world.logger)
+            await auditor.audit()
+            await clock.sleep(2)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(auditor.audit)  # it copies `a` for ten seconds
+                await clock.sleep(2)
+                while lost in ledger.record.fragments[-1].bookies:
+                    await fill(ledger, 1)
+                    await clock.sleep(0.2)
+            await fill(ledger, 1)
+            assert auditor.totals.fragments_moved == 2
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_ledger_whose_record_changes_while_it_is_copied_is_repaired_all_the_same() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock = client.world.clock
+            ledger = await client.create("a", WIDE)
+            lost = ledger.record.bookies[0]
+            for _ in range(60):
+                await ledger.add([bytes(50_000)])
+            simulation.machine(lost).kill()
+            while lost in ledger.record.fragments[-1].bookies:
+                await fill(ledger, 1)
+                await clock.sleep(0.2)
+            await clock.sleep(8)
+            slow = AuditSettings(grace_seconds=1, interval_seconds=1, repair_bytes_per_second=1_000_000)
+            auditor = Auditor(client.metadata, client.bookies, slow, "auditor", client.world.logger)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(auditor.run)
+                for number in range(10):  # copying takes longer than the record stays as it is
+                    await ledger.update({"number": number})
+                    await clock.sleep(2)
+                nursery.cancel_scope.cancel()
+            assert lost not in ledger.record.bookies
+            assert ledger.record.properties == {"number": 9}
+            assert auditor.copied_bytes < 4_000_000
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_that_came_back_while_another_was_the_auditor_has_its_whole_grace_again() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock, metadata = client.world.clock, client.metadata
+            settings = AuditSettings(grace_seconds=60, interval_seconds=1, lease_seconds=3)
+            auditor = Auditor(metadata, client.bookies, settings, "auditor", client.world.logger)
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 3)
+            machine = simulation.machine(ledger.record.bookies[0])
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(auditor.run)
+                await clock.sleep(2)
+                machine.kill()
+                await clock.sleep(10)
+                elected = await metadata.get(ELECTION)
+                assert elected is not None
+                await metadata.revoke(elected.lease)
+                other = await metadata.lease(300.0)
+                await metadata.txn((), (Put(ELECTION, b"another", other),))
+                await clock.sleep(5)
+                machine.start()
+                await clock.sleep(100)
+                machine.kill()
+                await clock.sleep(10)
+                await metadata.revoke(other)
+                await clock.sleep(30)
+                assert auditor.elected
+                assert auditor.totals.fragments_ended == 0
+                await clock.sleep(60)
+                assert auditor.totals.fragments_ended == 1
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
 
     simulate(1, scenario)

@@ -8,12 +8,16 @@ import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
-from gnomon.bookie import removal
+from gnomon.bookie import claim, copies, removal
+from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
-from gnomon.bookie.ids import EntryId, Session
+from gnomon.bookie.ids import BookieId, EntryId, Session
 from gnomon.bookie.ledger import OpenMode, Quorum
 from gnomon.bookie.ledgers import connect_ledgers
-from gnomon.metadata.client import MetadataError
+from gnomon.bookie.record import decode_record, ledger_key
+from gnomon.bookie.registry import DRAINING
+from gnomon.metadata.client import MetadataError, Put
+from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -430,5 +434,104 @@ def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: 
             assert await contents(ledger) == entries(2)
 
         await cluster.run_client("writer", write)
+
+    simulate(1, scenario)
+
+
+def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "AHEAD_BYTES_MAX", 1 << 17)
+    monkeypatch.setattr(copies, "BATCH_BYTES_MAX", 1 << 18)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def write(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            for _ in range(40):
+                ledger.append([bytes(50_000)], lambda entry, error: None)
+            await ledger.drained()
+            for name in cluster.names:  # before they hear how far all of it is confirmed
+                simulation.machine(name).power_off()
+
+        await cluster.run_client("writer", write)
+        for name in cluster.names:
+            simulation.machine(name).start()
+
+        async def take_over(client: LedgerClient) -> None:
+            await client.world.clock.sleep(10)
+            for name in cluster.names:
+                client.bookies.get(BookieId(name)).client.frame_bytes_max = 1 << 20
+            assert (await client.claim("ledger")).next_entry == 40
+
+        await cluster.run_client("second", take_over)
+
+    simulate(1, scenario)
+
+
+def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=5)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock = client.world.clock
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 5)
+            left = ledger.record.bookies[0]
+            simulation.machine(left).kill()
+            while left in ledger.record.fragments[-1].bookies:
+                await fill(ledger, 1)
+                await clock.sleep(0.2)
+            simulation.machine(left).start()
+            await clock.sleep(10)
+            monkeypatch.setattr(client.bookies, "_change", lambda *_: None)  # it hears nothing from here on
+
+            async def drain(other: LedgerClient) -> None:
+                await other.metadata.txn((), (Put(f"{DRAINING}{left}", b""),))
+                auditor = Auditor(other.metadata, other.bookies, AuditSettings(), "auditor", other.world.logger)
+                while auditor.totals.bookies_drained == 0:
+                    await clock.sleep(0.5)
+                    await auditor.audit()
+
+            await cluster.run_client("auditor", drain)
+            assert left in ledger.record.bookies
+            others = ledger.record.fragments[-1].bookies
+            with pytest.raises(LedgerFenced):
+                await ledger.change_ensemble(ledger.next_entry, (others[0], left, others[2]))
+            stored = await client.metadata.get(ledger_key("ledger"))
+            assert stored is not None
+            assert left not in decode_record(stored.value).bookies
+
+        await cluster.run_client("writer", work)
+
+    simulate(1, scenario)
+
+
+def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            metadata = client.metadata
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 3)
+            reader = await client.follow("ledger")
+            for number in range(20):
+                await metadata.txn((), (Put(f"other/{number}", b""),))
+            await metadata.compact((await metadata.range("other/")).revision)
+            counting = CountingMetadata(metadata)
+            monkeypatch.setattr(reader, "_metadata", counting)
+            with counting.measure() as cost, trio.move_on_after(10):
+                await reader.wait_for_lac(EntryId(3))
+            assert cost.reads + cost.writes <= 4
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fill, ledger, 1)
+                await reader.wait_for_lac(EntryId(3))
+
+        await cluster.run_client("client", work)
 
     simulate(1, scenario)
