@@ -25,7 +25,7 @@ from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.registry import BOOKIES, Registration
 from gnomon.bookie.service import ERRORS, BookieService, service_of
-from gnomon.metadata.client import Metadata, MetadataError, Revision
+from gnomon.metadata.client import Compare, Field, Metadata, MetadataError, Revision
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.metadata.presence import Presence
@@ -135,13 +135,17 @@ async def _serve(
             listener = await server.listen(settings.host, settings.port)
             registration = Registration(settings.advertised_host, listener.port, disk, settings.domain)
             key = f"{BOOKIES}{settings.name}"
-            presence = Presence(metadata, world.clock, key, registration.encode(), settings.lease_seconds)
+            # Where the name was given to another disk meanwhile, its registration is that one's.
+            member = Compare(f"{COOKIES}{settings.name}", Field.CREATE_REVISION, disk)
+            presence = Presence(
+                metadata, world.clock, key, registration.encode(), settings.lease_seconds, compare=(member,)
+            )
             registered = trio.CancelScope()
             nursery.start_soon(_register, presence, registered)
             nursery.start_soon(_tell_state, world, store, presence, registration)
             nursery.start_soon(server.run)
             await presence.announced()
-            nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, log, stop)
+            nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, disk, log, stop)
             ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
             registered.cancel()
@@ -174,13 +178,15 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
         presence.update(replace(registration, read_only=store.read_only is not None).encode())
 
 
-async def _stop_when_dismissed(world: World, metadata: Metadata, name: BookieId, log: Logger, stop: trio.Event) -> None:
-    """Sets `stop` when the cookie of this bookie is gone: the auditor has drained it."""
+async def _stop_when_dismissed(
+    world: World, metadata: Metadata, name: BookieId, disk: Revision, log: Logger, stop: trio.Event
+) -> None:
+    """Sets `stop` when the cookie of this disk is gone: the auditor has drained it, and another may have the name."""
     key = f"{COOKIES}{name}"
     while True:
         try:
             found = await metadata.range(key)
-            gone = all(item.key != key for item in found.items)
+            gone = all((item.key, item.create_revision) != (key, disk) for item in found.items)
             async with metadata.watch(key, Revision(found.revision + 1)) as batches:
                 while not gone:
                     batch = await anext(batches)

@@ -51,10 +51,12 @@ _EXPIRY_GRAIN_SECONDS = 0.001
 class _Pending:
     """A request and where its answer goes; the answer comes once."""
 
-    __slots__ = ("answered", "reply", "request")
+    __slots__ = ("answered", "asked", "reply", "request")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, asked: float) -> None:
         self.request = request
+        self.asked = asked
+        """Monotonic second, by which it is judged: who renews a lease in time keeps it, however slow the disk is."""
         self.reply: Reply = None
         self.answered = trio.Event()
 
@@ -183,7 +185,7 @@ class EmbeddedMetadata:
     async def _ask(self, request: Request) -> Reply:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
-        pending = _Pending(request)
+        pending = _Pending(request, self._clock.monotonic())
         self._queue.append(pending)
         self._start_commits()
         await pending.answered.wait()
@@ -209,11 +211,10 @@ class EmbeddedMetadata:
         """Judges what waits and hands it to the disk, unless a commit is under way (invariant 1)."""
         while self._queue and not self._committing:
             draft = Draft(self._state)
-            now = self._clock.monotonic()
             judged: list[tuple[_Pending, Reply]] = []
             while self._queue and len(judged) < _REQUESTS_PER_COMMIT_MAX:
                 pending = self._queue.popleft()
-                judged.append((pending, draft.apply(pending.request, now)))
+                judged.append((pending, draft.apply(pending.request, pending.asked)))
             changes = draft.changes()
             if changes is None:
                 self._finish(draft, judged)

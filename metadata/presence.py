@@ -1,10 +1,11 @@
 """A key that is there as long as its process is: put under a lease that is kept alive.
 
-An exclusive one is put only where nobody else has the key.
+An exclusive one is put only where nobody else has the key, others may depend on something else: then it is tried again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -46,8 +47,16 @@ class Presence:
         ttl_seconds: float,
         *,
         exclusive: bool = False,
+        compare: Sequence[Compare] = (),
     ) -> None:
+        """Nothing is put before `run`.
+
+        Args:
+            exclusive: it is put only where nobody else has the key.
+            compare: it is put only while these hold; not together with `exclusive`.
+        """
         self.key = key
+        self._compare = tuple(compare)
         self._exclusive = exclusive
         self.alive_until = float("-inf")
         """Monotonic second up to which the lease lives for certain; the past while nothing is known."""
@@ -121,7 +130,8 @@ class Presence:
 
     async def _say(self, put: Put) -> None:
         if not self._exclusive:
-            await self._metadata.txn((), (put,))
+            if not (await self._metadata.txn(self._compare, (put,))).succeeded:
+                raise MetadataUnavailable(f"the key {self.key!r} is not to be put as things are now")
             return
         self._said.add(put.value)
         result = await self._metadata.txn((Compare.absent(self.key),), (put,), (Get(self.key),))

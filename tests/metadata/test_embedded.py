@@ -391,3 +391,25 @@ def test_many_claims_at_once_share_the_commits_of_the_production_world(tmp_path:
             metadata.close()
 
     trio.run(main)
+
+
+def test_a_keep_alive_that_came_in_time_counts_however_slow_the_disk_is(machine: Any) -> None:
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
+        lease = await metadata.lease(6)
+        await metadata.txn([], [Put("a", b"", lease)])
+        environment.held = True
+        async with calls() as start:
+            await start(metadata.txn([], [Put("slow", b"")]))
+            await trio.sleep(3)
+            kept = await start(metadata.keep_alive(lease))
+            await trio.sleep(4)
+            environment.held = False
+            environment.release()
+            await trio.sleep(0.1)
+            assert kept.answered
+            assert await metadata.get("a") is not None
+            await trio.sleep(2.1)
+            with pytest.raises(LeaseNotFound):
+                await metadata.keep_alive(lease)
+
+    machine.run_opened(main)

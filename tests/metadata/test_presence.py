@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gnomon.metadata.client import Put
+from gnomon.metadata.client import Compare, Delete, Field, Put
 from gnomon.metadata.presence import KeyTaken, Presence
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
@@ -70,3 +70,30 @@ def test_what_a_process_left_under_an_older_lease_of_its_own_is_waited_for() -> 
         await cluster.run_client("client", work)
 
     simulate(2, scenario)
+
+
+def test_a_key_that_depends_on_another_is_put_while_that_is_as_it_was() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            metadata, clock = client.metadata, client.world.clock
+            await metadata.txn((), (Put("things/x", b""),))
+            (cookie,) = (await metadata.range("things/x")).items
+            same = Compare("things/x", Field.CREATE_REVISION, cookie.create_revision)
+            first = Presence(metadata, clock, "keys/x", b"first", TTL_SECONDS, compare=(same,))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first.run)
+                await first.announced()
+                await metadata.txn((), (Delete("things/x"), Put("keys/x", b"another")))
+                first.update(b"first again")
+                await clock.sleep(3 * TTL_SECONDS)
+                found = await metadata.get("keys/x")
+                assert found is not None
+                assert found.value == b"another"
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
