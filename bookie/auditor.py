@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 import trio
 
 from gnomon.bookie.cookie import COOKIES
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, UnreadableRecord
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledger import end_fragment
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
@@ -69,6 +69,8 @@ class Auditor:
         self._log = log
         self._throttle = Throttle(bookies.clock, settings.repair_bytes_per_second)
         self._gone_since: dict[BookieId, float] = {}
+        self._unreadable: dict[str, Revision] = {}
+        """Ledgers whose records could not be read in the last look, and at which revision that was told."""
 
     @property
     def copied_bytes(self) -> int:
@@ -135,13 +137,20 @@ class Auditor:
 
     async def _naming(self, bookies: Collection[BookieId]) -> list[tuple[KeyValue, LedgerRecord]]:
         """The ledgers that name one of these; while very many are looked at others go on, this auditor's lease too."""
-        naming = []
+        naming, unreadable = [], {}
         for count, item in enumerate(await self._range(LEDGERS)):
             if count % RECORDS_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
-            record = decode_record(item.value)
+            try:
+                record = decode_record(item.value)
+            except UnreadableRecord as error:
+                unreadable[item.key] = item.mod_revision
+                if self._unreadable.get(item.key) != item.mod_revision:
+                    self._log.error("ledger_unreadable", ledger=item.key.removeprefix(LEDGERS), reason=str(error))
+                continue
             if any(name in bookies for name in record.bookies):
                 naming.append((item, record))
+        self._unreadable = unreadable
         return naming
 
     def _lost(self, draining: Iterable[BookieId]) -> list[BookieId]:
@@ -177,6 +186,8 @@ class Auditor:
     async def _dismiss(self, draining: Collection[BookieId]) -> None:
         """Drained bookies that hold nothing any more are members no more."""
         named = {name for _, record in await self._naming(draining) for name in record.bookies}
+        if self._unreadable:
+            return  # one of these may name it
         for name in sorted(draining):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))

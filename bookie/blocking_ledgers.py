@@ -25,6 +25,9 @@ from gnomon.bookie.record import DigestType, LedgerRecord, Quorum
 from gnomon.metadata.remote import RETRY_SECONDS
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 
+UNDER_WAY_BYTES_MAX = 8 << 20
+"""Of one `add_all`: a connection keeps 64 MiB that were not taken yet, and then fails."""
+
 
 class BlockingLedger:
     """An open ledger; see `Ledger` for what each method promises and raises."""
@@ -78,7 +81,7 @@ class BlockingLedger:
         return self._thread.call(self._ledger.add, payload)
 
     def add_all(self, payloads: Sequence[Buffer]) -> list[EntryId]:
-        """Appends an entry for each payload, all on their way at once, and blocks until every one is durable.
+        """Appends an entry for each payload, many on their way at once, and blocks until every one is durable.
 
         Raises:
             LedgerError: some are not; those up to `last_add_confirmed` are, see `outcome_unknown` for the rest.
@@ -126,12 +129,21 @@ class BlockingLedger:
 
 async def _add_all(ledger: Ledger, payloads: Sequence[Buffer]) -> list[EntryId]:
     failures: list[LedgerError] = []
+    under_way_bytes = 0
 
     def done(_entry: EntryId, error: LedgerError | None) -> None:
         if error is not None:
             failures.append(error)
 
-    entries = [ledger.append((payload,), done) for payload in payloads]
+    entries: list[EntryId] = []
+    for payload in payloads:
+        if under_way_bytes > UNDER_WAY_BYTES_MAX:
+            await ledger.drained()
+            under_way_bytes = 0
+        if failures:
+            break
+        entries.append(ledger.append((payload,), done))
+        under_way_bytes += memoryview(payload).nbytes
     await ledger.drained()
     if failures:
         raise failures[0]

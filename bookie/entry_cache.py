@@ -123,7 +123,7 @@ class EntryCache:
         try:
             run = await self._read(ledger, entry, ahead_bytes)
         except LedgerError as error:
-            if key in self.pins:
+            if key in self.pins and key not in self._entries:  # else another run has brought it meanwhile
                 self._entries[key] = error
         else:
             if len(run) > 1:

@@ -99,6 +99,10 @@ class NoSuchLedger(LedgerError):
     """No ledger has this name."""
 
 
+class UnreadableRecord(LedgerError, ValueError):
+    """What the metadata has of a ledger is nothing that this version can read."""
+
+
 class UnauthorizedAccess(LedgerError):
     """The password is not the ledger's; nothing was read, written or fenced."""
 

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 import trio
 
 from gnomon.bookie.entry_store import EntryStore
+from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import LedgerId
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
 from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Revision
@@ -90,5 +92,6 @@ class GarbageCollector:
 
     async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
         if self._seen.get(ledger) != item.mod_revision:
-            await self._store.shrink(ledger, decode_record(item.value).start_entry)
+            with suppress(UnreadableRecord):  # it is owned all the same; the auditor tells it
+                await self._store.shrink(ledger, decode_record(item.value).start_entry)
             self._seen[ledger] = item.mod_revision

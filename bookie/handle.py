@@ -35,6 +35,7 @@ from gnomon.bookie.record import LedgerRecord, Quorum, ledger_key
 from gnomon.bookie.repair import missing_report
 from gnomon.metadata.client import Compare, KeyValue, Metadata, MetadataUnavailable, Operation, Put
 from gnomon.runtime.outcome import outcome_of
+from gnomon.runtime.world import WorldError
 
 METADATA_RETRY_SECONDS = 0.5
 
@@ -178,7 +179,7 @@ class Ledger(FollowedLedger):
         """Gives up the entries below `end_entry`, at most all that are confirmed; never moves back.
 
         Args:
-            force: the bookies remove them before this returns, else at their next collection.
+            force: the bookies that answer remove them before this returns; else they do at their next collection.
             properties: the new properties, in the same transaction.
 
         Raises:
@@ -194,11 +195,17 @@ class Ledger(FollowedLedger):
             return shorter.with_properties(properties)
 
         async with self._changing:
+            before = self.record.bookies  # also of fragments that go now
             if end_entry > self.record.start_entry or properties is not None or compare or also:
                 await self._change(shrunk, compare, also)
         if force:
-            for name in self.record.bookies:
-                await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
+            async with trio.open_nursery() as nursery:
+                for name in dict.fromkeys((*before, *self.record.bookies)):
+                    nursery.start_soon(self._shrink_at, name)
+
+    async def _shrink_at(self, name: BookieId) -> None:
+        with suppress(LedgerError, WorldError):
+            await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
 
     async def _length_before(self, end_entry: EntryId) -> int:
         """The length to record with a shrink: the entry that knows it may be among those that go."""

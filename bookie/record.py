@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from gnomon.bookie.digest import Secret, password_digest
+from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, Session
 
 LEDGERS: Final = "ledgers/"
@@ -156,11 +157,18 @@ def decode_record(value: bytes) -> LedgerRecord:
     """The record that `encode` wrote.
 
     Raises:
-        ValueError: the value is no record, or one of a newer format.
+        UnreadableRecord: the value is no record, or one of a newer format.
     """
+    try:
+        return _decoded(value)
+    except (ValueError, TypeError) as error:
+        raise UnreadableRecord(f"a ledger's record cannot be read: {error}") from error
+
+
+def _decoded(value: bytes) -> LedgerRecord:
     known, state, quorum, session, start, last, length, fragments, digest, password, properties = msgpack.unpackb(value)
     if known != _FORMAT:
-        raise ValueError(f"ledger record of format {known}: this version reads format {_FORMAT}; upgrade it")
+        raise ValueError(f"it has format {known}, and this version reads format {_FORMAT}: upgrade it")
     return LedgerRecord(
         quorum=_quorum(*quorum),
         fragments=_fragments(tuple((first, at, tuple(bookies)) for first, at, bookies in fragments)),

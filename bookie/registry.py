@@ -54,7 +54,11 @@ class Registration:
 
     @classmethod
     def decode(cls, value: bytes) -> Registration:
-        """Undoes `encode`."""
+        """Undoes `encode`.
+
+        Raises:
+            ValueError, TypeError: it is nothing that this version has written.
+        """
         host, port, domain, read_only, disk = msgpack.unpackb(value)
         return cls(host, port, disk, domain, read_only)
 
@@ -78,11 +82,12 @@ class RegisteredBookies:
         self.clock = world.clock
         self._world = world
         self._metadata = metadata
+        self._log = log
         self._cluster: str | None = None
         self._nursery = nursery
         self._timers = Timers(world.clock)
         self._explicit_lac_seconds = explicit_lac_seconds
-        self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply)
+        self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply, self._read_members)
         self._alive: dict[BookieId, Registration] = {}
         self._draining: set[BookieId] = set()
         self._bookies: dict[BookieId, RemoteBookie] = {}
@@ -133,9 +138,14 @@ class RegisteredBookies:
         """
         self._cluster = await cluster_id(self._metadata, self._world.random("cluster-id"))
         await self._follower.load()
-        cookies = await self._metadata.range(COOKIES)  # later, or one that is dismissed in between would stay known
-        for item in cookies.items:
-            self._meet(BookieId(item.key.removeprefix(COOKIES)), item.create_revision)
+
+    async def _read_members(self) -> None:
+        """After the registrations, or one that is dismissed in between would stay known."""
+        cookies = await self._metadata.range(COOKIES)
+        members = {BookieId(item.key.removeprefix(COOKIES)): item.create_revision for item in cookies.items}
+        for name, disk in members.items():
+            self._meet(name, disk)
+        self._dismiss([name for name in self._domains if name not in members])
 
     async def run(self) -> None:
         """Follows the registrations until cancelled."""
@@ -172,7 +182,13 @@ class RegisteredBookies:
         if current is None:
             self._went(name)
         else:
-            self._came(name, Registration.decode(current.value))
+            try:
+                registration = Registration.decode(current.value)
+            except (ValueError, TypeError) as error:  # a newer version's, perhaps: it is no bookie to this process
+                self._log.error("registration_unreadable", bookie=name, reason=str(error))
+                self._went(name)
+            else:
+                self._came(name, registration)
 
     def _came(self, name: BookieId, registration: Registration) -> None:
         before = self._alive.get(name)

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import trio
@@ -30,8 +30,14 @@ class Follower:
         prefix: str,
         replace: Callable[[RangeResult], None],
         apply: Callable[[WatchBatch], None],
+        read_also: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Knows nothing before `load`."""
+        """Knows nothing before `load`.
+
+        Args:
+            read_also: reads what else has to be known, after each `replace`; may raise MetadataError.
+        """
+        self._read_also = read_also
         self.revision = Revision(0)
         """Up to which everything was given to `replace` or `apply`."""
         self.following = False
@@ -45,13 +51,15 @@ class Follower:
         self._moved = trio.Event()
 
     async def load(self) -> None:
-        """Reads all keys: one metadata read.
+        """Reads all keys: one metadata read, but for `read_also`.
 
         Raises:
             MetadataUnavailable: they could not be read.
         """
         found = await self._metadata.range(self._prefix)
         self._replace(found)
+        if self._read_also is not None:
+            await self._read_also()
         self._move(found.revision)
 
     async def run(self) -> NoReturn:

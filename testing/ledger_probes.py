@@ -168,9 +168,9 @@ def _probe_writers(patch: Patches, count: Count) -> None:
         return probed
 
     def change(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def probed(held: HeldRecord, *args: Any) -> Any:
+        async def probed(held: HeldRecord, *args: Any, **options: Any) -> Any:
             try:
-                return await before(held, *args)
+                return await before(held, *args, **options)
             except MetadataUnavailable:
                 count("fragment change of unknown outcome")
                 raise

@@ -17,7 +17,7 @@ from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Ledger, Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
-from gnomon.bookie.registry import DRAINING
+from gnomon.bookie.registry import BOOKIES, DRAINING
 from gnomon.bookie.repair import MISSING, missing_report
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
 from gnomon.testing.counting_metadata import CountingMetadata
@@ -498,6 +498,36 @@ def test_a_bookie_that_came_back_while_another_was_the_auditor_has_its_whole_gra
                 await clock.sleep(60)
                 assert auditor.totals.fragments_ended == 1
                 nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_a_record_that_cannot_be_read_ends_nobody_and_keeps_drained_bookies_members() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4, garbage_interval_seconds=1)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock, metadata = client.world.clock, client.metadata
+            ledger, spare = await beside_a_ledger(client)
+            await fill(ledger, 3)
+            newer = Put(ledger_key("newer"), b"\x92\x63\x01")
+            await metadata.txn((), (newer, Put(f"{MISSING}7", b"newer"), Put(f"{BOOKIES}newer", b"\xc1")))
+            await metadata.txn((), (Put(f"{DRAINING}{spare}", b""),))
+            auditor = Auditor(metadata, client.bookies, EAGER, "auditor", client.world.logger)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(auditor.run)
+                await clock.sleep(20)
+                assert auditor.elected
+                assert auditor.totals.bookies_drained == 0
+                await fill(ledger, 3)
+                await metadata.txn((), (Delete(ledger_key("newer")),))
+                await clock.sleep(20)
+                assert auditor.totals.bookies_drained == 1
+                nursery.cancel_scope.cancel()
+            assert all(simulation.machine(name).running for name in cluster.names)
 
         await cluster.run_client("client", work)
 

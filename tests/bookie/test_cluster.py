@@ -8,7 +8,7 @@ import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
-from gnomon.bookie import claim, copies, removal
+from gnomon.bookie import blocking_ledgers, claim, copies, removal
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, Session
@@ -531,6 +531,55 @@ def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_i
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(fill, ledger, 1)
                 await reader.wait_for_lac(EntryId(3))
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_what_is_shrunk_by_force_is_gone_at_every_bookie_that_answers_also_of_fragments_that_went(away: bool) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4, garbage_interval_seconds=10_000)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            await fill(ledger, 10)
+            left = ledger.record.bookies[0]
+            simulation.network.block("client", left)
+            while left in ledger.record.fragments[-1].bookies:
+                await fill(ledger, 1)
+                await client.world.clock.sleep(0.2)
+            simulation.network.unblock("client", left)
+            await client.world.clock.sleep(10)
+            await fill(ledger, 5)
+            if away:
+                simulation.machine(ledger.record.fragments[-1].bookies[0]).kill()
+            await ledger.shrink(ledger.next_entry, force=True)
+            for name in map(BookieId, cluster.names):
+                if simulation.machine(name).running:
+                    assert await client.bookies.get(name).present(ledger.id, EntryId(0), EntryId(100), Session(1)) == []
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+def test_many_entries_that_a_program_appends_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking_ledgers, "UNDER_WAY_BYTES_MAX", 1 << 18)
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            ledger = await client.create("ledger", WIDE)
+            for name in map(BookieId, cluster.names):
+                client.bookies.get(name).client._unsent_bytes_max = 1 << 20
+            payloads = [b"%d" % number * 20_000 for number in range(60)]
+            assert await blocking_ledgers._add_all(ledger, payloads) == list(range(60))
+            assert await ledger.read(EntryId(0), EntryId(59)) == payloads
 
         await cluster.run_client("client", work)
 

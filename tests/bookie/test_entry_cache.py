@@ -9,7 +9,7 @@ import trio
 
 from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.entry_cache import ENTRY_BYTES, EntryCache, NotInMemory, Reading, read_from_memory
-from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk, LedgerError
+from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk, LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import DigestType, Ledger, Quorum
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
@@ -226,3 +226,26 @@ def test_entries_that_an_auditor_moved_are_found() -> None:
         await cluster.run_client("client", work)
 
     simulate(1, scenario)
+
+
+def test_an_entry_that_came_with_another_stays_where_its_own_reading_fails() -> None:
+    async def work(_: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
+        cache = EntryCache(client.bookies, 1 << 20)
+        read, failed = cache._read, trio.Event()
+
+        async def read_or_fail(ledger: Ledger, first: EntryId, bytes_max: int) -> list[memoryview]:
+            if first == 5 and not failed.is_set():
+                failed.set()
+                await client.world.clock.sleep(1)
+                raise NotEnoughBookies("away")
+            return await read(ledger, first, bytes_max)
+
+        cache._read = read_or_fail  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load, cache, ledger, 5)
+            await failed.wait()
+            await load(cache, ledger, 4)  # and 5 with it
+        held = [payload for payload in cache._entries.values() if isinstance(payload, memoryview)]
+        assert cache.size_bytes == sum(len(payload) + ENTRY_BYTES for payload in held)
+
+    play(work)

@@ -105,16 +105,18 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
 
         async def follow(client: LedgerClient) -> None:
             metadata = client.metadata
-            at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
+            at = [BookieId(name) for name in ("stays", "goes", "drains", "returns", "dismissed")]
             said = Registration("nowhere", 1, Revision(1), "rack").encode()
             await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
+            await metadata.txn([], [Put(COOKIES + name, b"") for name in at])
             async with trio.open_nursery() as nursery:
                 bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
                 await bookies.load()
-                assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "goes": "rack", "drains": "rack"}
+                assert set(bookies.available()) == {"bookie-1", "stays", "goes", "drains", "dismissed"}
                 changes = [Delete(f"{BOOKIES}goes"), Delete(f"{DRAINING}returns"), Put(f"{DRAINING}drains", b"")]
                 change = await metadata.txn([], [*changes, Put(f"{BOOKIES}new", said)])
-                after = await metadata.txn([], [Put("beside", b"")])
+                dismissal = [Delete(f"{BOOKIES}dismissed"), Delete(f"{COOKIES}dismissed")]
+                after = await metadata.txn([], [Put("beside", b""), *dismissal])
                 await metadata.compact(after.revision)
                 assert change.revision < after.revision
                 nursery.start_soon(bookies.run)
@@ -122,7 +124,7 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
                 assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "returns": "rack", "new": "rack"}
                 known = {"bookie-1", "stays", "goes", "returns", "new"}
                 assert set(bookies.known()) == known, (
-                    "those that went may still hold entries, and none that leaves counts"
+                    "those that went may still hold entries, and none that leaves, or is no member, counts"
                 )
                 nursery.cancel_scope.cancel()
 
