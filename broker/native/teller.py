@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from struct import pack
+from typing import Any
 
 import trio
 
+from gnomon.broker.native.arguments import GROUPS_MAX
 from gnomon.broker.native.consumer import Part
 from gnomon.broker.native.link import Link
 from gnomon.runtime.world import Clock
@@ -79,9 +81,14 @@ class Teller:
                 part.owed = 0
         self._owing.clear()
         for link, runs in acks.items():
-            link.tell("ack", [[first, end, _packed(numbers)] for (first, end), numbers in runs.items()])
+            _tell(link, "ack", [[first, end, _packed(numbers)] for (first, end), numbers in runs.items()])
         for link, permits in flows.items():
-            link.tell("flow", [[count, _packed(numbers)] for count, numbers in permits.items()])
+            _tell(link, "flow", [[count, _packed(numbers)] for count, numbers in permits.items()])
+
+
+def _tell(link: Link, what: str, groups: list[list[Any]]) -> None:
+    for at in range(0, len(groups), GROUPS_MAX):
+        link.tell(what, groups[at : at + GROUPS_MAX])
 
 
 def _packed(numbers: list[int]) -> bytes:

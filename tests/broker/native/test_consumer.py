@@ -11,7 +11,7 @@ import trio
 from crc32c import crc32c
 from native_calls import delete_records, native, orders, read, rpc, values
 
-from gnomon.broker.native import server
+from gnomon.broker.native import arguments, server, teller
 from gnomon.broker.native.consumer import Consumer, Part
 from gnomon.broker.native.errors import RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
@@ -304,5 +304,21 @@ def test_keys_of_records_that_were_given_up_go_to_whoever_has_them_next() -> Non
             await broker.simulation.clock.sleep(60)
             assert sorted(found) == list(range(40, 80))
             nursery.cancel_scope.cancel()
+
+    simulate_broker(scenario)
+
+
+def test_more_acknowledgements_than_a_call_takes_are_told_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arguments, "GROUPS_MAX", 3)
+    monkeypatch.setattr(teller, "GROUPS_MAX", 3)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 20)
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "one", initial_position="earliest")
+            messages = [await consumer.receive() for _ in range(20)]
+            for message in (*messages[::2], *messages[1::2]):
+                consumer.ack(message)
+            assert await consumer.backlog() == 0
 
     simulate_broker(scenario)
