@@ -126,7 +126,7 @@ class Auditor:
         self.reports_open = len(reported)
         if lost:
             for item, _ in await self._naming(lost):
-                await self._attempt(self._leave_bookies(item.key, item.create_revision, lost))
+                await self._attempt(self._leave_bookies(item, lost))
         if draining:
             await self._dismiss(draining)
         for report in reported:
@@ -166,22 +166,26 @@ class Auditor:
         except (LedgerError, WorldError) as error:
             self._log.warning("repair_put_off", reason=str(error))
 
-    async def _leave_bookies(self, key: str, created: Revision, lost: list[BookieId]) -> None:
-        """Has a ledger as it is by now: a round takes its time, and its writer may have left the bookies itself."""
-        item = await self._metadata.get(key)
-        if item is None or item.create_revision != created:
-            return
-        name = key.removeprefix(LEDGERS)
-        repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
+    async def _leave_bookies(self, listed: KeyValue, lost: list[BookieId]) -> None:
+        repair = self._repair(listed)
         if repair.can_replace_in_open_fragment(lost):
-            item = await end_fragment(self._metadata, self._bookies, item)
-            self.totals.fragments_ended += 1
-            repair = LedgerRepair(self._metadata, self._bookies, item, name, self._throttle)
+            # Others may have been copied for minutes since it was listed: its writer may have left them by itself.
+            stored = await self._metadata.get(listed.key)
+            if stored is None or stored.create_revision != listed.create_revision:
+                return
+            repair = self._repair(stored)
+            if repair.can_replace_in_open_fragment(lost):
+                repair = self._repair(await end_fragment(self._metadata, self._bookies, stored))
+                self.totals.fragments_ended += 1
         closed = {bookie for fragment, _ in repair.closed_fragments() for bookie in fragment.bookies}
         for bookie in lost:
             if bookie in closed and await repair.move_from(bookie):
                 self.totals.fragments_moved += 1
-                self._log.info("fragments_moved", ledger=name, bookie=bookie)
+                self._log.info("fragments_moved", ledger=repair.name, bookie=bookie)
+
+    def _repair(self, stored: KeyValue) -> LedgerRepair:
+        name = stored.key.removeprefix(LEDGERS)
+        return LedgerRepair(self._metadata, self._bookies, stored, name, self._throttle)
 
     async def _dismiss(self, draining: Collection[BookieId]) -> None:
         """Drained bookies that hold nothing any more are members no more."""
@@ -199,10 +203,8 @@ class Auditor:
         name = report.value.decode()
         stored = await self._metadata.get(ledger_key(name))
         same = stored is not None and f"{MISSING}{stored.create_revision}" == report.key
-        if stored is not None and same:
-            repair = LedgerRepair(self._metadata, self._bookies, stored, name, self._throttle)
-            if not await repair.fill_gaps():
-                return
+        if stored is not None and same and not await self._repair(stored).fill_gaps():
+            return
         unchanged = Compare(report.key, Field.MOD_REVISION, report.mod_revision)
         if (await self._metadata.txn((unchanged,), (Delete(report.key),))).succeeded:
             self.totals.reports_settled += 1

@@ -176,11 +176,10 @@ class _Driver:
             bookie = known_bookie(self._bookies, self.recovery.ensemble[index])
             for batch in batches(mine):  # a tail may be larger than a call
                 await bookie.put_copies(self._ledger, self._session, batch)
+                for entry, _ in batch:
+                    copies[entry] += 1
         except (LedgerError, WorldError) as error:
             self._problems.append(error)
-            return
-        for entry, _ in mine:
-            copies[entry] += 1
 
     def next_ensemble(self) -> tuple[BookieId, ...]:
         """The bookies of the next fragment."""

@@ -3,7 +3,8 @@
 1. Only what is permanent is copied: entries of closed fragments, and of the last one up to the last add confirmed that
    its bookies have heard of. A tail that was not recovered is never copied.
 2. A copy keeps the session that wrote it, and is there durably before the record names its new bookie.
-3. The record is changed by comparing its version; the ledger's writer makes its own changes on the newer record.
+3. The record is changed by comparing its version. The ledger's writer makes its own changes on the newer record, and so
+   does repair where the fragment still is what was copied, up to the same last entry: a claim may have made it longer.
 4. What is copied is bounded in bytes a second.
 5. What a bookie has of a fragment that does not name it is overwritten: it may be a dead writer's, left there while the
    bookie was away, and the bounds that excluded it were dropped once those that are named had removed theirs.
@@ -98,7 +99,7 @@ class LedgerRepair:
                 return False
             stays = self._bookies.membership((target,))  # it has what is copied now
             await self._copy(fragment, last, fragment.bookies.index(lost), target)
-            if not await self._replace(fragment, lost, target, stays):
+            if not await self._replace(fragment, last, lost, target, stays):
                 return False
         return True
 
@@ -108,9 +109,11 @@ class LedgerRepair:
         chosen = place(self.name, available, 1, beside=beside, without=(lost,))
         return chosen[0] if chosen else None
 
-    async def _replace(self, fragment: Fragment, lost: BookieId, target: BookieId, compare: Sequence[Compare]) -> bool:
-        """Names `target` there, also where the record was changed meanwhile, but for this fragment."""
-        while fragment in self.record.fragments:
+    async def _replace(
+        self, fragment: Fragment, last: EntryId, lost: BookieId, target: BookieId, compare: Sequence[Compare]
+    ) -> bool:
+        """Names `target` there, also where the record was changed meanwhile, but for this fragment: see invariant 3."""
+        while (fragment, last) in self.closed_fragments():
             changed = replace_bookie(self.record, fragment.first_entry, lost, target)
             written = await replace_record(self._metadata, self._stored, changed, compare)
             if written is not None:
