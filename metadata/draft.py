@@ -32,14 +32,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """A lease and the monotonic second at which it ends."""
-
-    ttl_seconds: float
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
     """What a draft changes durably; all of it belongs into one commit."""
 
@@ -66,8 +58,8 @@ class Draft:
         self.next_lease = base.next_lease
         self.keys: dict[str, KeyValue | None] = {}
         """Every key written, None where it is deleted."""
-        self.leases: dict[LeaseId, Lease | None] = {}
-        """Every lease granted, renewed or (None) ended."""
+        self.leases: dict[LeaseId, float | None] = {}
+        """The ttl in seconds of every lease granted or renewed, None where it is ended."""
         self.batches: list[WatchBatch] = []
         self.events = base.events
         """Those in the history, as it would be."""
@@ -85,20 +77,20 @@ class Draft:
         return self.keys[key] if key in self.keys else self.base.get(key)
 
     def apply(self, request: Request, now: float) -> Reply:
-        """Judges one request at monotonic second `now`; a refused one changes nothing of its own."""
+        """Judges one request asked at monotonic second `now`; a refused one changes nothing of its own."""
         self._end_due_leases(now)
         match request:
             case Txn():
                 return self._txn(request)
             case Grant(ttl_seconds):
-                return self._grant(ttl_seconds, now)
+                return self._grant(ttl_seconds)
             case KeepAlive(lease_id):
-                lease = self._lease(lease_id)
-                if lease is None:
+                renewed = self._ttl_seconds(lease_id)
+                if renewed is None:
                     return _lease_not_found(lease_id)
-                self.leases[lease_id] = Lease(lease.ttl_seconds, now + lease.ttl_seconds)
+                self.leases[lease_id] = renewed
             case Revoke(lease_id):
-                if self._lease(lease_id) is not None:
+                if self._ttl_seconds(lease_id) is not None:
                     self._end_lease(lease_id)
             case Compact(revision):
                 if revision > self.revision:
@@ -115,11 +107,11 @@ class Draft:
         """What has to be made durable before this draft may be adopted; None where nothing has."""
         base = self.base
         granted, ended = [], []
-        for lease_id, lease in self.leases.items():
-            if lease is None and lease_id in base.leases:
+        for lease_id, ttl_seconds in self.leases.items():
+            if ttl_seconds is None and lease_id in base.leases:
                 ended.append(lease_id)
-            elif lease is not None and lease_id not in base.leases:
-                granted.append((lease_id, lease.ttl_seconds))
+            elif ttl_seconds is not None and lease_id not in base.leases:
+                granted.append((lease_id, ttl_seconds))
         moved = (self.revision, self.compacted, self.next_lease) != (base.revision, base.compacted, base.next_lease)
         if not moved and not ended:
             return None
@@ -143,7 +135,7 @@ class Draft:
         branch = request.then if succeeded else request.otherwise
         for operation in branch:
             lease = operation.lease if isinstance(operation, Put) else None
-            if lease is not None and self._lease(lease) is None:
+            if lease is not None and self._ttl_seconds(lease) is None:
                 return _lease_not_found(lease)
         written: dict[str, KeyValue | None] = {}
         results = tuple([self._operate(operation, written) for operation in branch])
@@ -200,24 +192,26 @@ class Draft:
             self._oldest = Revision(at + 1)
         self._compacted = max(self._compacted, Revision(self._oldest - 1))
 
-    def _lease(self, lease_id: LeaseId) -> Lease | None:
-        return self.leases[lease_id] if lease_id in self.leases else self.base.leases.get(lease_id)
+    def _ttl_seconds(self, lease_id: LeaseId) -> float | None:
+        """None where the lease is gone."""
+        if lease_id in self.leases:
+            return self.leases[lease_id]
+        lease = self.base.leases.get(lease_id)
+        return None if lease is None else lease.ttl_seconds
 
-    def _grant(self, ttl_seconds: float, now: float) -> LeaseId | InvalidRequest:
+    def _grant(self, ttl_seconds: float) -> LeaseId | InvalidRequest:
         if not (math.isfinite(ttl_seconds) and ttl_seconds > 0):
             return InvalidRequest(f"a lease of {ttl_seconds} seconds is refused: ask for a positive, finite time")
         lease_id = self.next_lease
         self.next_lease = LeaseId(lease_id + 1)
-        self.leases[lease_id] = Lease(ttl_seconds, now + ttl_seconds)
-        self._no_deadline_before = min(self._no_deadline_before, now + ttl_seconds)
+        self.leases[lease_id] = ttl_seconds
         return lease_id
 
     def _end_due_leases(self, now: float) -> None:
+        """Of those granted or renewed here none is due: their time has not begun (invariant 6)."""
         if now < self._no_deadline_before:
             return
-        alive = {
-            lease_id: lease for lease_id, lease in {**self.base.leases, **self.leases}.items() if lease is not None
-        }
+        alive = {lease_id: lease for lease_id, lease in self.base.leases.items() if lease_id not in self.leases}
         for lease_id in sorted(alive):
             if alive[lease_id].deadline <= now:
                 self._end_lease(lease_id)

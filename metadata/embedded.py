@@ -7,6 +7,8 @@
    to keep leases alive.
 5. After a failed device nothing is written any more, and `run` raises DiskFailed to stop the node.
 6. A watcher owns a position and no buffer: a slow one costs nobody else, and falls out of the history at worst.
+7. A request is judged as of when it was asked, and a lease runs from the answer that grants or renews it: however long
+   the disk takes, it ends no lease that was kept alive in time.
 """
 
 from __future__ import annotations
@@ -49,14 +51,13 @@ _EXPIRY_GRAIN_SECONDS = 0.001
 
 
 class _Pending:
-    """A request and where its answer goes; the answer comes once."""
+    """A request, when it was asked, and where its answer goes; the answer comes once."""
 
     __slots__ = ("answered", "asked", "reply", "request")
 
     def __init__(self, request: Request, asked: float) -> None:
         self.request = request
         self.asked = asked
-        """Monotonic second, by which it is judged: who renews a lease in time keeps it, however slow the disk is."""
         self.reply: Reply = None
         self.answered = trio.Event()
 
@@ -248,13 +249,13 @@ class EmbeddedMetadata:
         now = self._clock.monotonic()
         for pending, _ in judged:
             request = pending.request
-            if isinstance(request, KeepAlive) and self._state.renew(request.lease, now):
+            if isinstance(request, KeepAlive) and self._state.renew(request.lease, pending.asked, now):
                 pending.answer(None)
             else:
                 pending.answer(MetadataFull(f"nothing was applied: {error}"))
 
     def _finish(self, draft: Draft, judged: list[tuple[_Pending, Reply]]) -> None:
-        self._state.adopt(draft)
+        self._state.adopt(draft, self._clock.monotonic())
         if draft.leases:
             self._stirred.set()
         if draft.batches:

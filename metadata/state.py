@@ -9,7 +9,8 @@ Requests are judged by a `Draft` over a `State`; the state stands still until it
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
 5. Batches of (compacted, revision] are kept without a gap, never more than `history_revisions`, nor more events in them
    than `history_events`, but for the newest one's; older is `Compacted`.
-6. A lease whose deadline has come is gone, with its keys, before a request of that time is judged; never earlier.
+6. A lease whose deadline has come is gone, with its keys, before a request asked at that time is judged; never earlier.
+   Its time begins when the draft that granted or renewed it is adopted, which is when its owner is told so.
 7. A lease id is never granted twice. A put without a lease detaches its key.
 8. Of the drafts begun between two adoptions at most one is adopted.
 """
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gnomon.metadata.client import Compacted, KeyValue, LeaseId, RangeResult, Revision, WatchBatch
-from gnomon.metadata.draft import Changes, Draft, Lease
+from gnomon.metadata.draft import Changes, Draft
 from gnomon.metadata.request import Reply, Request
 
 HISTORY_REVISIONS = 10_000
@@ -34,6 +35,14 @@ _FIRST_LEASE = LeaseId(1)
 
 # From here on one pass over the list of keys is cheaper than moving its tail for each (measured at 100,000 keys).
 _KEY_MOVES_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease and the monotonic second at which it ends."""
+
+    ttl_seconds: float
+    deadline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +143,21 @@ class State:
         """The keys attached to a lease; none where it is gone."""
         return self._lease_keys.get(lease, {})
 
-    def adopt(self, draft: Draft) -> None:
-        """Makes a draft of this very state the state; the draft must not be used again."""
+    def adopt(self, draft: Draft, now: float) -> None:
+        """Makes a draft of this very state the state at monotonic second `now`; the draft must not be used again."""
         assert draft.base is self, "invariant 8: the draft is of another state"
         assert draft.base_adoptions == self.adoptions, "invariant 8: another draft was adopted since"
         self.adoptions += 1
         self.revision, self.next_lease = draft.revision, draft.next_lease
-        for lease_id, lease in draft.leases.items():
-            if lease is None:
+        for lease_id, ttl_seconds in draft.leases.items():
+            if ttl_seconds is None:
                 self.leases.pop(lease_id, None)
             else:
-                self.leases[lease_id] = lease
+                self.leases[lease_id] = Lease(ttl_seconds, now + ttl_seconds)
                 self._lease_keys.setdefault(lease_id, {})
         self._adopt_keys(draft.keys)
-        for lease_id, lease in draft.leases.items():
-            if lease is None:
+        for lease_id, ttl_seconds in draft.leases.items():
+            if ttl_seconds is None:
                 assert not self._lease_keys.pop(lease_id, None), "invariant 6: a key outlived its lease"
         self._history.update((batch.revision, batch) for batch in draft.batches)
         self.events = draft.events
@@ -156,14 +165,14 @@ class State:
         if draft.leases:
             self.next_deadline = self._earliest_deadline()
 
-    def renew(self, lease_id: LeaseId, now: float) -> bool:
+    def renew(self, lease_id: LeaseId, asked: float, now: float) -> bool:
         """Renews a lease that lives, where a draft cannot be made durable: nothing of this has to be.
 
         Returns:
-            Whether it lives: one that is due ends with the next draft.
+            Whether it lived at monotonic second `asked`: one that was due ends with the next draft.
         """
         lease = self.leases.get(lease_id)
-        if lease is None or lease.deadline <= now:
+        if lease is None or lease.deadline <= asked:
             return False
         self.leases[lease_id] = Lease(lease.ttl_seconds, now + lease.ttl_seconds)
         self.next_deadline = self._earliest_deadline()
@@ -174,7 +183,7 @@ class State:
         draft = Draft(self)
         reply = draft.apply(request, now)
         changes = draft.changes()
-        self.adopt(draft)
+        self.adopt(draft, now)
         return reply, changes
 
     def _adopt_keys(self, written: Mapping[str, KeyValue | None]) -> None:

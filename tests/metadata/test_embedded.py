@@ -15,6 +15,7 @@ from gnomon.metadata import records
 from gnomon.metadata.client import (
     Compacted,
     Compare,
+    Get,
     LeaseNotFound,
     MetadataFull,
     MetadataUnavailable,
@@ -321,6 +322,69 @@ def test_leases_survive_a_restart_and_have_their_full_time_again(machine: Any) -
     machine.run(main)
 
 
+def test_however_long_a_commit_takes_it_ends_no_lease_that_was_kept_alive_in_time(machine: Any) -> None:
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 7
+        kept, due = await metadata.lease(6), await metadata.lease(6)
+        await metadata.txn([], [Put("kept", b"", kept), Put("due", b"", due)])
+        environment.held = True
+        async with calls() as start:
+            await start(metadata.run())
+            await start(metadata.txn([], [Put("slow", b"")]))
+            await trio.sleep(3)
+            keep_alive = await start(metadata.keep_alive(kept))
+            await trio.sleep(5)
+            read = await start(metadata.txn([], [Get("kept"), Get("due")]))  # is committed with the end of one lease
+            environment.release()
+            await trio.sleep(7)
+            environment.held = False
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert keep_alive.error is None
+            assert [item is not None for item in read.result.results] == [True, False]
+            await trio.sleep(5.9)  # of the full time from the answer on
+            assert await metadata.get("kept") is not None
+            await trio.sleep(0.2)
+            assert await metadata.get("kept") is None
+
+    machine.run_opened(main)
+
+
+def test_a_lease_lives_its_full_time_from_when_it_was_granted_however_long_that_took(machine: Any) -> None:
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 7
+        async with calls() as start:
+            await start(metadata.run())
+            environment.held = True
+            granted = await start(metadata.lease(6))
+            await trio.sleep(10)
+            environment.held = False
+            environment.release()
+            await trio.sleep(5.9)
+            await metadata.keep_alive(granted.result)
+
+    machine.run_opened(main)
+
+
+def test_on_a_full_disk_too_a_keep_alive_is_judged_as_of_when_it_was_asked(machine: Any) -> None:
+    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariants 4 and 7
+        lease = await metadata.lease(6)
+        environment.held, environment.failing = True, FULL
+        async with calls() as start:
+            await start(metadata.txn([], [Put("a", b"")]))
+            kept = await start(metadata.keep_alive(lease))
+            await start(metadata.txn([], [Put("b", b"")]))
+            environment.release()
+            await trio.sleep(7)
+            environment.release()
+            await wait_all_tasks_blocked()
+            assert kept.answered
+            assert kept.error is None
+            environment.held, environment.failing = False, None
+            await trio.sleep(5.9)
+            await metadata.keep_alive(lease)
+
+    machine.run_opened(main)
+
+
 def test_a_lease_that_could_not_be_ended_on_a_full_disk_ends_when_there_is_room(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         lease = await metadata.lease(10)
@@ -391,25 +455,3 @@ def test_many_claims_at_once_share_the_commits_of_the_production_world(tmp_path:
             metadata.close()
 
     trio.run(main)
-
-
-def test_a_keep_alive_that_came_in_time_counts_however_slow_the_disk_is(machine: Any) -> None:
-    async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
-        lease = await metadata.lease(6)
-        await metadata.txn([], [Put("a", b"", lease)])
-        environment.held = True
-        async with calls() as start:
-            await start(metadata.txn([], [Put("slow", b"")]))
-            await trio.sleep(3)
-            kept = await start(metadata.keep_alive(lease))
-            await trio.sleep(4)
-            environment.held = False
-            environment.release()
-            await trio.sleep(0.1)
-            assert kept.answered
-            assert await metadata.get("a") is not None
-            await trio.sleep(2.1)
-            with pytest.raises(LeaseNotFound):
-                await metadata.keep_alive(lease)
-
-    machine.run_opened(main)

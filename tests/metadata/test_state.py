@@ -71,7 +71,7 @@ def test_a_refused_request_leaves_nothing_behind_even_after_others_of_its_draft(
     draft.apply(Txn((), (Put("a", b"1"),)), 0.0)
     refused = draft.apply(Txn((), (Put("b", b"1"), Put("c", b"", lease=LeaseId(7)))), 0.0)
     assert isinstance(refused, LeaseNotFound)
-    state.adopt(draft)
+    state.adopt(draft, 0.0)
     assert [item.key for item in state.range("").items] == ["a"]
     assert state.revision == 1
 
@@ -84,7 +84,7 @@ def test_later_requests_of_a_draft_see_the_earlier_ones_and_the_state_sees_none_
     assert reply == TxnResult(True, Revision(2), (1, 1, None))
     assert state.revision == 0
     assert state.get("a/2") is None
-    state.adopt(draft)
+    state.adopt(draft, 0.0)
     assert len(state) == 0
     assert [len(batch.events) for batch in watched(state)] == [2, 2]
 
@@ -92,9 +92,9 @@ def test_later_requests_of_a_draft_see_the_earlier_ones_and_the_state_sees_none_
 def test_a_second_draft_over_the_same_base_is_not_adopted() -> None:  # invariant 8
     state = State()
     first, second = Draft(state), Draft(state)
-    state.adopt(first)
+    state.adopt(first, 0.0)
     with pytest.raises(AssertionError, match="invariant 8"):
-        state.adopt(second)
+        state.adopt(second, 0.0)
 
 
 def test_a_deleted_prefix_is_one_revision_with_one_event_per_key() -> None:  # invariant 3
@@ -186,6 +186,19 @@ def test_a_renewed_lease_lives_its_full_time_from_then_on() -> None:  # invarian
     assert len(state) == 0
 
 
+def test_the_time_of_a_lease_begins_when_the_draft_that_granted_or_renewed_it_is_adopted() -> None:  # invariant 6
+    state = State()
+    renewed, ended = leased(state, 10.0), leased(state, 10.0)
+    draft = Draft(state)
+    granted = draft.apply(Grant(1.0), 5.0)
+    assert draft.apply(KeepAlive(renewed), 9.0) is None
+    draft.apply(Tick(), 30.0)
+    state.adopt(draft, 40.0)
+    assert {lease: item.deadline for lease, item in state.leases.items()} == {renewed: 50.0, granted: 41.0}
+    assert isinstance(state.apply(KeepAlive(ended), 40.0)[0], LeaseNotFound)
+    assert state.next_deadline == 41.0
+
+
 def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
     state = State()
     lease = leased(state, 10.0)
@@ -205,7 +218,7 @@ def test_a_key_detached_and_one_attached_in_the_draft_that_ends_the_lease_are_to
     draft = Draft(state)
     draft.apply(Txn((), (Put("detached", b""), Put("attached", b"", lease=lease), Delete("deleted"))), 0.0)
     draft.apply(Revoke(lease), 0.0)
-    state.adopt(draft)
+    state.adopt(draft, 0.0)
     assert [item.key for item in state.range("").items] == ["detached"]
     assert watched(state, from_revision=3) == [
         WatchBatch(Revision(3), (Event("attached", None), Event("before", None)))
@@ -267,7 +280,7 @@ class StateAgainstModel(RuleBasedStateMachine):
         for request in asked:
             self.check(draft.apply(request, self.now), request)
         self.store.write(draft.changes())
-        self.state.adopt(draft)
+        self.state.adopt(draft, self.now)
 
     @rule(asked=st.lists(requests, min_size=1, max_size=3))
     def drop(self, asked: list[Request]) -> None:

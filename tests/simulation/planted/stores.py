@@ -159,9 +159,8 @@ def txn_answered_early(patch: pytest.MonkeyPatch) -> None:
     def start_commits(self: Any) -> None:
         while self._queue:
             draft = Draft(self._state)
-            now = self._clock.monotonic()
             pending = self._queue.popleft()
-            reply = draft.apply(pending.request, now)
+            reply = draft.apply(pending.request, pending.asked)
             changes = draft.changes()
             if changes is not None:
                 self._environment.submit(_writing(self._environment, records.writes(changes)), lambda _, error: None)
@@ -176,7 +175,7 @@ def full_draft_kept(patch: pytest.MonkeyPatch) -> None:
 
     def keeping(self: Any, draft: Any, judged: Any, result: Any, error: Any) -> None:
         if isinstance(error, DiskFull):
-            self._state.adopt(draft)
+            self._state.adopt(draft, self._clock.monotonic())
             self._publish()
             judged_error = MetadataFull("planted")
             self._committing = False
