@@ -176,10 +176,13 @@ class Appender:
             return
         self._pending = None
         if self._followed:
-            for place_ in self.places:
-                place_.bookie.confirm(self._id, self._session, confirmed)
+            self._tell_confirmed(confirmed)
         if self._idle is not None:
             self._idle.set()
+
+    def _tell_confirmed(self, entry: EntryId) -> None:
+        for place_ in self.places:
+            place_.bookie.confirm(self._id, self._session, entry)
 
     async def drained(self) -> None:
         """Waits until nothing is pending, or all of it was failed."""
@@ -198,6 +201,8 @@ class Appender:
             return
         self._ended = True
         entry = self._writer.confirmed
+        if self._pending and self._followed and not isinstance(error, LedgerFenced):
+            self._tell_confirmed(entry)  # no further entry tells it
         while self._pending:
             entry = EntryId(entry + 1)
             self._pending.popleft()[1](entry, error)

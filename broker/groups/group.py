@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 
 from gnomon.broker.groups.member import Member
@@ -180,12 +180,20 @@ class Group:
             votes[name] = votes.get(name, 0) + 1
         return max(votes, key=votes.__getitem__)
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a member reads the topic; true also where a member's subscription cannot be read."""
+    def topics_read(self) -> Callable[[str], bool]:
+        """Whether a member reads a topic; true also where a member's subscription cannot be read.
+
+        All subscriptions are decoded once, for any number of topics.
+        """
         if self.protocol_type != CONSUMER_PROTOCOL:
-            return False
-        subscriptions = [self._topics(member) for member in self.members.values()]
-        return any(topics is None or topic in topics for topics in subscriptions)
+            return lambda _topic: False
+        read: set[str] = set()
+        for member in self.members.values():
+            topics = self._topics(member)
+            if topics is None:
+                return lambda _topic: True
+            read.update(topics)
+        return read.__contains__
 
     def _topics(self, member: Member) -> list[str] | None:
         spoken = self.protocol if self.protocol is not None and member.speaks(self.protocol) else member.protocols[0][0]

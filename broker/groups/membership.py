@@ -46,6 +46,8 @@ MEMBER_NAME_CHARACTERS_MAX = 1000
 """How much of its client's name a member id begins with: an id must fit into the 32,767 bytes of a Kafka text."""
 MEMBERS_BYTES_MAX = 8 << 20
 """What all members of a group may say of themselves; Kafka's bound is that of a batch, 1 MiB unless set."""
+PROTOCOLS_MAX = 500
+"""Of one member; those of all members are compared with each other."""
 ASSIGNMENTS_BYTES_MAX = 8 << 20
 """What a leader may assign, likewise."""
 NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -58,7 +60,7 @@ def join(group: Group, call: Call, turn: Turn) -> None:
     if not _has_room(group, request.member_id, turn.settings.members_max) or not _fits(group, call):
         _turn_away(group, request.member_id, turn)
         turn.reply(call, join_refusal(call, ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
-    elif not group.supports(request.protocol_type, request.protocols):
+    elif len(request.protocols) > PROTOCOLS_MAX or not group.supports(request.protocol_type, request.protocols):
         turn.reply(call, join_refusal(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not request.member_id:
         _join_new(group, call, turn)

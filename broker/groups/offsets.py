@@ -229,11 +229,12 @@ def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -
         turn.refuse(call, ErrorCode.NON_EMPTY_GROUP)
         return
     known = dict.fromkeys(offsets.places())
+    is_read = group.topics_read() if group is not None else None
     records: dict[tuple[str, int], OffsetRecord] = {}
     topics = []
     for topic in request.topics:
         code = ErrorCode.NONE
-        if group is not None and group.subscribes_to(topic.name):
+        if is_read is not None and is_read(topic.name):
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         results = []
         for part in topic.partitions:
@@ -264,8 +265,9 @@ def expired(group_id: str, group: Group | None, offsets: GroupOffsets, turn: Tur
     empty_since_ms = -1
     if group is not None and group.protocol_type and group.state is GroupState.EMPTY:
         empty_since_ms = group.state_since_ms
+    is_read = group.topics_read() if group is not None and group.members else None
     for topic, partitions in offsets.stored.items():
-        if group is not None and group.members and group.subscribes_to(topic):
+        if is_read is not None and is_read(topic):
             continue
         for partition, stored in partitions.items():
             since_ms = stored.commit_ms if empty_since_ms == -1 else empty_since_ms

@@ -200,7 +200,7 @@ class LogReader:
             return LeaderEpoch(-1), NO_OFFSET
         if epoch == log.epoch:
             return epoch, log.high_watermark
-        for segment in reversed(self.segments):
+        for segment in reversed(list(self.segments)):  # of which some may go meanwhile
             found = await read_from_memory(partial(_end_of_epoch, segment, epoch))
             if found is not None:
                 return found[0], Offset(min(found[1], log.high_watermark))

@@ -332,18 +332,21 @@ class Partition(Readable):
             self._advanced(self)
 
     def _writing_failed(self, error: Exception) -> None:
+        if self._state is State.OPENING:
+            return  # it was told before, of the same ledger, and whoever heard it then has the chain opened again
         self._tell("partition_not_written", error)
         code = self._code_of(error)
         if self._state not in (State.ENDED, State.RELEASED):
             self._state = State.CLOSED
         if self.log is not None:
             self.log.producers.lost(self.log.high_watermark, self._clock.wall_ms())
-        self._appends.fail_written(code, str(error))
-        if self.log is not None:
             self.log.next_offset = self.log.high_watermark
-        if isinstance(error, _TAKEN_OVER) and self._state is State.CLOSED:
+        taken_over = isinstance(error, _TAKEN_OVER) and self._state is State.CLOSED
+        if taken_over:  # before anybody hears of it, and asks again
             self.log, self.failure = None, code
             self._failed_at = self._clock.monotonic()
+        self._appends.fail_written(code, str(error))
+        if taken_over:
             self._appends.refuse_waiting(Produced.refusal(code, str(error)))
 
     def _claimed_since(self, last: Segment, error: LedgerFenced) -> None:

@@ -15,7 +15,7 @@ from gnomon.bookie.ids import EntryId, Session
 from gnomon.broker.native.arguments import NUMBER_MAX
 from gnomon.broker.partition.entry import Offset
 from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
-from gnomon.broker.shadow.outbox import Run
+from gnomon.broker.shadow.outbox import RUNS_MAX, Run
 
 if TYPE_CHECKING:
     from gnomon.broker.broker import Broker
@@ -82,6 +82,8 @@ def unpacked(item: Any) -> tuple[Sequence[bytes], int, list[ToldEntry]]:
         NotTold: it is something else.
     """
     shadows, index, runs, entries = _list(item, 4)
+    if len(_list(runs)) > RUNS_MAX:
+        raise NotTold(f"at most {RUNS_MAX} ids are told at a time")
     if not all(type(shadow) is bytes and len(shadow) == 16 for shadow in _list(shadows)):
         raise NotTold("shadows are named by their ids")
     if not all(entry is None or type(entry) is bytes for entry in _list(entries)):
@@ -104,7 +106,7 @@ def unpacked(item: Any) -> tuple[Sequence[bytes], int, list[ToldEntry]]:
     if entries and told:
         *earlier, stored = entries
         told[-1] = told[-1]._replace(stored=stored, earlier=tuple(earlier))
-    return shadows, index, told
+    return list(dict.fromkeys(shadows)), index, told
 
 
 def hear(broker: Broker, shadows: Sequence[bytes], index: int, told: Sequence[ToldEntry]) -> Iterator[Answer]:

@@ -27,7 +27,8 @@ from gnomon.bookie.ledger import (
     is_local,
     read_from_memory,
 )
-from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, unpack_header
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.entry import HEADER_BYTES, EntryHeader, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
 from gnomon.broker.partition.segment import Segment
 from gnomon.broker.shadow.image import RefusedEntry, SourceImage, ToldEntry
@@ -237,6 +238,17 @@ class ShadowPartition(Readable):
         except (LedgerError, MetadataError, WorldError) as error:
             self._tell("shadow_tail_not_read", error)
 
+    async def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """See `LogReader.end_of_epoch`.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: a reader may have been shown more elsewhere than is known here yet.
+        """
+        found = await super().end_of_epoch(epoch)
+        if not self._image.settled and found[1] >= self._image.high_watermark:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "how far its source has been shown is not known yet")
+        return found
+
     async def _settle(self) -> None:
         """See `image` invariant 6: what was shown elsewhere is stored on some bookie, and was not written later."""
         end: EntryId | None = None
@@ -358,6 +370,8 @@ class ShadowPartition(Readable):
         if len(payload) < HEADER_BYTES:
             raise RefusedEntry(f"entry {told.entry} of segment {told.segment} is none of a partition")
         header = unpack_header(payload)
+        if not told.segment <= header.base_offset <= header.next_offset or header.kind not in set(EntryKind):
+            raise RefusedEntry(f"entry {told.entry} of segment {told.segment} says what no entry of it says: {header}")
         if told.next_offset not in (None, header.next_offset):
             raise RefusedEntry(
                 f"entry {told.entry} of segment {told.segment} ends at offset {header.next_offset}, not at"

@@ -17,6 +17,12 @@ def test_a_member_that_shares_no_protocol_is_refused(bench, stable, traits):
     assert bench.client("b", **traits).join().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_member_with_more_protocols_than_can_be_compared_is_refused(bench):
+    names = [f"protocol-{number}" for number in range(membership.PROTOCOLS_MAX + 1)]
+    assert bench.client("a", protocols=names).join().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.client("b", protocols=names[1:], version=3).join().error is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
 def test_a_session_timeout_out_of_bounds_is_refused(bench, session_ms):
     assert bench.client("a", session_ms=session_ms).join().error is ErrorCode.INVALID_SESSION_TIMEOUT

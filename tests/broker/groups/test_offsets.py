@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from gnomon.broker.groups import group as groups
 from gnomon.broker.groups import offsets
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest
 from gnomon.wire.kafka.errors import ErrorCode
@@ -269,3 +270,22 @@ def test_an_altered_retention_applies_to_what_is_stored(bench):
     bench.settings = type(bench.settings)(offsets_retention_minutes=1)
     bench.advance(700)
     assert bench.offset() == -1
+
+
+def test_the_subscriptions_of_a_group_are_read_once_for_all_its_topics(new_bench, monkeypatch):
+    bench = new_bench(initial_rebalance_delay_ms=0, offsets_retention_minutes=20)
+    a = bench.client("a", session_ms=1_800_000)
+    a.enter()
+    a.learn().sync({"a": "all"})
+    for number in range(50):
+        a.commit(1, topic=f"topic-{number}")
+    reads = []
+    decode = groups.decode_consumer_protocol
+    monkeypatch.setattr(groups, "decode_consumer_protocol", lambda *args: reads.append(args) or decode(*args))
+    bench.advance(1_700)
+    looks = len(reads)
+    assert 1 <= looks <= 5
+    assert bench.offset(topic="topic-7") == -1
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])] * 50
+    bench.call("tool", "deletes", OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    assert len(reads) == looks + 1

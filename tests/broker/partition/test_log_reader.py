@@ -232,3 +232,30 @@ def test_records_before_a_damaged_batch_are_deleted_and_so_is_that(play: Play) -
         assert await act.read(partition) == [(3, "3"), (4, "4"), (5, "5")]
 
     play(body)
+
+
+def test_an_epoch_ends_where_it_ended_also_where_segments_go_while_that_is_found_out(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(act: Any) -> None:
+        for _ in range(5):  # a segment an append, six to an epoch
+            partition = await act.partition(segment_bytes=150)
+            for number in range(6):
+                await act.append(partition, f"{number}" * 100)
+        ended = await partition.end_of_epoch(LeaderEpoch(2))
+        asked = 0
+
+        async def read_while_segments_go(find: Callable[[], Any]) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 12:
+                monkeypatch.setattr(log_reader, "read_from_memory", read_from_memory)
+                await partition.delete_before(Offset(ended[1] - 1))
+                monkeypatch.setattr(log_reader, "read_from_memory", read_while_segments_go)
+            return await read_from_memory(find)
+
+        monkeypatch.setattr(log_reader, "read_from_memory", read_while_segments_go)
+        assert await partition.end_of_epoch(LeaderEpoch(2)) == ended
+        assert asked > 12
+
+    play(body)

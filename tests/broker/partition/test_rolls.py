@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import trio
 
+from gnomon.bookie.errors import LedgerFailed
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.partition import ANSWER_SECONDS, ROLL_RETRY_SECONDS, Partition
+from gnomon.broker.partition.partition import ANSWER_SECONDS, ROLL_RETRY_SECONDS, Partition, State
 from gnomon.metadata.client import KeyValue, Metadata, MetadataUnavailable, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -255,5 +256,58 @@ def test_segments_go_although_the_outcome_of_their_deletion_was_unknown_at_first
         await partition.enforce_retention()
         assert bases(partition) == await chain_of(act) == [4, 5]
         assert [offset for offset, _ in await act.read(partition)] == [4, 5]
+
+    play(body)
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_a_writer_that_fails_while_a_roll_waits_has_the_partition_opened_once(play: Play, seed: int) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=300)
+        await partition.opened()
+        first, second = act.send(partition, "a" * 100), act.send(partition, "b" * 250)  # which has to roll
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        assert partition._state is State.ROLLING
+        partition.segments[-1].ledger._appender._fail(LedgerFailed("too few bookies", outcome_unknown=True))
+        woken = []
+
+        async def wait(number: int) -> None:
+            await partition.opened_to_write()
+            woken.append(number)
+
+        for number in range(5):
+            act.nursery.start_soon(wait, number)
+        assert (await first.wait()).error is not ErrorCode.NONE
+        await second.wait()
+        for number in range(10):
+            assert (await act.append(partition, f"{number}")).error is ErrorCode.NONE
+        await act.clock.sleep(100)
+        assert sorted(woken) == list(range(5))
+        assert partition.log.epoch == 1
+
+    play(body, seed=seed)
+
+
+def test_an_append_between_two_failures_of_one_turn_waits_for_one_opening(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await partition.opened()
+        later = []
+
+        class Eager:
+            """Its connection has the next request at hand."""
+
+            def appended(self, slot: int, outcome: Any) -> None:
+                assert outcome.error
+                later.append(act.send(partition, f"again {slot}"))
+
+        for slot in range(2):
+            partition.append(memoryview(act.batch("a")), Eager(), slot)
+        await trio.lowlevel.checkpoint()
+        partition.segments[-1].ledger._appender._fail(LedgerFailed("too few bookies", outcome_unknown=True))
+        assert [(await one.wait()).error for one in later] == [ErrorCode.NONE, ErrorCode.NONE]
+        await act.clock.sleep(2)
+        assert partition.log.epoch == 1
 
     play(body)

@@ -9,6 +9,8 @@ from shadowed_cluster import Shadowed, run
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import EntryId
 from gnomon.broker.native.errors import ERRORS, SERVICE, InvalidCall
+from gnomon.broker.partition.entry import LeaderEpoch, Offset, pack_header
+from gnomon.broker.shadow.hearing import unpacked
 from gnomon.runtime.rpc_client import RpcClient
 from gnomon.testing.broker_cluster import NATIVE_PORT
 from gnomon.testing.wire_client import KafkaCluster
@@ -25,6 +27,7 @@ SENSELESS: list[list[object]] = [
     [1, [[[bytes(16)], 0, [[0, 1, 5, 4, 0, 0, 0, 4]], []]]],
     [1, [[[bytes(16)], 0, [[0, 1, 0, 1 << 63, 0, 0, 0, 4]], []]]],
     [1, [[[bytes(16)], 0, [], ["text"]]]],
+    [1, [[[bytes(16)], 0, [[0, 1, 1, 1, 1, 2, 10, 1]] * 65, []]]],
 ]
 
 
@@ -65,6 +68,10 @@ def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
         session = ledger.record.session
         short = encode_entry(ledger.id, EntryId(10), session, EntryId(9), 0, [b"short"])
 
+        def entry_from(base_offset: int, kind: int = 1) -> bytes:
+            header = pack_header(kind, LeaderEpoch(1), Offset(base_offset), Offset(21), 0, 0)
+            return encode_entry(ledger.id, EntryId(10), session, EntryId(9), 0, [header, b"records"])
+
         def told(entry: int, confirmed: int, *stored: bytes, said: int = session, segment: int = 0) -> list[object]:
             return [[copy], 0, [[segment, said, entry, entry, 2 * entry, 2 * entry + 1, 10, confirmed]], [*stored]]
 
@@ -79,6 +86,9 @@ def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
                             (told(20, 12), "not confirmed"),
                             (told(12, 12, said=session - 1), "is over"),
                             (told(10, 10, short), "none of a partition"),
+                            (told(10, 10, entry_from(-1)), "says what no entry of it says"),
+                            (told(10, 10, entry_from(22)), "says what no entry of it says"),
+                            (told(10, 10, entry_from(20, kind=77)), "says what no entry of it says"),
                             ([[bytes(16)], 0, [], []], "not heard of"),
                             ([[copy], 7, [], []], "not heard of"),
                         ],
@@ -101,3 +111,8 @@ def test_made_up_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
         assert await shadowed.read_all("copy") == await shadowed.read_all("orders")
 
     run(11, scenario)
+
+
+def test_a_shadow_that_a_frame_names_often_hears_it_once() -> None:
+    shadows, _, told = unpacked([[bytes(16)] * 1000, 0, [[0, 1, 1, 1, 1, 2, 10, 1]], []])
+    assert (list(shadows), len(told)) == ([bytes(16)], 1)

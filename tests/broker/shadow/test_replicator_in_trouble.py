@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+import pytest
+import trio
 from shadowed_cluster import Shadowed, run
 
+from gnomon.bookie.errors import LedgerFailed
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.appends import Produced
 from gnomon.broker.shadow.window import WINDOW_BYTES
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, build_batch
 
 
 def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone() -> None:
@@ -132,3 +140,59 @@ def test_what_a_shadow_had_not_heard_of_an_owner_that_dies_the_next_one_tells() 
         assert (heard, stats.told_entries, stats.backlog_entries) == (51, 101, 0)
 
     run(12, scenario, brokers=3)
+
+
+@pytest.mark.parametrize("value_bytes", [100, 40_000])
+def test_what_was_acknowledged_before_the_sources_writer_failed_is_in_the_shadow_though_nobody_writes_on(
+    value_bytes: int,
+) -> None:
+    async def scenario(shadowed: Shadowed) -> None:
+        shown = await shadowed.start_read()
+        await shadowed.clock.sleep(2)
+        broker = shadowed.cluster.serving[shadowed.owner].broker
+        source = broker.partitions.use(broker.find_topic("orders"), 0)
+        failed = trio.Event()
+        assert source.log is not None
+        before = source.log.high_watermark
+
+        def fail() -> None:
+            writer: Any = source.segments[-1].ledger
+            writer._appender._fail(LedgerFailed("too few bookies", outcome_unknown=True))
+            failed.set()
+
+        class Client:
+            def appended(self, slot: int, outcome: Produced) -> None:
+                if slot == 1:
+                    broker.world.network.call_soon(fail)
+
+        batch = build_batch([Record(value=bytes(value_bytes))], base_timestamp=1000)
+        for slot in (1, 2):
+            source.append(memoryview(batch), Client(), slot)
+        await failed.wait()
+        assert (source.log.high_watermark, source.log.next_offset) == (before + 1, before + 1)
+        await shadowed.clock.sleep(2)
+        assert shown.high_watermark == before + 1
+
+    run(3, scenario)
+
+
+def test_a_shadow_that_may_have_been_shown_further_elsewhere_says_of_no_epoch_that_it_ended_before_that() -> None:
+    async def scenario(shadowed: Shadowed) -> None:
+        await shadowed.start()
+        await shadowed.produce("some", 20)
+        broker = shadowed.cluster.serving[shadowed.owner].broker
+        source = broker.partitions.use(broker.find_topic("orders"), 0)
+        network, reader = shadowed.simulation.network, f"broker-{shadowed.reader}"
+        for bookie in shadowed.cluster.ledgers.bookies.values():
+            network.block(reader, bookie.name)
+        await shadowed.shadow.opened()
+        assert source.log is not None
+        with pytest.raises(KafkaError) as refused:
+            await shadowed.shadow.end_of_epoch(source.log.epoch)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        network.heal()
+        await shadowed.caught_up(20, 10)
+        await shadowed.clock.sleep(5)
+        assert await shadowed.shadow.end_of_epoch(source.log.epoch) == await source.end_of_epoch(source.log.epoch)
+
+    run(4, scenario)
