@@ -167,8 +167,14 @@ def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_metadata_answers", not_asked)
 
 
-@planted("a batch overtakes the one that was refused before it", breaks="broker.partition.producers 5")
+@planted(
+    "a batch overtakes the one that was refused before it",
+    breaks="broker.partition.producers 5",
+    found_by="tests/broker/partition/test_refused_batches.py::"
+    "test_a_batch_sent_behind_a_refused_one_waits_for_it[by name]",
+)
 def refused_overtaken(patch: pytest.MonkeyPatch) -> None:
+    """A storm takes some 500 seeds to find it."""
     patch.setattr(AwaitedBatches, "refused", lambda awaited, producer_id, epoch, first, now_ms: None)
 
 

@@ -350,9 +350,11 @@ def ack_quorum_short(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a reader believes the last add confirmed of a session it does not know",
     breaks="bookie.entry_store, Confirmed",
-    scenario=NARROW,
+    found_by="tests/bookie/test_cluster.py::test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry",
 )
 def later_session_believed(patch: pytest.MonkeyPatch) -> None:
+    """A storm takes some 500 seeds to find it."""
+
     async def heard(handle: Any, confirmed: Any) -> None:
         if handle._appender is None and not handle.record.sealed:
             handle.last_add_confirmed = max(handle.last_add_confirmed, confirmed.entry)
