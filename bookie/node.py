@@ -5,7 +5,8 @@
 3. A device that failed a write ends it: nothing is acknowledged after that.
 4. One that is to end is first registered no more, so that no new ledger is given to it; then it answers what it has
    taken, and tells who goes on sending that it leaves.
-5. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted.
+5. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted. From
+   then on it is registered no more, whoever has the name by now.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.registry import BOOKIES, Registration
 from gnomon.bookie.service import ERRORS, BookieService, service_of
-from gnomon.metadata.client import Compare, Field, Metadata, MetadataError, Revision
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, MetadataError, Revision
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import RETRY_SECONDS
-from gnomon.metadata.presence import Presence
+from gnomon.metadata.presence import NotEntitled, Presence
 from gnomon.runtime.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc_server import RpcServer
@@ -135,7 +136,6 @@ async def _serve(
             listener = await server.listen(settings.host, settings.port)
             registration = Registration(settings.advertised_host, listener.port, disk, settings.domain)
             key = f"{BOOKIES}{settings.name}"
-            # Where the name was given to another disk meanwhile, its registration is that one's.
             member = Compare(f"{COOKIES}{settings.name}", Field.CREATE_REVISION, disk)
             presence = Presence(
                 metadata, world.clock, key, registration.encode(), settings.lease_seconds, compare=(member,)
@@ -144,9 +144,9 @@ async def _serve(
             nursery.start_soon(_register, presence, registered)
             nursery.start_soon(_tell_state, world, store, presence, registration)
             nursery.start_soon(server.run)
-            await presence.announced()
             nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, disk, log, stop)
-            ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
+            if await _announced(presence, stop):
+                ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
             registered.cancel()
             with trio.move_on_after(settings.lease_seconds):  # by then it is gone anyway
@@ -161,8 +161,22 @@ async def _serve(
 
 
 async def _register(presence: Presence, scope: trio.CancelScope) -> None:
-    with scope:
+    with scope, suppress(NotEntitled):  # `_stop_when_dismissed` hears of the same
         await presence.run()
+
+
+async def _announced(presence: Presence, stop: trio.Event) -> bool:
+    """Waits until the bookie is registered; false where it is to stop before that."""
+    async with trio.open_nursery() as nursery:
+
+        async def give_up() -> None:
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(give_up)
+        await presence.announced()
+        nursery.cancel_scope.cancel()
+    return not stop.is_set()
 
 
 async def _leave(world: World, store: EntryStore) -> None:
@@ -181,16 +195,20 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
 async def _stop_when_dismissed(
     world: World, metadata: Metadata, name: BookieId, disk: Revision, log: Logger, stop: trio.Event
 ) -> None:
-    """Sets `stop` when the cookie of this disk is gone: the auditor has drained it, and another may have the name."""
+    """Sets `stop` when the cookie of this disk is gone: the auditor has drained it; the name may have another since."""
     key = f"{COOKIES}{name}"
+
+    def is_ours(item: KeyValue | None) -> bool:
+        return item is not None and item.create_revision == disk
+
     while True:
         try:
             found = await metadata.range(key)
-            gone = all((item.key, item.create_revision) != (key, disk) for item in found.items)
+            gone = not any(item.key == key and is_ours(item) for item in found.items)
             async with metadata.watch(key, Revision(found.revision + 1)) as batches:
                 while not gone:
                     batch = await anext(batches)
-                    gone = any(event.key == key and event.current is None for event in batch.events)
+                    gone = any(event.key == key and not is_ours(event.current) for event in batch.events)
         except MetadataError:
             await world.clock.sleep(RETRY_SECONDS)
         else:

@@ -1,6 +1,7 @@
 """A key that is there as long as its process is: put under a lease that is kept alive.
 
-An exclusive one is put only where nobody else has the key, others may depend on something else: then it is tried again.
+An exclusive one is put only where nobody else has the key. Another one is put as long as what it was told to compare
+holds, and again where another process took the key with it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class KeyTaken(MetadataError):
         self.value = value
 
 
+class NotEntitled(MetadataError):
+    """What is compared when the key is put does not hold: it is another's to put, or nobody's."""
+
+
 class Presence:
     """One key under a lease; `run` keeps both alive, whatever the metadata service goes through meanwhile."""
 
@@ -52,12 +57,13 @@ class Presence:
         """Nothing is put before `run`.
 
         Args:
-            exclusive: it is put only where nobody else has the key.
-            compare: it is put only while these hold; not together with `exclusive`.
+            exclusive: it is put only where no other process has put it.
+            compare: what has to hold whenever one that is not exclusive is put.
         """
+        assert not (exclusive and compare), "of a put that is refused it is not told which comparison failed"
         self.key = key
-        self._compare = tuple(compare)
         self._exclusive = exclusive
+        self._compare = compare
         self.alive_until = float("-inf")
         """Monotonic second up to which the lease lives for certain; the past while nothing is known."""
         self._metadata = metadata
@@ -91,6 +97,7 @@ class Presence:
 
         Raises:
             KeyTaken: it is to be exclusive, and another process has put it.
+            NotEntitled: what is compared does not hold; nothing was put.
         """
         while True:
             try:
@@ -100,7 +107,7 @@ class Presence:
             except LeaseNotFound:
                 self.lease = None
                 self.alive_until = float("-inf")
-            except KeyTaken:
+            except (KeyTaken, NotEntitled):
                 raise
             except MetadataError:
                 await self._clock.sleep(self._ttl_seconds / KEEP_ALIVES_PER_LEASE / 4)
@@ -127,11 +134,13 @@ class Presence:
         asked = self._clock.monotonic()
         await self._metadata.keep_alive(lease)
         self.alive_until = asked + self._ttl_seconds
+        if not self._exclusive and await self._metadata.get(self.key) is None:  # an exclusive one is nobody else's
+            raise LeaseNotFound(f"the key {self.key!r} went with another process: without it the lease says nothing")
 
     async def _say(self, put: Put) -> None:
         if not self._exclusive:
             if not (await self._metadata.txn(self._compare, (put,))).succeeded:
-                raise MetadataUnavailable(f"the key {self.key!r} is not to be put as things are now")
+                raise NotEntitled(f"the key {self.key!r} is not this process's to put any more")
             return
         self._said.add(put.value)
         result = await self._metadata.txn((Compare.absent(self.key),), (put,), (Get(self.key),))

@@ -15,10 +15,10 @@ from gnomon.bookie.client import known_bookie
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.ledger import Ledger, Quorum, list_ledgers
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
 from gnomon.bookie.registry import BOOKIES, DRAINING
-from gnomon.bookie.repair import MISSING, missing_report
+from gnomon.bookie.repair import MISSING, LedgerRepair, Throttle, missing_report
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
 from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
@@ -190,6 +190,98 @@ def test_what_a_dead_writer_left_at_a_bookie_is_not_taken_for_the_entries_that_i
                 assert await ledger.read(first, EntryId(19)) == written[first:]
 
         await cluster.run_client("audit", audit)
+
+    simulate(1, scenario)
+
+
+async def moved_while(client: LedgerClient, lost: BookieId, meanwhile: Callable[[], Awaitable[object]]) -> bool:
+    """Whether a ledger is moved from a bookie, of four, while something else is done to it."""
+    stored = await client.metadata.get(ledger_key("ledger"))
+    assert stored is not None
+    repair = LedgerRepair(client.metadata, client.bookies, stored, "ledger", Throttle(client.world.clock, 1e9))
+    (spare,) = {*client.bookies.alive()} - {*repair.record.fragments[0].bookies}
+    bookie = known_bookie(client.bookies, spare)
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def put_copies(*copies: Any) -> None:
+            patch.undo()
+            await bookie.put_copies(*copies)
+            await meanwhile()
+
+        patch.setattr(bookie, "put_copies", put_copies)
+        return await repair.move_from(lost)
+
+
+async def update(_client: LedgerClient, ledger: Ledger) -> None:
+    await ledger.update({"another": "value"})
+
+
+async def trim_some(_client: LedgerClient, ledger: Ledger) -> None:
+    await ledger.shrink(EntryId(5))
+
+
+async def trim_the_fragment(_client: LedgerClient, ledger: Ledger) -> None:
+    await ledger.shrink(EntryId(15))
+
+
+async def seal(_client: LedgerClient, ledger: Ledger) -> None:
+    await ledger.seal()
+
+
+async def claim(client: LedgerClient, _ledger: Ledger) -> None:
+    await client.claim("ledger")
+
+
+Change = Callable[[LedgerClient, Ledger], Awaitable[None]]
+
+
+@pytest.mark.parametrize("change", [update, trim_some, seal, claim])
+def test_a_ledger_whose_record_changes_while_it_is_copied_need_not_be_copied_again(change: Change) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            first, spare = await beside_a_ledger(client)
+            await fill(first, 10)
+            lost, *others = first.record.bookies
+            await first.change_ensemble(EntryId(10), (spare, *others))
+            ledger = await client.claim("ledger")
+            await fill(ledger, 10)
+            assert await moved_while(client, lost, lambda: change(client, ledger))
+            assert not await named(client, lost)
+            copies = await copies_of(client, "ledger")
+            assert [*copies] == [*range(5 if change is trim_some else 0, 20)]
+            assert all(len(there) == 3 for there in copies.values())
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize(("change", "fragments"), [(trim_the_fragment, [10]), (claim, [0, 20])])
+def test_what_is_not_the_fragment_any_more_that_was_copied_names_no_other_bookie(
+    change: Change, fragments: list[int]
+) -> None:
+    """The claim drops the bound between two fragments: the first one is then longer than what was copied."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            first, spare = await beside_a_ledger(client)
+            await fill(first, 10)
+            ledger = await client.claim("ledger")
+            await fill(ledger, 10)
+            await client.world.clock.sleep(1)  # every bookie has removed orphans by then
+            assert len(ledger.record.fragments) == 2
+            assert not await moved_while(client, first.record.bookies[0], lambda: change(client, ledger))
+            assert not await named(client, spare)
+            ((_, record),) = await list_ledgers(client.metadata)
+            assert [fragment.first_entry for fragment in record.fragments] == fragments
+
+        await cluster.run_client("client", work)
 
     simulate(1, scenario)
 

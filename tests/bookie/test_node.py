@@ -1,24 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.errors import BookieLeaving
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import Quorum
 from gnomon.bookie.node import LEAVE_SECONDS_MAX, BookieSettings, run_bookie
-from gnomon.bookie.registry import BOOKIES, DRAINING, Registration
-from gnomon.metadata.client import Put, Revision
-from gnomon.metadata.remote import RemoteMetadata
-from gnomon.testing.ledger_cluster import MAP_BYTES, METADATA, METADATA_PORT, LedgerClient, LedgerCluster
+from gnomon.bookie.registry import BOOKIES
+from gnomon.metadata.client import Revision
+from gnomon.testing.ledger_cluster import DATA, MAP_BYTES, LedgerClient, LedgerCluster
 from gnomon.testing.machine import Machine
-from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
 
 
@@ -105,42 +101,24 @@ def test_a_registration_that_was_withdrawn_does_not_come_back_while_the_disk_is_
     with_cluster(work)
 
 
-@pytest.mark.parametrize("pause_seconds", [0.37 * step for step in range(0, 24, 3)])
-def test_a_dismissed_bookie_that_comes_back_leaves_its_successors_registration_alone(pause_seconds: float) -> None:
-    name, old, new = BookieId("given-on"), "old-machine", "new-machine"
-
-    def bookie_on(host: str) -> Callable[[SimulatedWorld], Awaitable[None]]:
-        async def run(world: SimulatedWorld) -> None:
-            metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
-            settings = BookieSettings(
-                name, Path("/data"), "", 4002, advertised_host=host, map_bytes=MAP_BYTES, lease_seconds=3.0
-            )
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(metadata.run)
-                stop = world.stop_requested
-                await run_bookie(world, metadata, settings, world.logger, ready=lambda _: None, stop=stop)
-                nursery.cancel_scope.cancel()
-
-        return run
-
+def test_a_bookie_that_is_to_end_before_it_is_registered_ends_without_having_been_ready() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
-        clock, network = client.world.clock, cluster.simulation.network
-        cluster.simulation.machine(old).start(bookie_on(old))
-        await clock.sleep(3)
-        network.block(old, METADATA)
-        network.block(METADATA, old)
-        await client.metadata.txn((), (Put(f"{DRAINING}{name}", b""),))
-        await clock.sleep(8)
-        await Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", client.world.logger).audit()
-        cluster.simulation.machine(new).start(bookie_on(new))
-        await clock.sleep(10 + pause_seconds)
-        network.unblock(old, METADATA)
-        network.unblock(METADATA, old)
-        for _ in range(300):
-            await clock.sleep(0.05)
-            found = await client.metadata.get(f"{BOOKIES}{name}")
-            assert found is not None
-            assert Registration.decode(found.value).host == new
-        assert not cluster.simulation.machine(old).running
+        class NoLeases:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(client.metadata, name)
 
-    with_cluster(work, bookies=3)
+            async def lease(self, ttl_seconds: float) -> Any:
+                await trio.sleep_forever()
+
+        settings, stop, ready = BookieSettings(BookieId("late"), DATA, map_bytes=MAP_BYTES), trio.Event(), []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                partial(
+                    run_bookie, client.world, NoLeases(), settings, client.world.logger, ready=ready.append, stop=stop
+                )
+            )
+            await client.world.clock.sleep(10)
+            stop.set()
+        assert ready == []
+
+    with_cluster(work)

@@ -13,12 +13,38 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.errors import LedgerError, LedgerExists, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId
 from gnomon.bookie.ledger import OpenMode, Quorum, create_ledger, open_ledger
-from gnomon.bookie.registry import DRAINING, RegisteredBookies
+from gnomon.bookie.node import BookieSettings, run_bookie
+from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
 from gnomon.metadata.client import Delete, Operation, Put
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.metadata.remote import RemoteMetadata
+from gnomon.testing.ledger_cluster import (
+    BOOKIE_PORT,
+    DATA,
+    MAP_BYTES,
+    METADATA,
+    METADATA_PORT,
+    LedgerClient,
+    LedgerCluster,
+)
+from gnomon.testing.machine import Node
+from gnomon.testing.simulated_world import SimulatedWorld
 from gnomon.testing.simulation import Simulation, simulate
 
 WIDE = Quorum(3, 3, 2)
+
+
+def bookie_node(host: str, name: BookieId) -> Node:
+    """A machine of its own that runs a bookie once."""
+
+    async def node(world: SimulatedWorld) -> None:
+        settings = BookieSettings(name, DATA, host="", port=BOOKIE_PORT, advertised_host=host, map_bytes=MAP_BYTES)
+        async with trio.open_nursery() as nursery:
+            metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
+            nursery.start_soon(metadata.run)
+            await run_bookie(world, metadata, settings, world.logger, ready=lambda _: None, stop=trio.Event())
+            nursery.cancel_scope.cancel()
+
+    return node
 
 
 async def replaced(client: LedgerClient, name: BookieId) -> None:
@@ -62,6 +88,47 @@ def test_a_writer_that_was_taken_over_is_not_acknowledged_by_a_new_disk_under_th
         assert failed, "an entry was acknowledged that is not in the ledger"
 
     simulate(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends_and_takes_nothing_from_that(
+    seed: int,
+) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=3)
+        await cluster.start()
+        name, network = BookieId("x"), simulation.network
+        old, new = (simulation.machine(host) for host in ("old", "new"))
+
+        async def registered_at(client: LedgerClient) -> str | None:
+            found = await client.metadata.get(f"{BOOKIES}{name}")
+            return None if found is None else Registration.decode(found.value).host
+
+        async def work(client: LedgerClient) -> None:
+            clock, log = client.world.clock, client.world.logger
+            auditor = Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", log)
+            old.start(bookie_node("old", name))
+            while await registered_at(client) != "old":
+                await clock.sleep(0.1)
+            for one, other in (("old", METADATA), (METADATA, "old")):
+                network.block(one, other)
+            await client.metadata.txn((), [Put(f"{DRAINING}{name}", b"")])
+            await auditor.audit()
+            new.start(bookie_node("new", name))
+            await clock.sleep(10 + seed)  # the lease of the old one is over
+            revision = (await client.metadata.range(BOOKIES)).revision
+            await client.metadata.compact(revision)  # the old one comes too late to hear that it was dismissed
+            network.heal()
+            while old.running:
+                assert await registered_at(client) == "new"
+                await clock.sleep(0.05)
+            await clock.sleep(10)
+            assert await registered_at(client) == "new"
+
+        with trio.fail_after(600):
+            await cluster.run_client("client", work)
+
+    simulate(seed, scenario)
 
 
 def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
-from gnomon.metadata.client import Compare, Delete, Field, Put
-from gnomon.metadata.presence import KeyTaken, Presence
+from gnomon.metadata.client import Compare, Put
+from gnomon.metadata.presence import KeyTaken, NotEntitled, Presence
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
 TTL_SECONDS = 3.0
 
 
-def presence(client: LedgerClient, value: bytes) -> Presence:
-    return Presence(client.metadata, client.world.clock, "brokers/1", value, TTL_SECONDS, exclusive=True)
+def presence(client: LedgerClient, value: bytes, **options: Any) -> Presence:
+    options = options or {"exclusive": True}
+    return Presence(client.metadata, client.world.clock, "brokers/1", value, TTL_SECONDS, **options)
 
 
 def test_an_exclusive_key_is_taken_by_one_process_at_a_time() -> None:
@@ -72,28 +75,53 @@ def test_what_a_process_left_under_an_older_lease_of_its_own_is_waited_for() -> 
     simulate(2, scenario)
 
 
-def test_a_key_that_depends_on_another_is_put_while_that_is_as_it_was() -> None:
+def test_a_key_that_another_process_took_away_is_put_again_under_a_new_lease() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
         await cluster.start()
 
         async def work(client: LedgerClient) -> None:
-            metadata, clock = client.metadata, client.world.clock
-            await metadata.txn((), (Put("things/x", b""),))
-            (cookie,) = (await metadata.range("things/x")).items
-            same = Compare("things/x", Field.CREATE_REVISION, cookie.create_revision)
-            first = Presence(metadata, clock, "keys/x", b"first", TTL_SECONDS, compare=(same,))
+            stays, passes = presence(client, b"stays", exclusive=False), presence(client, b"passes", exclusive=False)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(first.run)
-                await first.announced()
-                await metadata.txn((), (Delete("things/x"), Put("keys/x", b"another")))
-                first.update(b"first again")
-                await clock.sleep(3 * TTL_SECONDS)
-                found = await metadata.get("keys/x")
+                nursery.start_soon(stays.run)
+                await stays.announced()
+                before = stays.lease
+                with trio.move_on_after(TTL_SECONDS):
+                    await passes.run()
+                await passes.withdraw()
+                await client.world.clock.sleep(TTL_SECONDS / 2)
+                found = await client.metadata.get("brokers/1")
                 assert found is not None
-                assert found.value == b"another"
+                assert (found.value, found.lease) == (b"stays", stays.lease)
+                assert stays.lease != before
                 nursery.cancel_scope.cancel()
 
         await cluster.run_client("client", work)
 
-    simulate(1, scenario)
+    simulate(3, scenario)
+
+
+def test_a_key_is_put_only_while_what_is_compared_holds() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            entitled = presence(client, b"me", compare=[Compare.version("title", 1)])
+            await client.metadata.txn((), (Put("title", b""),))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(entitled.run)
+                await entitled.announced()
+                nursery.cancel_scope.cancel()
+            await client.metadata.txn((), (Put("title", b""), Put("brokers/1", b"another")))
+            entitled.update(b"me again")
+            with pytest.raises(NotEntitled, match="not this process's to put"):
+                await entitled.run()
+            await entitled.withdraw()
+            found = await client.metadata.get("brokers/1")
+            assert found is not None
+            assert found.value == b"another"
+
+        await cluster.run_client("client", work)
+
+    simulate(4, scenario)
