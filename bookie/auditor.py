@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -120,7 +120,9 @@ class Auditor:
         Raises:
             MetadataError: the metadata could not be read or written.
         """
-        draining = {BookieId(item.key.removeprefix(DRAINING)) for item in await self._range(DRAINING)}
+        draining = {
+            BookieId(item.key.removeprefix(DRAINING)): item.create_revision for item in await self._range(DRAINING)
+        }
         lost = self._lost(draining)
         reported = await self._range(MISSING)
         self.reports_open = len(reported)
@@ -187,17 +189,18 @@ class Auditor:
         name = stored.key.removeprefix(LEDGERS)
         return LedgerRepair(self._metadata, self._bookies, stored, name, self._throttle)
 
-    async def _dismiss(self, draining: Collection[BookieId]) -> None:
-        """Drained bookies that hold nothing any more are members no more."""
-        named = {name for _, record in await self._naming(draining) for name in record.bookies}
+    async def _dismiss(self, asked: Mapping[BookieId, Revision]) -> None:
+        """Drained bookies that hold nothing any more are members no more; `asked`: since which revision they leave."""
+        named = {name for _, record in await self._naming(asked) for name in record.bookies}
         if self._unreadable:
             return  # one of these may name it
-        for name in sorted(draining):
+        for name in sorted(asked):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))
-                await self._metadata.txn((), gone)
-                self.totals.bookies_drained += 1
-                self._log.info("bookie_drained", bookie=name)
+                same = Compare(f"{DRAINING}{name}", Field.CREATE_REVISION, asked[name])  # else another has the name
+                if (await self._metadata.txn((same,), gone)).succeeded:
+                    self.totals.bookies_drained += 1
+                    self._log.info("bookie_drained", bookie=name)
 
     async def _settle(self, report: KeyValue) -> None:
         name = report.value.decode()

@@ -189,18 +189,20 @@ class Ledger(FollowedLedger):
         if end_entry - 1 > self.last_add_confirmed:
             raise EntryNotConfirmed(self.id, EntryId(end_entry - 1), self.last_add_confirmed)
         length_bytes = await self._length_before(end_entry)
+        holders = self.record.bookies
 
         def shrunk(record: LedgerRecord) -> LedgerRecord:
+            nonlocal holders
+            holders = record.bookies  # also of fragments that go now
             shorter = records.shrink(record, end_entry, max(record.length_bytes, length_bytes))
             return shorter.with_properties(properties)
 
         async with self._changing:
-            before = self.record.bookies  # also of fragments that go now
             if end_entry > self.record.start_entry or properties is not None or compare or also:
                 await self._change(shrunk, compare, also)
         if force:
             async with trio.open_nursery() as nursery:
-                for name in dict.fromkeys((*before, *self.record.bookies)):
+                for name in holders:
                     nursery.start_soon(self._shrink_at, name)
 
     async def _shrink_at(self, name: BookieId) -> None:

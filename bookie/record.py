@@ -160,27 +160,24 @@ def decode_record(value: bytes) -> LedgerRecord:
         UnreadableRecord: the value is no record, or one of a newer format.
     """
     try:
-        return _decoded(value)
-    except (ValueError, TypeError) as error:
-        raise UnreadableRecord(f"a ledger's record cannot be read: {error}") from error
-
-
-def _decoded(value: bytes) -> LedgerRecord:
-    known, state, quorum, session, start, last, length, fragments, digest, password, properties = msgpack.unpackb(value)
-    if known != _FORMAT:
-        raise ValueError(f"it has format {known}, and this version reads format {_FORMAT}: upgrade it")
-    return LedgerRecord(
-        quorum=_quorum(*quorum),
-        fragments=_fragments(tuple((first, at, tuple(bookies)) for first, at, bookies in fragments)),
-        session=session,
-        state=LedgerState(state),
-        start_entry=start,
-        last_entry=last,
-        length_bytes=length,
-        digest_type=DigestType(digest),
-        password_digest=password,
-        properties=properties,
-    )
+        known, *fields = msgpack.unpackb(value)
+        if known != _FORMAT:
+            raise ValueError(f"it is of format {known}, this version reads format {_FORMAT}; upgrade it")
+        state, quorum, session, start, last, length, fragments, digest, password, properties = fields
+        return LedgerRecord(
+            quorum=_quorum(*quorum),
+            fragments=_fragments(tuple((first, at, tuple(bookies)) for first, at, bookies in fragments)),
+            session=session,
+            state=LedgerState(state),
+            start_entry=start,
+            last_entry=last,
+            length_bytes=length,
+            digest_type=DigestType(digest),
+            password_digest=password,
+            properties=properties,
+        )
+    except (TypeError, ValueError) as error:
+        raise UnreadableRecord(f"the record of a ledger cannot be read: {error}") from error
 
 
 @lru_cache

@@ -6,7 +6,7 @@ members; `bookies-draining/<name>` names those that are to leave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,9 +57,12 @@ class Registration:
         """Undoes `encode`.
 
         Raises:
-            ValueError, TypeError: it is nothing that this version has written.
+            ValueError: the value is no registration, or of a version that says more.
         """
-        host, port, domain, read_only, disk = msgpack.unpackb(value)
+        said = msgpack.unpackb(value)
+        if not isinstance(said, list):
+            raise ValueError(f"a registration that is none: {said!r}")
+        host, port, domain, read_only, disk = said
         return cls(host, port, disk, domain, read_only)
 
 
@@ -89,6 +92,8 @@ class RegisteredBookies:
         self._explicit_lac_seconds = explicit_lac_seconds
         self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply, self._read_members)
         self._alive: dict[BookieId, Registration] = {}
+        self._unreadable: set[BookieId] = set()
+        """Those alive of which it is not known where they are, or whether they take entries."""
         self._draining: set[BookieId] = set()
         self._bookies: dict[BookieId, RemoteBookie] = {}
         self._scopes: dict[BookieId, trio.CancelScope] = {}
@@ -116,9 +121,9 @@ class RegisteredBookies:
             compare += (Compare(COOKIES + name, Field.CREATE_REVISION, disk), Compare.absent(DRAINING + name))
         return tuple(compare)
 
-    def alive(self) -> Mapping[BookieId, Registration]:
-        """Those whose lease lives."""
-        return self._alive
+    def alive(self) -> Collection[BookieId]:
+        """Those whose lease lives, also such as say of themselves what cannot be read here."""
+        return {*self._alive, *self._unreadable}
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
         """See `Bookies.start_soon`."""
@@ -139,27 +144,27 @@ class RegisteredBookies:
         self._cluster = await cluster_id(self._metadata, self._world.random("cluster-id"))
         await self._follower.load()
 
+    async def run(self) -> None:
+        """Follows the registrations until cancelled."""
+        self._nursery.start_soon(self._timers.run)
+        await self._follower.run()
+
     async def _read_members(self) -> None:
-        """After the registrations, or one that is dismissed in between would stay known."""
+        """Later than the registrations, or one that is dismissed in between would stay known."""
         cookies = await self._metadata.range(COOKIES)
         members = {BookieId(item.key.removeprefix(COOKIES)): item.create_revision for item in cookies.items}
         for name, disk in members.items():
             self._meet(name, disk)
         self._dismiss([name for name in self._domains if name not in members])
 
-    async def run(self) -> None:
-        """Follows the registrations until cancelled."""
-        self._nursery.start_soon(self._timers.run)
-        await self._follower.run()
-
     def _replace(self, found: RangeResult) -> None:
         here = {item.key for item in found.items}
-        for name in [name for name in self._alive if f"{BOOKIES}{name}" not in here]:
-            self._went(name)
-        drained, self._draining = self._draining, set()
+        for name in self.alive():
+            if f"{BOOKIES}{name}" not in here:
+                self._went(name)
+        self._draining = set()
         for item in found.items:
             self._change(item.key, item)
-        self._dismiss(drained - self._draining)
 
     def _apply(self, batch: WatchBatch) -> None:
         draining = set(self._draining)
@@ -167,9 +172,9 @@ class RegisteredBookies:
             self._change(event.key, event.current)
         self._dismiss(draining - self._draining)
 
-    def _dismiss(self, drained: Iterable[BookieId]) -> None:
+    def _dismiss(self, gone: Iterable[BookieId]) -> None:
         """Forgets those that are members no more: they are registered neither as bookies nor as such that leave."""
-        for name in drained:
+        for name in gone:
             if name not in self._alive:
                 self._domains.pop(name, None)
 
@@ -181,18 +186,27 @@ class RegisteredBookies:
         name = BookieId(key.removeprefix(BOOKIES))
         if current is None:
             self._went(name)
+            return
+        try:
+            registration = Registration.decode(current.value)
+        except ValueError as error:
+            self._came_unreadable(name, str(error))
         else:
-            try:
-                registration = Registration.decode(current.value)
-            except (ValueError, TypeError) as error:  # a newer version's, perhaps: it is no bookie to this process
-                self._log.error("registration_unreadable", bookie=name, reason=str(error))
-                self._went(name)
-            else:
-                self._came(name, registration)
+            self._came(name, registration)
+
+    def _came_unreadable(self, name: BookieId, reason: str) -> None:
+        """A newer version's may say so: it is alive, and gets nothing new from here."""
+        if name not in self._unreadable:
+            self._log.warning(
+                "registration_unreadable", bookie=name, reason=reason, next="it gets no new ledgers from here"
+            )
+        self._alive.pop(name, None)
+        self._unreadable.add(name)
 
     def _came(self, name: BookieId, registration: Registration) -> None:
         before = self._alive.get(name)
         bookie = self._meet(name, registration.disk)
+        self._unreadable.discard(name)
         self._alive[name] = registration
         self._domains[name] = registration.domain
         if (
@@ -206,6 +220,7 @@ class RegisteredBookies:
     def _went(self, name: BookieId) -> None:
         """Its lease is over; it may answer all the same, so its connection stays."""
         self._alive.pop(name, None)
+        self._unreadable.discard(name)
 
     def _meet(self, name: BookieId, disk: Revision) -> RemoteBookie:
         """The bookie of a name; one with another disk than before is another one, and who has that keeps it."""

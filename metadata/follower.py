@@ -1,7 +1,7 @@
 """What a process makes of the keys below a prefix: read once, then moved on by a watch.
 
 1. `replace` is given all keys as of one revision, `apply` each later revision that changed one, in order, once.
-2. Where some were missed (a compacted history) all are read again.
+2. Where some were missed (a compacted history) all are read again, and what else its user reads with them.
 3. Whatever becomes of the metadata service, following goes on.
 """
 
@@ -30,14 +30,13 @@ class Follower:
         prefix: str,
         replace: Callable[[RangeResult], None],
         apply: Callable[[WatchBatch], None],
-        read_also: Callable[[], Awaitable[None]] | None = None,
+        replaced: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Knows nothing before `load`.
 
         Args:
-            read_also: reads what else has to be known, after each `replace`; may raise MetadataError.
+            replaced: called after each `replace`; where it raises a MetadataError, all are read again.
         """
-        self._read_also = read_also
         self.revision = Revision(0)
         """Up to which everything was given to `replace` or `apply`."""
         self.following = False
@@ -48,18 +47,19 @@ class Follower:
         self._prefix = prefix
         self._replace = replace
         self._apply = apply
+        self._replaced = replaced
         self._moved = trio.Event()
 
     async def load(self) -> None:
-        """Reads all keys: one metadata read, but for `read_also`.
+        """Reads all keys: one metadata read, and those of `replaced`.
 
         Raises:
             MetadataUnavailable: they could not be read.
         """
         found = await self._metadata.range(self._prefix)
         self._replace(found)
-        if self._read_also is not None:
-            await self._read_also()
+        if self._replaced is not None:
+            await self._replaced()
         self._move(found.revision)
 
     async def run(self) -> NoReturn:

@@ -624,3 +624,35 @@ def test_a_record_that_cannot_be_read_ends_nobody_and_keeps_drained_bookies_memb
         await cluster.run_client("client", work)
 
     simulate(1, scenario)
+
+
+def test_an_auditor_that_is_late_dismisses_no_other_bookie_of_the_same_name() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=4)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            metadata = client.metadata
+            ledger, spare = await beside_a_ledger(client)
+            await fill(ledger, 3)
+            await metadata.txn((), (Put(f"{DRAINING}{spare}", b""),))
+            auditor = Auditor(metadata, client.bookies, EAGER, "auditor", client.world.logger)
+            naming = auditor._naming
+
+            async def naming_for_long(names: Any) -> Any:
+                found = await naming(names)
+                await metadata.txn((), (Delete(f"{DRAINING}{spare}"),))  # by another auditor, with all else
+                await metadata.txn((), (Put(f"{DRAINING}{spare}", b""),))  # the next one of the name is to leave, too
+                return found
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(auditor, "_naming", naming_for_long)
+                await auditor.audit()
+            assert auditor.totals.bookies_drained == 0
+            assert await metadata.get(f"{COOKIES}{spare}") is not None
+            await auditor.audit()
+            assert auditor.totals.bookies_drained == 1
+
+        await cluster.run_client("client", work)
+
+    simulate(1, scenario)

@@ -4,6 +4,7 @@ import msgpack
 import pytest
 
 from gnomon.bookie.digest import password_digest, secret_of
+from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import BookieId, EntryId, Session
 from gnomon.bookie.record import (
     Fragment,
@@ -35,10 +36,21 @@ def test_a_record_decodes_to_what_was_encoded() -> None:
     assert decode_record(record.encode()) == record
 
 
-def test_a_record_of_a_newer_format_is_refused() -> None:
+def test_a_record_of_a_newer_format_is_refused_whatever_it_says() -> None:
     fields = msgpack.unpackb(record_of().encode())
-    with pytest.raises(ValueError, match="upgrade"):
-        decode_record(msgpack.packb([99, *fields[1:]]))
+    for said in ([99, *fields[1:]], [99, *fields[1:], "more"], [99]):
+        with pytest.raises(UnreadableRecord, match="format 99, this version reads format 1; upgrade it"):
+            decode_record(msgpack.packb(said))
+
+
+def test_what_is_no_record_is_refused() -> None:
+    format_number, *fields = msgpack.unpackb(record_of().encode())
+    for said in (5, None, [], {}, [format_number], [format_number, "ajar", *fields[1:]], [format_number, *[None] * 10]):
+        with pytest.raises(UnreadableRecord, match="cannot be read"):
+            decode_record(msgpack.packb(said))
+    for value in (b"", b"\xc1", b"\x9b\x01", b"no record"):
+        with pytest.raises(UnreadableRecord, match="cannot be read"):
+            decode_record(value)
 
 
 def test_a_claim_bounds_what_lies_after_the_recovered_tail() -> None:

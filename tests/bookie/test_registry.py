@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
@@ -11,7 +12,7 @@ from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.record import Quorum
 from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
-from gnomon.metadata.client import Delete, Metadata, Put, RangeResult, Revision
+from gnomon.metadata.client import Delete, Metadata, Operation, Put, RangeResult, Revision
 from gnomon.metadata.node import MetadataSettings, run_metadata
 from gnomon.runtime.rpc_errors import RpcRefused
 from gnomon.testing.ledger_cluster import BOOKIE_PORT, MAP_BYTES, METADATA_PORT, LedgerClient, LedgerCluster
@@ -105,28 +106,67 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
 
         async def follow(client: LedgerClient) -> None:
             metadata = client.metadata
-            at = [BookieId(name) for name in ("stays", "goes", "drains", "returns", "dismissed")]
+            at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
             said = Registration("nowhere", 1, Revision(1), "rack").encode()
             await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
-            await metadata.txn([], [Put(COOKIES + name, b"") for name in at])
+            await metadata.txn([], [Put(f"{COOKIES}{name}", b"cookie") for name in (*at, "away", "dismissed")])
             async with trio.open_nursery() as nursery:
                 bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
                 await bookies.load()
-                assert set(bookies.available()) == {"bookie-1", "stays", "goes", "drains", "dismissed"}
+                assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "goes": "rack", "drains": "rack"}
+                assert {"away", "dismissed"} <= set(bookies.known())
                 changes = [Delete(f"{BOOKIES}goes"), Delete(f"{DRAINING}returns"), Put(f"{DRAINING}drains", b"")]
-                change = await metadata.txn([], [*changes, Put(f"{BOOKIES}new", said)])
-                dismissal = [Delete(f"{BOOKIES}dismissed"), Delete(f"{COOKIES}dismissed")]
-                after = await metadata.txn([], [Put("beside", b""), *dismissal])
+                change = await metadata.txn([], [*changes, Put(f"{BOOKIES}new", said), Put(f"{COOKIES}new", b"")])
+                await metadata.txn([], [Put(f"{DRAINING}dismissed", b"")])
+                await metadata.txn([], [Delete(f"{COOKIES}dismissed"), Delete(f"{DRAINING}dismissed")])
+                after = await metadata.txn([], [Put("beside", b"")])
                 await metadata.compact(after.revision)
                 assert change.revision < after.revision
                 nursery.start_soon(bookies.run)
                 await bookies.changed()
                 assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "returns": "rack", "new": "rack"}
-                known = {"bookie-1", "stays", "goes", "returns", "new"}
+                known = {"bookie-1", "stays", "goes", "away", "returns", "new"}
                 assert set(bookies.known()) == known, (
-                    "those that went may still hold entries, and none that leaves, or is no member, counts"
+                    "those that went may still hold entries, none that leaves counts, and none that was let go"
                 )
                 nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", follow)
+
+    simulate(1, scenario)
+
+
+def test_a_bookie_whose_registration_cannot_be_read_is_alive_and_gets_no_new_ledgers_from_here() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def follow(client: LedgerClient) -> None:
+            metadata, bookies = client.metadata, client.bookies
+
+            async def change(operation: Operation) -> None:
+                await bookies._follower.reached((await metadata.txn([], [operation])).revision)
+
+            async def said(value: object) -> None:
+                await change(Put(f"{BOOKIES}newer", msgpack.packb(value)))
+
+            async def shows(available: set[str], alive: set[str]) -> None:
+                assert (set(bookies.available()), set(bookies.alive())) == (available, alive)
+                assert "newer" in bookies.known()
+
+            fields = msgpack.unpackb(Registration("nowhere", 1, Revision(1)).encode())
+            await said(fields)
+            both = {"bookie-1", "newer"}
+            await shows(both, both)
+            for unreadable in ([*fields, "more"], "elsewhere", 5):
+                await said(unreadable)
+                await shows({"bookie-1"}, both)
+            assert simulation.coverage.counts["log/registration_unreadable"] == 1
+            await said(fields)
+            await shows(both, both)
+            await said([])
+            await change(Delete(f"{BOOKIES}newer"))
+            await shows({"bookie-1"}, {"bookie-1"})
 
         await cluster.run_client("client", follow)
 

@@ -62,11 +62,19 @@ class Copy:
         self.values: dict[str, bytes] = {}
         self.loads = 0
         world = client.world
-        self.follower = Follower(self.metadata, world.clock, world.logger, PREFIX, self._replace, self._apply)
+        self.beside: bytes | None = None
+        """What stands beside the keys, as of some moment after they were read."""
+        self.follower = Follower(
+            self.metadata, world.clock, world.logger, PREFIX, self._replace, self._apply, self._read_beside
+        )
 
     def _replace(self, found: RangeResult) -> None:
         self.loads += 1
         self.values = {item.key: item.value for item in found.items}
+
+    async def _read_beside(self) -> None:
+        (item,) = (await self.metadata.range("beside")).items
+        self.beside = item.value
 
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
@@ -126,6 +134,27 @@ def test_a_watch_that_ends_with_an_error_is_begun_again_where_it_was() -> None:
             1,
             True,
         )
+
+    followed(work)
+
+
+def test_what_its_user_reads_with_the_keys_is_read_again_with_them_and_before_anybody_is_told() -> None:
+    async def work(copy: Copy, nursery: trio.Nursery) -> None:
+        assert copy.beside == b"2"
+        missed = await copy.metadata.txn([], [Put("beside", b"3")])
+        read = copy.metadata.range
+
+        async def failing_once_beside(prefix: str) -> RangeResult:
+            if prefix == "beside":
+                copy.metadata.range = read
+                raise MetadataUnavailable("not now")
+            return await read(prefix)
+
+        copy.metadata.range = failing_once_beside
+        copy.metadata.watch_errors = [Compacted(Revision(1), Revision(2))] * 2
+        nursery.start_soon(copy.follower.run)
+        await copy.follower.reached(missed.revision)
+        assert (copy.beside, copy.loads) == (b"3", 3)
 
     followed(work)
 
