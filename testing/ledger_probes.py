@@ -267,8 +267,10 @@ def _probe_repair(patch: Patches, count: Count) -> None:
     replaced: set[tuple[LedgerId, BookieId]] = set()
 
     def replace(before: Callable[..., Awaitable[bool]]) -> Any:
-        async def probed(repair: LedgerRepair, fragment: Any, lost: BookieId, target: BookieId, *args: Any) -> bool:
-            done = await before(repair, fragment, lost, target, *args)
+        async def probed(
+            repair: LedgerRepair, fragment: Any, last: Any, lost: BookieId, target: BookieId, *args: Any
+        ) -> bool:
+            done = await before(repair, fragment, last, lost, target, *args)
             if done:
                 replaced.add((repair.id, lost))
                 if (repair.id, target) in replaced:
