@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import trio
+from audits import auditor_of
 from numbered_entries import contents, entries, fill
+from with_cluster import with_cluster
 
 from gnomon.bookie import blocking_ledgers, claim, copies, removal
-from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, Session
 from gnomon.bookie.ledger import OpenMode, Quorum
@@ -49,110 +51,86 @@ def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
 
 
 def test_a_bookie_that_dies_under_a_writer_is_replaced_and_no_append_fails() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 5)
+        victim = ledger.record.fragments[0].bookies[1]
+        cluster.bookies[victim].kill()
+        await fill(ledger, 30)
+        while victim in ledger.record.fragments[-1].bookies:
+            await fill(ledger, 1)
+            await client.world.clock.sleep(0.1)
+        await fill(ledger, 5)
+        assert await contents(ledger) == entries(ledger.next_entry)
+        assert [fragment.session for fragment in ledger.record.fragments] == [1, 1]
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 5)
-            victim = ledger.record.fragments[0].bookies[1]
-            simulation.machine(victim).kill()
-            await fill(ledger, 30)
-            while victim in ledger.record.fragments[-1].bookies:
-                await fill(ledger, 1)
-                await client.world.clock.sleep(0.1)
-            await fill(ledger, 5)
-            assert await contents(ledger) == entries(ledger.next_entry)
-            assert [fragment.session for fragment in ledger.record.fragments] == [1, 1]
-
-        await cluster.run_client("writer", write)
-
-    simulate(2, scenario)
+    with_cluster(work, seed=2)
 
 
 def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=3)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 5)
+        victim = cluster.simulation.machine("bookie-2")
+        victim.kill()
+        await fill(ledger, 50)
+        second = await client.create("made while one is away", WIDE)
+        await fill(second, 5)
+        victim.start()
+        await client.world.clock.sleep(10)
+        cluster.simulation.machine("bookie-1").kill()  # now the one that came back is needed
+        await fill(ledger, 5)
+        await fill(second, 5)
+        assert await contents(ledger) == entries(60)
+        assert await contents(second) == entries(10)
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 5)
-            victim = simulation.machine("bookie-2")
-            victim.kill()
-            await fill(ledger, 50)
-            second = await client.create("made while one is away", WIDE)
-            await fill(second, 5)
-            victim.start()
-            await client.world.clock.sleep(10)
-            simulation.machine("bookie-1").kill()  # now the one that came back is needed
-            await fill(ledger, 5)
-            await fill(second, 5)
-            assert await contents(ledger) == entries(60)
-            assert await contents(second) == entries(10)
-
-        await cluster.run_client("writer", write)
-
-    simulate(3, scenario)
+    with_cluster(work, bookies=3, seed=3)
 
 
 def test_while_the_metadata_is_away_a_ledger_loses_a_bookie_after_another_and_goes_on_with_a_spare_one_about() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation)
-        await cluster.start()
-
-        async def write(client: LedgerClient) -> None:
-            clock = client.world.clock
-            ledger = await client.create("ledger", WIDE)
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        clock = client.world.clock
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 1)
+        first, second, _ = ledger.record.fragments[0].bookies
+        cluster.metadata.kill()
+        for victim in (first, second, first):
+            cluster.simulation.network.block("client", victim)
+            with trio.fail_after(31):
+                for _ in range(30):
+                    await clock.sleep(1)
+                    await fill(ledger, 1)
+            cluster.simulation.network.unblock("client", victim)
+            await clock.sleep(30)
+        cluster.simulation.network.block("client", first)
+        cluster.metadata.start()
+        while first in ledger.record.fragments[-1].bookies:
             await fill(ledger, 1)
-            first, second, _ = ledger.record.fragments[0].bookies
-            cluster.metadata.kill()
-            for victim in (first, second, first):
-                simulation.network.block("writer", victim)
-                with trio.fail_after(31):
-                    for _ in range(30):
-                        await clock.sleep(1)
-                        await fill(ledger, 1)
-                simulation.network.unblock("writer", victim)
-                await clock.sleep(30)
-            simulation.network.block("writer", first)
-            cluster.metadata.start()
-            while first in ledger.record.fragments[-1].bookies:
-                await fill(ledger, 1)
-                await clock.sleep(1)
-            assert await contents(ledger) == entries(ledger.next_entry)
+            await clock.sleep(1)
+        assert await contents(ledger) == entries(ledger.next_entry)
 
-        await cluster.run_client("writer", write)
-
-    simulate(14, scenario)
+    with_cluster(work, seed=14)
 
 
 def test_a_ledger_without_an_ack_quorum_goes_on_when_the_metadata_is_back() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=5)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 1)
+        lost = ledger.record.fragments[0].bookies[:2]
+        cluster.metadata.kill()
+        for victim in lost:
+            cluster.bookies[victim].kill()
+        with trio.move_on_after(60) as scope:
+            await ledger.add([b"entry 1"])
+        assert scope.cancelled_caught
+        cluster.metadata.start()
+        with trio.fail_after(10):
+            await ledger.drained()
+        assert not {*lost} & {*ledger.record.fragments[-1].bookies}
+        await fill(ledger, 1)
+        assert await contents(ledger) == entries(3)
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 1)
-            lost = ledger.record.fragments[0].bookies[:2]
-            cluster.metadata.kill()
-            for victim in lost:
-                simulation.machine(victim).kill()
-            with trio.move_on_after(60) as scope:
-                await ledger.add([b"entry 1"])
-            assert scope.cancelled_caught
-            cluster.metadata.start()
-            with trio.fail_after(10):
-                await ledger.drained()
-            assert not {*lost} & {*ledger.record.fragments[-1].bookies}
-            await fill(ledger, 1)
-            assert await contents(ledger) == entries(3)
-
-        await cluster.run_client("writer", write)
-
-    simulate(15, scenario)
+    with_cluster(work, bookies=5, seed=15)
 
 
 def test_a_paused_writer_that_wakes_up_is_refused_everywhere() -> None:
@@ -372,70 +350,52 @@ def test_a_bookie_that_is_late_to_promise_still_takes_the_copies_that_a_claim_ne
 
 
 def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=3)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        first = await client.create("first", Quorum(1, 1, 1))
+        second = await first.roll("second", properties={}, quorum=WIDE)
+        third = await second.roll("third", properties={}, quorum=Quorum(4, 4, 3))
+        fourth = await third.roll("fourth", properties={})
+        await fill(fourth, 5)
+        assert [ledger.record.quorum for ledger in (second, third, fourth)] == [WIDE, WIDE, WIDE]
+        assert len(fourth.record.fragments[0].bookies) == 3
 
-        async def write(client: LedgerClient) -> None:
-            first = await client.create("first", Quorum(1, 1, 1))
-            second = await first.roll("second", properties={}, quorum=WIDE)
-            third = await second.roll("third", properties={}, quorum=Quorum(4, 4, 3))
-            fourth = await third.roll("fourth", properties={})
-            await fill(fourth, 5)
-            assert [ledger.record.quorum for ledger in (second, third, fourth)] == [WIDE, WIDE, WIDE]
-            assert len(fourth.record.fragments[0].bookies) == 3
-
-        await cluster.run_client("writer", write)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=3)
 
 
 def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "CHUNK_ENTRIES", 1)
 
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", Quorum())
+        await fill(ledger, 200)
+        bookie = client.bookies.get(ledger.record.fragments[0].bookies[0])
+        assert bookie is not None
+        bounds = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+        with trio.move_on_after(0.05) as patience:
+            await bookie.begin_session(ledger.id, Session(2), bounds)
+        assert patience.cancelled_caught
+        assert (await bookie.fence(ledger.id, Session(2))).bound == 0
+        await client.world.clock.sleep(5)
+        assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
 
-        async def ask(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", Quorum())
-            await fill(ledger, 200)
-            bookie = client.bookies.get(ledger.record.fragments[0].bookies[0])
-            assert bookie is not None
-            bounds = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
-            with trio.move_on_after(0.05) as patience:
-                await bookie.begin_session(ledger.id, Session(2), bounds)
-            assert patience.cancelled_caught
-            assert (await bookie.fence(ledger.id, Session(2))).bound == 0
-            await client.world.clock.sleep(5)
-            assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
-
-        await cluster.run_client("claimer", ask)
-
-    simulate(1, scenario)
+    with_cluster(work)
 
 
 def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.bookie.appender.ENTRY_BYTES_MAX", 100)
 
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=4)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        senseless: list[Any] = [b"bytes", ["text"], [5], None]
+        for payload in senseless:
+            with pytest.raises(TypeError):
+                await ledger.add(payload)
+        with pytest.raises(EntryTooLarge, match="101 bytes"):
+            await ledger.add([bytes(50), bytes(51)])
+        await fill(ledger, 2)
+        assert await contents(ledger) == entries(2)
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            senseless: list[Any] = [b"bytes", ["text"], [5], None]
-            for payload in senseless:
-                with pytest.raises(TypeError):
-                    await ledger.add(payload)
-            with pytest.raises(EntryTooLarge, match="101 bytes"):
-                await ledger.add([bytes(50), bytes(51)])
-            await fill(ledger, 2)
-            assert await contents(ledger) == entries(2)
-
-        await cluster.run_client("writer", write)
-
-    simulate(1, scenario)
+    with_cluster(work)
 
 
 def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,117 +430,93 @@ def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.Monkey
 
 
 def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=5)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        clock = client.world.clock
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 5)
+        left = ledger.record.bookies[0]
+        cluster.bookies[left].kill()
+        while left in ledger.record.fragments[-1].bookies:
+            await fill(ledger, 1)
+            await clock.sleep(0.2)
+        cluster.bookies[left].start()
+        await clock.sleep(10)
+        monkeypatch.setattr(client.bookies, "_change", lambda *_: None)  # it hears nothing from here on
 
-        async def work(client: LedgerClient) -> None:
-            clock = client.world.clock
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 5)
-            left = ledger.record.bookies[0]
-            simulation.machine(left).kill()
-            while left in ledger.record.fragments[-1].bookies:
-                await fill(ledger, 1)
-                await clock.sleep(0.2)
-            simulation.machine(left).start()
-            await clock.sleep(10)
-            monkeypatch.setattr(client.bookies, "_change", lambda *_: None)  # it hears nothing from here on
+        async def drain(other: LedgerClient) -> None:
+            await other.metadata.txn((), (Put(f"{DRAINING}{left}", b""),))
+            auditor = auditor_of(other, AuditSettings())
+            while auditor.totals.bookies_drained == 0:
+                await clock.sleep(0.5)
+                await auditor.audit()
 
-            async def drain(other: LedgerClient) -> None:
-                await other.metadata.txn((), (Put(f"{DRAINING}{left}", b""),))
-                auditor = Auditor(other.metadata, other.bookies, AuditSettings(), "auditor", other.world.logger)
-                while auditor.totals.bookies_drained == 0:
-                    await clock.sleep(0.5)
-                    await auditor.audit()
+        await cluster.run_client("auditor", drain)
+        assert left in ledger.record.bookies
+        others = ledger.record.fragments[-1].bookies
+        with pytest.raises(LedgerFenced):
+            await ledger.change_ensemble(ledger.next_entry, (others[0], left, others[2]))
+        stored = await client.metadata.get(ledger_key("ledger"))
+        assert stored is not None
+        assert left not in decode_record(stored.value).bookies
 
-            await cluster.run_client("auditor", drain)
-            assert left in ledger.record.bookies
-            others = ledger.record.fragments[-1].bookies
-            with pytest.raises(LedgerFenced):
-                await ledger.change_ensemble(ledger.next_entry, (others[0], left, others[2]))
-            stored = await client.metadata.get(ledger_key("ledger"))
-            assert stored is not None
-            assert left not in decode_record(stored.value).bookies
-
-        await cluster.run_client("writer", work)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=5)
 
 
 def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=3)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        metadata = client.metadata
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 3)
+        reader = await client.follow("ledger")
+        for number in range(20):
+            await metadata.txn((), (Put(f"other/{number}", b""),))
+        await metadata.compact((await metadata.range("other/")).revision)
+        counting = CountingMetadata(metadata)
+        monkeypatch.setattr(reader, "_metadata", counting)
+        with counting.measure() as cost, trio.move_on_after(10):
+            await reader.wait_for_lac(EntryId(3))
+        assert cost.reads + cost.writes <= 4
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fill, ledger, 1)
+            await reader.wait_for_lac(EntryId(3))
 
-        async def work(client: LedgerClient) -> None:
-            metadata = client.metadata
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 3)
-            reader = await client.follow("ledger")
-            for number in range(20):
-                await metadata.txn((), (Put(f"other/{number}", b""),))
-            await metadata.compact((await metadata.range("other/")).revision)
-            counting = CountingMetadata(metadata)
-            monkeypatch.setattr(reader, "_metadata", counting)
-            with counting.measure() as cost, trio.move_on_after(10):
-                await reader.wait_for_lac(EntryId(3))
-            assert cost.reads + cost.writes <= 4
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(fill, ledger, 1)
-                await reader.wait_for_lac(EntryId(3))
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=3)
 
 
 @pytest.mark.parametrize("away", [False, True])
 def test_what_is_shrunk_by_force_is_gone_at_every_bookie_that_answers_also_of_fragments_that_went(away: bool) -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=4, garbage_interval_seconds=10_000)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 10)
+        left = ledger.record.bookies[0]
+        cluster.simulation.network.block("client", left)
+        while left in ledger.record.fragments[-1].bookies:
+            await fill(ledger, 1)
+            await client.world.clock.sleep(0.2)
+        cluster.simulation.network.unblock("client", left)
+        await client.world.clock.sleep(10)
+        await fill(ledger, 5)
+        if away:
+            cluster.simulation.machine(ledger.record.fragments[-1].bookies[0]).kill()
+        await ledger.shrink(ledger.next_entry, force=True)
+        for name in map(BookieId, cluster.names):
+            if cluster.bookies[name].running:
+                assert await client.bookies.get(name).present(ledger.id, EntryId(0), EntryId(100), Session(1)) == []
 
-        async def work(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 10)
-            left = ledger.record.bookies[0]
-            simulation.network.block("client", left)
-            while left in ledger.record.fragments[-1].bookies:
-                await fill(ledger, 1)
-                await client.world.clock.sleep(0.2)
-            simulation.network.unblock("client", left)
-            await client.world.clock.sleep(10)
-            await fill(ledger, 5)
-            if away:
-                simulation.machine(ledger.record.fragments[-1].bookies[0]).kill()
-            await ledger.shrink(ledger.next_entry, force=True)
-            for name in map(BookieId, cluster.names):
-                if simulation.machine(name).running:
-                    assert await client.bookies.get(name).present(ledger.id, EntryId(0), EntryId(100), Session(1)) == []
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=4, garbage_interval_seconds=10_000)
 
 
 def test_many_entries_that_a_program_appends_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking_ledgers, "UNDER_WAY_BYTES_MAX", 1 << 18)
 
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=3)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        for name in map(BookieId, cluster.names):
+            client.bookies.get(name).client._unsent_bytes_max = 1 << 20
+        payloads = [b"%d" % number * 20_000 for number in range(60)]
+        assert await blocking_ledgers._add_all(ledger, payloads) == list(range(60))
+        assert await ledger.read(EntryId(0), EntryId(59)) == payloads
 
-        async def work(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            for name in map(BookieId, cluster.names):
-                client.bookies.get(name).client._unsent_bytes_max = 1 << 20
-            payloads = [b"%d" % number * 20_000 for number in range(60)]
-            assert await blocking_ledgers._add_all(ledger, payloads) == list(range(60))
-            assert await ledger.read(EntryId(0), EntryId(59)) == payloads
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=3)

@@ -6,17 +6,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from audits import auditor_of
+from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.entry_cache import ENTRY_BYTES, EntryCache, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk, LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import EntryId
 from gnomon.bookie.ledger import DigestType, Ledger, Quorum
 from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
 
 COPIES = Quorum(3, 3, 2)
-EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
 ENTRY_SIZE = 1000
 
 
@@ -27,19 +26,13 @@ def payload(entry: int) -> bytes:
 def play(work: Callable[[LedgerCluster, LedgerClient, Ledger], Awaitable[None]], **options: object) -> None:
     """A ledger of 20 entries of 1,000 bytes, and work with it."""
 
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=3)
-        await cluster.start()
+    async def filled(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", COPIES, **options)
+        for entry in range(20):
+            await ledger.add([payload(entry)])
+        await work(cluster, client, ledger)
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", COPIES, **options)
-            for entry in range(20):
-                await ledger.add([payload(entry)])
-            await work(cluster, client, ledger)
-
-        await cluster.run_client("client", write)
-
-    simulate(1, scenario)
+    with_cluster(filled, bookies=3)
 
 
 def missing(cache: EntryCache, ledger: Ledger, entries: range = range(20)) -> list[int]:
@@ -201,31 +194,25 @@ def test_what_is_shrunk_away_or_not_confirmed_is_never_shown() -> None:  # invar
 
 
 def test_entries_that_an_auditor_moved_are_found() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=5)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", Quorum(3, 2, 2))
+        for entry in range(20):
+            await ledger.add([payload(entry)])
+        await ledger.seal()
+        reader = await client.follow("ledger")
+        cache = EntryCache(client.bookies, 1)
+        before = reader.record.fragments[0].bookies
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(auditor_of(client).run)
+            for victim in before[:2]:
+                cluster.bookies[victim].kill()
+                await client.world.clock.sleep(60)
+            nursery.cancel_scope.cancel()
+        for entry in range(20):
+            await load(cache, reader, entry)
+        assert not set(before[:2]) & set(reader.record.fragments[0].bookies)
 
-        async def work(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", Quorum(3, 2, 2))
-            for entry in range(20):
-                await ledger.add([payload(entry)])
-            await ledger.seal()
-            reader = await client.follow("ledger")
-            cache = EntryCache(client.bookies, 1)
-            before = reader.record.fragments[0].bookies
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(Auditor(client.metadata, client.bookies, EAGER, "auditor", client.world.logger).run)
-                for victim in before[:2]:
-                    simulation.machine(victim).kill()
-                    await client.world.clock.sleep(60)
-                nursery.cancel_scope.cancel()
-            for entry in range(20):
-                await load(cache, reader, entry)
-            assert not set(before[:2]) & set(reader.record.fragments[0].bookies)
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=5)
 
 
 def test_an_entry_that_came_with_another_stays_where_its_own_reading_fails() -> None:

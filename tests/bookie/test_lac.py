@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 from numbered_entries import fill
+from with_cluster import with_cluster
 
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.lac import REFUSED_AGAIN_SECONDS
@@ -80,26 +81,20 @@ def test_a_bookie_that_could_not_be_reached_for_long_hears_of_it_soon_after() ->
 
 
 def test_those_who_wait_for_quiet_ledgers_hold_up_no_add_of_their_process() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=1)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        ledger = await client.create("written", Quorum())
+        (name,) = ledger.record.fragments[0].bookies
+        bookie = client.bookies.get(name)
+        assert bookie is not None
+        async with trio.open_nursery() as nursery:
+            for quiet in range(CALLS_MAX + 100):
+                nursery.start_soon(bookie.wait_for_lac, LedgerId(1_000_000 + quiet), EntryId(0))
+            await client.world.clock.sleep(1)
+            with trio.fail_after(0.1):
+                await fill(ledger, 3)
+            nursery.cancel_scope.cancel()
 
-        async def write(client: LedgerClient) -> None:
-            ledger = await client.create("written", Quorum())
-            (name,) = ledger.record.fragments[0].bookies
-            bookie = client.bookies.get(name)
-            assert bookie is not None
-            async with trio.open_nursery() as nursery:
-                for quiet in range(CALLS_MAX + 100):
-                    nursery.start_soon(bookie.wait_for_lac, LedgerId(1_000_000 + quiet), EntryId(0))
-                await client.world.clock.sleep(1)
-                with trio.fail_after(0.1):
-                    await fill(ledger, 3)
-                nursery.cancel_scope.cancel()
-
-        await cluster.run_client("broker", write)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=1)
 
 
 def test_who_may_not_wait_asks_again_later_and_hears_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

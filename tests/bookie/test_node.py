@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
+from with_cluster import with_cluster
 
 from gnomon.bookie.errors import BookieLeaving
 from gnomon.bookie.ids import BookieId, EntryId
@@ -15,19 +16,6 @@ from gnomon.bookie.registry import BOOKIES
 from gnomon.metadata.client import Revision
 from gnomon.testing.ledger_cluster import DATA, MAP_BYTES, LedgerClient, LedgerCluster
 from gnomon.testing.machine import Machine
-from gnomon.testing.simulation import Simulation, simulate
-
-
-def with_cluster(work: Any, *, seed: int = 1, bookies: int = 4) -> None:
-    """Runs `work(client, cluster)` as a client of a cluster."""
-
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=bookies)
-        await cluster.start()
-        with trio.fail_after(600):
-            await cluster.run_client("client", lambda client: work(client, cluster))
-
-    simulate(seed, scenario)
 
 
 async def until_ended(client: LedgerClient, machine: Machine) -> float:

@@ -7,6 +7,7 @@ import msgpack
 import pytest
 import trio
 from numbered_entries import contents, entries, fill
+from with_cluster import with_cluster
 
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId, LedgerId
@@ -79,98 +80,80 @@ def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
 
 
 def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=1)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
+        await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
+        while (bookie := client.bookies.get(BookieId("bookie-2"))) is None:
+            await client.bookies.changed()
+        with pytest.raises(
+            RpcRefused,
+            match="asks for service 'bookie bookie-2, disk 2'; this is service 'bookie bookie-1, disk 2'",
+        ):
+            await bookie.last_add_confirmed(LedgerId(1))
 
-        async def ask(client: LedgerClient) -> None:
-            at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
-            await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
-            while (bookie := client.bookies.get(BookieId("bookie-2"))) is None:
-                await client.bookies.changed()
-            with pytest.raises(
-                RpcRefused,
-                match="asks for service 'bookie bookie-2, disk 2'; this is service 'bookie bookie-1, disk 2'",
-            ):
-                await bookie.last_add_confirmed(LedgerId(1))
-
-        await cluster.run_client("client", ask)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=1)
 
 
 def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=1)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        metadata = client.metadata
+        at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
+        said = Registration("nowhere", 1, Revision(1), "rack").encode()
+        await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
+        await metadata.txn([], [Put(f"{COOKIES}{name}", b"cookie") for name in (*at, "away", "dismissed")])
+        async with trio.open_nursery() as nursery:
+            bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
+            await bookies.load()
+            assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "goes": "rack", "drains": "rack"}
+            assert {"away", "dismissed"} <= set(bookies.known())
+            changes = [Delete(f"{BOOKIES}goes"), Delete(f"{DRAINING}returns"), Put(f"{DRAINING}drains", b"")]
+            change = await metadata.txn([], [*changes, Put(f"{BOOKIES}new", said), Put(f"{COOKIES}new", b"")])
+            await metadata.txn([], [Put(f"{DRAINING}dismissed", b"")])
+            await metadata.txn([], [Delete(f"{COOKIES}dismissed"), Delete(f"{DRAINING}dismissed")])
+            after = await metadata.txn([], [Put("beside", b"")])
+            await metadata.compact(after.revision)
+            assert change.revision < after.revision
+            nursery.start_soon(bookies.run)
+            await bookies.changed()
+            assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "returns": "rack", "new": "rack"}
+            known = {"bookie-1", "stays", "goes", "away", "returns", "new"}
+            assert set(bookies.known()) == known, (
+                "those that went may still hold entries, none that leaves counts, and none that was let go"
+            )
+            nursery.cancel_scope.cancel()
 
-        async def follow(client: LedgerClient) -> None:
-            metadata = client.metadata
-            at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
-            said = Registration("nowhere", 1, Revision(1), "rack").encode()
-            await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
-            await metadata.txn([], [Put(f"{COOKIES}{name}", b"cookie") for name in (*at, "away", "dismissed")])
-            async with trio.open_nursery() as nursery:
-                bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
-                await bookies.load()
-                assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "goes": "rack", "drains": "rack"}
-                assert {"away", "dismissed"} <= set(bookies.known())
-                changes = [Delete(f"{BOOKIES}goes"), Delete(f"{DRAINING}returns"), Put(f"{DRAINING}drains", b"")]
-                change = await metadata.txn([], [*changes, Put(f"{BOOKIES}new", said), Put(f"{COOKIES}new", b"")])
-                await metadata.txn([], [Put(f"{DRAINING}dismissed", b"")])
-                await metadata.txn([], [Delete(f"{COOKIES}dismissed"), Delete(f"{DRAINING}dismissed")])
-                after = await metadata.txn([], [Put("beside", b"")])
-                await metadata.compact(after.revision)
-                assert change.revision < after.revision
-                nursery.start_soon(bookies.run)
-                await bookies.changed()
-                assert dict(bookies.available()) == {"bookie-1": "", "stays": "rack", "returns": "rack", "new": "rack"}
-                known = {"bookie-1", "stays", "goes", "away", "returns", "new"}
-                assert set(bookies.known()) == known, (
-                    "those that went may still hold entries, none that leaves counts, and none that was let go"
-                )
-                nursery.cancel_scope.cancel()
-
-        await cluster.run_client("client", follow)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=1)
 
 
 def test_a_bookie_whose_registration_cannot_be_read_is_alive_and_gets_no_new_ledgers_from_here() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=1)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        metadata, bookies = client.metadata, client.bookies
 
-        async def follow(client: LedgerClient) -> None:
-            metadata, bookies = client.metadata, client.bookies
+        async def change(operation: Operation) -> None:
+            await bookies._follower.reached((await metadata.txn([], [operation])).revision)
 
-            async def change(operation: Operation) -> None:
-                await bookies._follower.reached((await metadata.txn([], [operation])).revision)
+        async def said(value: object) -> None:
+            await change(Put(f"{BOOKIES}newer", msgpack.packb(value)))
 
-            async def said(value: object) -> None:
-                await change(Put(f"{BOOKIES}newer", msgpack.packb(value)))
+        async def shows(available: set[str], alive: set[str]) -> None:
+            assert (set(bookies.available()), set(bookies.alive())) == (available, alive)
+            assert "newer" in bookies.known()
 
-            async def shows(available: set[str], alive: set[str]) -> None:
-                assert (set(bookies.available()), set(bookies.alive())) == (available, alive)
-                assert "newer" in bookies.known()
+        fields = msgpack.unpackb(Registration("nowhere", 1, Revision(1)).encode())
+        await said(fields)
+        both = {"bookie-1", "newer"}
+        await shows(both, both)
+        for unreadable in ([*fields, "more"], "elsewhere", 5):
+            await said(unreadable)
+            await shows({"bookie-1"}, both)
+        assert cluster.simulation.coverage.counts["log/registration_unreadable"] == 1
+        await said(fields)
+        await shows(both, both)
+        await said([])
+        await change(Delete(f"{BOOKIES}newer"))
+        await shows({"bookie-1"}, {"bookie-1"})
 
-            fields = msgpack.unpackb(Registration("nowhere", 1, Revision(1)).encode())
-            await said(fields)
-            both = {"bookie-1", "newer"}
-            await shows(both, both)
-            for unreadable in ([*fields, "more"], "elsewhere", 5):
-                await said(unreadable)
-                await shows({"bookie-1"}, both)
-            assert simulation.coverage.counts["log/registration_unreadable"] == 1
-            await said(fields)
-            await shows(both, both)
-            await said([])
-            await change(Delete(f"{BOOKIES}newer"))
-            await shows({"bookie-1"}, {"bookie-1"})
-
-        await cluster.run_client("client", follow)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=1)
 
 
 class DismissedBetween:
@@ -193,22 +176,16 @@ class DismissedBetween:
 
 
 def test_a_bookie_that_is_dismissed_while_a_client_starts_is_not_known_to_it() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=1)
-        await cluster.start()
+    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
+        await client.metadata.txn([], [Put(f"{COOKIES}leaves", b"cookie"), Put(f"{DRAINING}leaves", b"")])
+        async with trio.open_nursery() as nursery:
+            metadata: Any = DismissedBetween(client.metadata)
+            bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
+            await bookies.load()
+            nursery.start_soon(bookies.run)
+            while "leaves" in bookies._draining:
+                await bookies.changed()
+            assert set(bookies.known()) == {"bookie-1"}
+            nursery.cancel_scope.cancel()
 
-        async def start(client: LedgerClient) -> None:
-            await client.metadata.txn([], [Put(f"{COOKIES}leaves", b"cookie"), Put(f"{DRAINING}leaves", b"")])
-            async with trio.open_nursery() as nursery:
-                metadata: Any = DismissedBetween(client.metadata)
-                bookies = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
-                await bookies.load()
-                nursery.start_soon(bookies.run)
-                while "leaves" in bookies._draining:
-                    await bookies.changed()
-                assert set(bookies.known()) == {"bookie-1"}
-                nursery.cancel_scope.cancel()
-
-        await cluster.run_client("client", start)
-
-    simulate(1, scenario)
+    with_cluster(work, bookies=1)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+from audits import auditor_of
 from numbered_entries import contents, entries, fill
+from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.errors import LedgerError, LedgerExists, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId
@@ -51,7 +53,7 @@ async def replaced(client: LedgerClient, name: BookieId) -> None:
     """Waits until the name of a bookie that is decommissioned stands for a new disk."""
     key = f"{COOKIES}{name}"
     first = await client.metadata.get(key)
-    auditor = Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", client.world.logger)
+    auditor = auditor_of(client, AuditSettings())
     while (found := await client.metadata.get(key)) is None or found == first:
         await auditor.audit()
         await client.world.clock.sleep(1)
@@ -105,8 +107,8 @@ def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends
             return None if found is None else Registration.decode(found.value).host
 
         async def work(client: LedgerClient) -> None:
-            clock, log = client.world.clock, client.world.logger
-            auditor = Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", log)
+            clock = client.world.clock
+            auditor = auditor_of(client, AuditSettings())
             old.start(bookie_node("old", name))
             while await registered_at(client) != "old":
                 await clock.sleep(0.1)
@@ -162,51 +164,39 @@ def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk()
 
 
 def test_a_claim_and_a_change_of_bookies_take_none_that_is_to_leave() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=4)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        await fill(ledger, 1)
+        named = ledger.record.bookies
+        (spare,) = (name for name in cluster.names if name not in named)
+        async with trio.open_nursery() as nursery:
+            late = RegisteredBookies(client.world, client.metadata, client.world.logger, nursery)
+            await late.load()
+            await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
+            with pytest.raises(LedgerFenced):
+                await ledger.change_ensemble(EntryId(1), (spare, *named[1:]))
+            cluster.bookies[named[0]].kill()
+            with pytest.raises(LedgerFenced):
+                await open_ledger(client.metadata, late, "ledger", mode=OpenMode.O_APPEND)
+            nursery.cancel_scope.cancel()
+        again = await client.claim("ledger")
+        assert again.record.bookies == named
 
-        async def work(client: LedgerClient) -> None:
-            ledger = await client.create("ledger", WIDE)
-            await fill(ledger, 1)
-            named = ledger.record.bookies
-            (spare,) = (name for name in cluster.names if name not in named)
-            async with trio.open_nursery() as nursery:
-                late = RegisteredBookies(client.world, client.metadata, client.world.logger, nursery)
-                await late.load()
-                await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
-                with pytest.raises(LedgerFenced):
-                    await ledger.change_ensemble(EntryId(1), (spare, *named[1:]))
-                cluster.bookies[named[0]].kill()
-                with pytest.raises(LedgerFenced):
-                    await open_ledger(client.metadata, late, "ledger", mode=OpenMode.O_APPEND)
-                nursery.cancel_scope.cancel()
-            again = await client.claim("ledger")
-            assert again.record.bookies == named
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work)
 
 
 def test_a_bookie_that_was_let_go_is_no_member_until_it_comes_with_another_disk() -> None:
-    async def scenario(simulation: Simulation) -> None:
-        cluster = LedgerCluster(simulation, bookies=4)
-        await cluster.start()
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        name = cluster.names[0]
+        first = client.bookies.get(name)
+        await cluster.decommission(name)
+        auditor = auditor_of(client, AuditSettings())
+        while name in client.bookies.available():
+            await client.bookies.changed()
+        await auditor.audit()
+        while client.bookies.get(name) is first:
+            assert name not in client.bookies.known()
+            await client.bookies.changed()
+        assert name in client.bookies.known()
 
-        async def work(client: LedgerClient) -> None:
-            name = cluster.names[0]
-            first = client.bookies.get(name)
-            await cluster.decommission(name)
-            auditor = Auditor(client.metadata, client.bookies, AuditSettings(), "auditor", client.world.logger)
-            while name in client.bookies.available():
-                await client.bookies.changed()
-            await auditor.audit()
-            while client.bookies.get(name) is first:
-                assert name not in client.bookies.known()
-                await client.bookies.changed()
-            assert name in client.bookies.known()
-
-        await cluster.run_client("client", work)
-
-    simulate(1, scenario)
+    with_cluster(work)

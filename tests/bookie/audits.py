@@ -1,0 +1,81 @@
+"""Auditors of a simulated cluster, and what is to be seen of their work."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from gnomon.bookie.auditor import Auditor, AuditSettings
+from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
+from gnomon.metadata.client import Metadata
+from gnomon.testing.ledger_cluster import LedgerClient
+
+WIDE = Quorum(3, 3, 2)
+EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
+
+
+def auditor_of(client: LedgerClient, settings: AuditSettings = EAGER, metadata: Metadata | None = None) -> Auditor:
+    """An auditor that asks as a client does; through `metadata` where that is given."""
+    return Auditor(metadata or client.metadata, client.bookies, settings, "auditor", client.world.logger)
+
+
+@asynccontextmanager
+async def running(auditor: Auditor) -> AsyncIterator[None]:
+    """The auditor audits meanwhile."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(auditor.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def audited(client: LedgerClient, until: Callable[[Auditor], Awaitable[bool]]) -> Auditor:
+    """Audits until a condition holds."""
+    auditor = auditor_of(client)
+    async with running(auditor):
+        with trio.fail_after(120):
+            while not await until(auditor):
+                await client.world.clock.sleep(0.5)
+    return auditor
+
+
+async def rid_of(client: LedgerClient, bookie: BookieId) -> Auditor:
+    """Audits until no record names a bookie."""
+
+    async def nobody_names_it(_auditor: Auditor) -> bool:
+        return not await named(client, bookie)
+
+    return await audited(client, nobody_names_it)
+
+
+async def named(client: LedgerClient, bookie: BookieId) -> bool:
+    """Whether a ledger's record names a bookie."""
+    records = [decode_record(item.value) for item in (await client.metadata.range(LEDGERS)).items]
+    return any(bookie in fragment.bookies for record in records for fragment in record.fragments)
+
+
+async def beside_a_ledger(client: LedgerClient) -> tuple[Ledger, BookieId]:
+    """A ledger, and the only one of four bookies that has nothing of it."""
+    ledger = await client.create("ledger", WIDE)
+    (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
+    return ledger, spare
+
+
+async def copies_of(client: LedgerClient, name: str) -> dict[int, list[BookieId]]:
+    """Which bookies have each confirmed entry of a ledger, where its record says."""
+    stored = await client.metadata.get(ledger_key(name))
+    assert stored is not None
+    record = decode_record(stored.value)
+    ledger = await client.follow(name)
+    found: dict[int, list[BookieId]] = {}
+    for entry in range(record.start_entry, ledger.last_add_confirmed + 1):
+        fragment = record.fragment_of(EntryId(entry))
+        for index in record.quorum.write_set(EntryId(entry)):
+            bookie = client.bookies.get(fragment.bookies[index])
+            assert bookie is not None
+            if await bookie.present(ledger.id, EntryId(entry), EntryId(entry), fragment.session):
+                found.setdefault(entry, []).append(fragment.bookies[index])
+    return found

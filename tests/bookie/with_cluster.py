@@ -1,0 +1,25 @@
+"""A cluster of bookies on the simulated network, for tests of what one client does there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.simulation import Simulation, simulate
+
+
+def with_cluster(
+    work: Callable[[LedgerClient, LedgerCluster], Awaitable[None]], *, seed: int = 1, bookies: int = 4, **settings: Any
+) -> None:
+    """Runs `work` as the machine `client` of a cluster of so many bookies; `settings` as `LedgerCluster` takes them."""
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies, **settings)
+        await cluster.start()
+        with trio.fail_after(600):
+            await cluster.run_client("client", lambda client: work(client, cluster))
+
+    simulate(seed, scenario)
