@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from audits import auditor_of
+from audits import WIDE, auditor_of, beside_a_ledger
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
@@ -14,7 +14,7 @@ from gnomon.bookie import blocking_ledgers, claim, copies, removal
 from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, Session
-from gnomon.bookie.ledger import OpenMode, Quorum
+from gnomon.bookie.ledger import OpenMode, Quorum, list_ledgers
 from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.bookie.record import decode_record, ledger_key
 from gnomon.bookie.registry import DRAINING
@@ -22,8 +22,6 @@ from gnomon.metadata.client import MetadataError, Put
 from gnomon.testing.counting_metadata import CountingMetadata
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
-
-WIDE = Quorum(3, 3, 2)
 
 
 def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
@@ -429,7 +427,21 @@ def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.Monkey
     simulate(1, scenario)
 
 
-def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId) -> None:
+    """A bookie is drained and let go, of which a client that hears no news from here on knows nothing."""
+    client.bookies._change = lambda *_: None  # type: ignore[method-assign]
+
+    async def drain(other: LedgerClient) -> None:
+        await other.metadata.txn((), (Put(f"{DRAINING}{bookie}", b""),))
+        auditor = auditor_of(other, AuditSettings())
+        while auditor.totals.bookies_drained == 0:
+            await other.world.clock.sleep(0.5)
+            await auditor.audit()
+
+    await cluster.run_client("auditor", drain)
+
+
+def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         ledger = await client.create("ledger", WIDE)
@@ -441,16 +453,7 @@ def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more(mon
             await clock.sleep(0.2)
         cluster.bookies[left].start()
         await clock.sleep(10)
-        monkeypatch.setattr(client.bookies, "_change", lambda *_: None)  # it hears nothing from here on
-
-        async def drain(other: LedgerClient) -> None:
-            await other.metadata.txn((), (Put(f"{DRAINING}{left}", b""),))
-            auditor = auditor_of(other, AuditSettings())
-            while auditor.totals.bookies_drained == 0:
-                await clock.sleep(0.5)
-                await auditor.audit()
-
-        await cluster.run_client("auditor", drain)
+        await dismissed(client, cluster, left)
         assert left in ledger.record.bookies
         others = ledger.record.fragments[-1].bookies
         with pytest.raises(LedgerFenced):
@@ -460,6 +463,20 @@ def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more(mon
         assert left not in decode_record(stored.value).bookies
 
     with_cluster(work, bookies=5)
+
+
+def test_a_roll_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger, spare = await beside_a_ledger(client)
+        await fill(ledger, 5)
+        await dismissed(client, cluster, spare)
+        assert spare in client.bookies.available()
+        with pytest.raises(LedgerFenced):
+            await ledger.roll("next", properties={}, quorum=Quorum(4, 3, 2))
+        ((name, record),) = await list_ledgers(client.metadata)
+        assert (name, record.sealed) == ("ledger", False)
+
+    with_cluster(work)
 
 
 def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_it(
