@@ -15,19 +15,9 @@ from numbered_entries import contents, entries, fill
 from gnomon.bookie.client import LocalBookie
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.entry_store import ENTRIES, EntryStore
-from gnomon.bookie.errors import (
-    DigestMismatch,
-    LedgerFailed,
-    LedgerFenced,
-    NotEnoughBookies,
-)
+from gnomon.bookie.errors import DigestMismatch, LedgerFailed, LedgerFenced, NotEnoughBookies
 from gnomon.bookie.ids import SESSION_MAX, BookieId, EntryId, Session
-from gnomon.bookie.ledger import (
-    Ledger,
-    Quorum,
-    claim_ledger,
-    create_ledger,
-)
+from gnomon.bookie.ledger import Ledger, Quorum, claim_ledger, create_ledger
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.removal import ENTRY_KEY
 from gnomon.runtime.world import DiskFailed, DiskFull

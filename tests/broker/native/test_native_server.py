@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from struct import pack
 from typing import Any
 
@@ -11,33 +10,16 @@ import pytest
 import trio
 from native_calls import FLUSHED_SECONDS, delete_records, native, orders, read, rpc, values
 
-from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.broker.native import server
-from gnomon.broker.native.client import NativeClient, connect
+from gnomon.broker.native.client import NativeClient
 from gnomon.broker.native.connection import NativeConnection
-from gnomon.broker.native.consumer import Part
-from gnomon.broker.native.errors import (
-    InvalidCall,
-    NoSuchSubscription,
-    NoSuchTopic,
-    RecordsMissed,
-    SubscriptionTaken,
-    Unavailable,
-)
-from gnomon.broker.native.leaders import Leaders
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.subscriptions.dlsn import Dlsn
+from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
-from gnomon.broker.subscriptions.reading import LogPositions
 from gnomon.broker.subscriptions.record import SubscriberRecord
 from gnomon.broker.subscriptions.store import subscriptions_prefix
-from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, EmbeddedBroker, simulate_broker
-from gnomon.wire.kafka.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    DeleteTopicsRequest,
-)
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.wire.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 
 SENSELESS: list[tuple[str, list[object]]] = [
@@ -301,163 +283,6 @@ def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_
     assert sent_away
 
 
-def test_a_subscription_that_is_deleted_twice_at_once_is_deleted_once() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 1)
-        async with rpc(broker) as peer, peer.stream("receive"):
-            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
-            async with trio.open_nursery() as nursery:
-                for _ in range(2):
-                    nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me", True)
-            assert await peer.call("stats", "orders", 0, []) == {}
-
-    simulate_broker(scenario)
-
-
-def test_a_subscription_that_is_sought_while_it_is_deleted_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    delete = MetadataSubscriptionsStore.delete_subscriber
-
-    async def slowly(store: MetadataSubscriptionsStore, subscriber: str) -> None:
-        await delete(store, subscriber)
-        await trio.sleep(1.0)
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 1)
-        async with rpc(broker) as peer, peer.stream("receive"), trio.open_nursery() as nursery:
-            await peer.call("subscribe", "orders", 0, "exclusive", "earliest", [["one", 1, "me", 1]])
-            nursery.start_soon(peer.call, "unsubscribe", "orders", 0, "one", "me", True)
-            await trio.sleep(0.5)
-            with pytest.raises(Unavailable, match="was deleted"):
-                await peer.call("seek", "orders", 0, "one", "earliest", [])
-        assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
-
-    monkeypatch.setattr(MetadataSubscriptionsStore, "delete_subscriber", slowly)
-    simulate_broker(scenario)
-
-
-def test_a_consumer_that_comes_while_its_subscription_is_deleted_makes_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    create, delete = HostedPartition.create, MetadataSubscriptionsStore.delete_subscriber
-
-    async def create_slowly(host: HostedPartition, names: Iterable[str], offset: Offset) -> None:
-        await create(host, names, offset)
-        await trio.sleep(0.5)
-
-    async def delete_slowly(store: MetadataSubscriptionsStore, subscriber: str) -> None:
-        await delete(store, subscriber)
-        await trio.sleep(1.0)
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        async def come() -> None:
-            consumer = await other.subscribe("orders", "one", type="shared", initial_position="earliest")
-            assert await values(consumer, 3) == [0, 1, 2]
-
-        await orders(broker, 2)
-        other_client = connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world, name="other")
-        async with native(broker) as client, other_client as other, trio.open_nursery() as nursery:
-            consumer = await client.subscribe("orders", "one", type="shared")
-            nursery.start_soon(come)
-            await trio.sleep(0.25)
-            await consumer.unsubscribe()
-            await orders(broker, 1, first=2)
-
-    monkeypatch.setattr(HostedPartition, "create", create_slowly)
-    monkeypatch.setattr(MetadataSubscriptionsStore, "delete_subscriber", delete_slowly)
-    simulate_broker(scenario)
-
-
-def test_a_subscription_is_deleted_in_partitions_that_its_consumer_has_not_heard_of_as_well() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 1)
-        async with native(broker) as client:
-            consumer = await client.subscribe("orders", "one")
-            await broker.serving.broker.topic_admin.grow("orders", 3)
-            await consumer.unsubscribe()
-            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
-
-    simulate_broker(scenario)
-
-
-def test_a_consumer_that_loses_its_broker_while_it_unsubscribes_does_not_make_the_subscription_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ask = Leaders.ask
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        async def ask_then_restart(leaders: Leaders, part: Part, method: str, *args: Any) -> Any:
-            answer = await ask(leaders, part, method, *args)
-            if part.partition == 0:
-                await broker.restart()
-            return answer
-
-        await (await broker.connect()).create_topic("orders", partitions=2)
-        async with native(broker) as client:
-            consumer = await client.subscribe("orders", "one")
-            monkeypatch.setattr(Leaders, "ask", ask_then_restart)
-            await consumer.unsubscribe()
-            await trio.sleep(10.0)
-            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
-
-    simulate_broker(scenario)
-
-
-def test_a_consumer_that_must_not_delete_its_subscription_goes_on() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 2)
-        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
-            consumer = await client.subscribe("orders", "one", type="failover", initial_position="earliest")
-            assert await values(consumer, 1) == [0]
-            await peer.call("subscribe", "orders", 0, "failover", "earliest", [["one", 1, "me", 1]])
-            with pytest.raises(SubscriptionTaken):
-                await consumer.unsubscribe()
-            await peer.call("close_consumers", pack("<I", 1))
-            assert await values(consumer, 1) == [1]
-
-    simulate_broker(scenario)
-
-
-def test_what_is_not_deleted_as_one_partition_refuses_it_skips_nothing_in_the_others() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        kafka = await broker.connect()
-        await kafka.create_topic("orders", partitions=2)
-        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
-            one = await client.subscribe("orders", "one", type="shared")
-            for partition in (0, 1):
-                batch = build_batch([Record(value=b"%d" % partition)], base_timestamp=1)
-                assert (await kafka.produce("orders", batch, partition)).error_code == 0
-            await peer.call("subscribe", "orders", 1, "shared", "latest", [["one", 1, "me", 0]])
-            with pytest.raises(SubscriptionTaken):
-                await one.unsubscribe()
-            with trio.fail_after(60):
-                assert sorted(await values(one, 2)) == [0, 1]
-
-    simulate_broker(scenario)
-
-
-def test_a_consumer_that_comes_while_its_subscription_is_half_deleted_costs_the_other_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        kafka = await broker.connect()
-        await kafka.create_topic("orders", partitions=2)
-        async with native(broker) as client, rpc(broker) as peer, peer.stream("receive"):
-            one = await client.subscribe("orders", "one", type="shared")
-            batch = build_batch([Record(value=b"0")], base_timestamp=1)
-            assert (await kafka.produce("orders", batch, 0)).error_code == 0
-            delete = HostedPartition.delete
-
-            async def delete_and_be_late(*args: Any) -> None:
-                await delete(*args)
-                await peer.call("subscribe", "orders", 1, "shared", "latest", [["one", 1, "me", 0]])
-
-            monkeypatch.setattr(HostedPartition, "delete", delete_and_be_late)
-            with pytest.raises(SubscriptionTaken):
-                await one.unsubscribe()
-            with trio.fail_after(60):
-                assert await values(one, 1) == [0]
-
-    simulate_broker(scenario)
-
-
 def test_a_consumer_that_a_call_names_a_thousand_times_counts_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
@@ -510,104 +335,5 @@ def test_what_an_owner_stored_after_its_end_is_asked_of_the_next_one_as_well(
                 return
             with trio.fail_after(60):
                 assert await values(one, 5) == [0, 1, 2, 3, 4]
-
-    simulate_broker(scenario)
-
-
-def test_a_position_whose_records_are_out_of_reach_keeps_no_other_from_being_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 10)
-        async with native(broker) as client:
-            slow = await client.subscribe("orders", "slow", initial_position="earliest")
-            quick = await client.subscribe("orders", "quick", initial_position="earliest")
-            dlsn_of = LogPositions.dlsn_of
-
-            async def away(positions: LogPositions, offset: Offset) -> Dlsn:
-                if offset == 2:
-                    raise NotEnoughBookies("bookies are away")
-                return await dlsn_of(positions, offset)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(LogPositions, "dlsn_of", away)
-                await values(slow, 2)
-                await read(quick, 10)
-                assert await stored_entries(broker) == {"quick": 10, "slow": 0}
-            await broker.simulation.clock.sleep(2 * FLUSHED_SECONDS)
-            assert await stored_entries(broker) == {"quick": 10, "slow": 2}
-
-    simulate_broker(scenario)
-
-
-async def stored_entries(broker: EmbeddedBroker) -> dict[str, int]:
-    """The entry at which each subscription of `orders` is stored."""
-    node = broker.serving.broker
-    prefix = subscriptions_prefix(node.find_topic("orders").id, 0)
-    found = await node.metadata.range(prefix)
-    return {
-        item.key.removeprefix(prefix): SubscriberRecord.decode(item.value).position.dlsn.entry for item in found.items
-    }
-
-
-def test_a_position_that_cannot_be_read_keeps_nobody_else_from_consuming_and_goes_on_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 10)
-        async with native(broker) as client:
-            slow = await client.subscribe("orders", "slow", initial_position="earliest")
-            quick = await client.subscribe("orders", "quick", initial_position="earliest")
-            await read(slow, 2)
-            await read(quick, 10)
-            offset_of = LogPositions.offset_of
-
-            async def away(positions: LogPositions, dlsn: Dlsn) -> Offset:
-                if dlsn.entry == 2:
-                    raise NotEnoughBookies("bookies are away")
-                return await offset_of(positions, dlsn)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(LogPositions, "offset_of", away)
-                await broker.restart()
-                await orders(broker, 1, first=10)
-                with trio.fail_after(60):
-                    assert await values(quick, 1) == [10]
-                async with rpc(broker) as peer:
-                    for call in (["stats", "orders", 0, ["slow"]], ["unsubscribe", "orders", 0, "slow", "me", True]):
-                        with pytest.raises(Unavailable, match="bookies are away"):
-                            await peer.call(*call)
-            with trio.fail_after(60):
-                assert await values(slow, 9) == list(range(2, 11))
-
-    simulate_broker(scenario)
-
-
-def test_a_consumer_that_is_out_of_reach_is_told_what_it_has_missed_once_it_is_back() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        await orders(broker, 10)
-        async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
-            consumer = await client.subscribe("orders", "one", initial_position="earliest", queue_records=1)
-            assert await read(consumer, 2) == [0, 1]
-            network = broker.simulation.network
-            network.block(HOST, "clients")
-            network.block("clients", HOST)
-            node = broker.serving.broker
-            await node.partition_of(node.find_topic("orders").id.bytes, 0).delete_before(Offset(8))
-            await broker.simulation.clock.sleep(20)
-            for pair in network.streams():
-                network.reset(pair)
-            network.heal()
-            found: list[int | tuple[int, int]] = []
-            while 9 not in found:
-                try:
-                    found += await values(consumer, 1)
-                except RecordsMissed as error:
-                    found.append((error.first, error.end))
-            assert found[-3:] == [(2, 8), 8, 9]
-            await broker.simulation.clock.sleep(FLUSHED_SECONDS)
-            await broker.restart()
-            await orders(broker, 1, first=10)
-            assert await values(consumer, 1) == [10]
 
     simulate_broker(scenario)
