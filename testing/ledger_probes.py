@@ -30,6 +30,7 @@ from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.handle import Ledger
 from gnomon.bookie.held_record import HeldRecord
 from gnomon.bookie.ids import BookieId, LedgerId
+from gnomon.bookie.ledger_state import LedgerState
 from gnomon.bookie.repair import LedgerRepair
 from gnomon.bookie.store_view import StoreView
 from gnomon.bookie.writer import LedgerWriter
@@ -235,6 +236,15 @@ def _probe_bookies(patch: Patches, count: Count) -> None:
 
         return probed
 
+    def excluded(before: Callable[..., Fenced | None]) -> Any:
+        def probed(*args: Any) -> Fenced | None:
+            refusal = before(*args)
+            if refusal is not None:
+                count("copy refused by a store")
+            return refusal
+
+        return probed
+
     def remove_orphans(before: Callable[..., tuple[int, Any]]) -> Any:
         def probed(*args: Any, **options: Any) -> tuple[int, Any]:
             removed, position = before(*args, **options)
@@ -259,6 +269,7 @@ def _probe_bookies(patch: Patches, count: Count) -> None:
 
     patch(EntryStore, "_refusal", refusal)
     patch(EntryStore, "_put_copies", put_copies)
+    patch(LedgerState, "excluded", excluded)
     patch(removal, "remove_orphans", remove_orphans)
     patch(GarbageCollector, "collect", collect)
 
