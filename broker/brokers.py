@@ -32,12 +32,13 @@ def broker_key(broker_id: int) -> str:
     return f"{BROKERS}{broker_id}"
 
 
-def _id_of(key: str) -> int:
+def registered_id(key: str) -> int:
+    """Whose registration a key is."""
     return int(key.removeprefix(BROKERS))
 
 
 def _decode(item: KeyValue) -> LiveBroker:
-    return LiveBroker.decode(_id_of(item.key), item.value)
+    return LiveBroker.decode(registered_id(item.key), item.value)
 
 
 async def wait_for_id(metadata: Metadata, clock: Clock, log: Logger, broker_id: int) -> None:
@@ -108,15 +109,15 @@ class Brokers:
         if self._registered:
             self._registered = {}
             self._tell()
-        self._registered = {_id_of(item.key): (_decode(item), item.lease) for item in found.items}
+        self._registered = {registered_id(item.key): (_decode(item), item.lease) for item in found.items}
         self._tell()
 
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
             if event.current is not None:
-                self._registered[_id_of(event.key)] = (_decode(event.current), event.current.lease)
+                self._registered[registered_id(event.key)] = (_decode(event.current), event.current.lease)
             else:
-                self._registered.pop(_id_of(event.key), None)
+                self._registered.pop(registered_id(event.key), None)
             self._tell()
 
     def _tell(self) -> None:

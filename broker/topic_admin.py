@@ -10,6 +10,7 @@ import msgpack
 import trio
 
 from gnomon.bookie.record import ledger_key
+from gnomon.broker.brokers import BROKERS, registered_id
 from gnomon.broker.config_key import InvalidConfig
 from gnomon.broker.errors import KafkaError, refused_when_full
 from gnomon.broker.partition.chain import ledgers_prefix
@@ -60,15 +61,17 @@ if TYPE_CHECKING:
 PARTITIONS_MAX = 100_000
 FORGET_SECONDS_MAX = 10.0
 FORGET_LOOK_SECONDS = 0.1
-"""How often is looked whether the other brokers have forgotten a deleted topic's offsets, and for how long at most."""
+"""How often is looked whether the other brokers have forgotten a deleted topic, and for how long at most."""
+FORGET_RETRY_SECONDS = 1.0
 
 
 class TopicAdmin:
     """The topic operations of one broker; they return once its own image shows the change.
 
-    A deleted topic's committed offsets would mean something else in its next life. Kafka's record of an offset does
-    not tell lives apart, so that the deletion leaves a key behind which goes when the offsets are gone, and whoever
-    creates a topic of that name sees to them first: no crash comes between.
+    A deleted topic's committed offsets would mean something else in its next life, and a broker that has not heard of
+    the deletion would serve the last life to a client that asks for the name. The deletion leaves a key behind which
+    goes when the offsets are gone and every live broker has heard of it, and whoever creates a topic of that name
+    waits for that: no crash comes between.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -259,7 +262,8 @@ class TopicAdmin:
     async def forget_offsets(self, name: str) -> None:
         """Deletes the committed offsets of a deleted topic from this broker's groups, unless that is done.
 
-        The key names the partitions of the offsets topic that were seen to; whoever sees to the last one deletes it.
+        The key names the partitions of the offsets topic that were seen to and, as ~id, the brokers that have heard of
+        the deletion; whoever finds nothing missing deletes it.
 
         Raises:
             KafkaError: they cannot be deleted now.
@@ -272,31 +276,43 @@ class TopicAdmin:
             await broker.topics.reached(found.create_revision)  # from there on nobody commits such an offset here
             seen_to, others = await broker.coordinator.delete_topic_offsets([name])
             while found is not None:
-                done = {*(msgpack.unpackb(found.value) if found.value else ()), *seen_to}
-                left = [partition for partition in others if partition not in done]
+                before = {*(msgpack.unpackb(found.value) if found.value else ())}
+                done = {*before, *seen_to, ~broker.node_id}
+                left = not done.issuperset(others) or not done.issuperset(await self._live_brokers())
+                if left and done == before:
+                    return
                 then: Operation = Put(key, msgpack.packb(sorted(done))) if left else Delete(key)
                 if (await self._write([Compare(key, Field.MOD_REVISION, found.mod_revision)], [then])).succeeded:
                     return
                 found = await broker.metadata.get(key)
 
+    async def _live_brokers(self) -> list[int]:
+        """Those whom a client may ask, as a deleted topic's key names them."""
+        registered = await self._broker.metadata.range(BROKERS)
+        return [~registered_id(item.key) for item in registered.items]
+
     async def finish_deletion(self, name: str) -> None:
-        """Tries to forget a deleted topic's offsets; where that fails it is due before the name is taken again."""
+        """Forgets a deleted topic's offsets, and tries again until that is done: the name cannot be taken before."""
+        while not await self._forgotten(name):
+            await self._broker.world.clock.sleep(FORGET_RETRY_SECONDS)
+
+    async def _forgotten(self, name: str) -> bool:
         try:
             await self.forget_offsets(name)
         except (KafkaError, MetadataError, WorldError) as error:
-            self._broker.log.warning(
-                "offsets_not_deleted", topic=name, reason=str(error), next="before it is created again"
-            )
+            self._broker.log.warning("offsets_not_deleted", topic=name, reason=str(error), next="it is tried again")
+            return False
+        return True
 
     async def finish_deletions(self) -> None:
-        """What the last run did not come to."""
+        """What the last run, or the last try, did not come to."""
         try:
             found = await self._broker.metadata.range(DELETED_PREFIX)
         except MetadataError as error:
             self._broker.log.warning("deletions_not_finished", reason=str(error), next="before each is created again")
             return
         for item in found.items:
-            await self.finish_deletion(item.key.removeprefix(DELETED_PREFIX))
+            await self._forgotten(item.key.removeprefix(DELETED_PREFIX))
 
     def check_growth(self, topic: Topic, partitions: int) -> Topic:
         """The topic with more partitions.

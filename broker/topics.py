@@ -2,7 +2,8 @@
 
 1. A topic is one record, whatever its number of partitions: id, partition count, configs, source and shadows.
 2. A topic id names one life of a topic: deleting and creating it again gives a new one (KIP-516).
-3. While a deleted topic's offsets are still to be forgotten its name has a `deleted_key`, and cannot be taken again.
+3. While a deleted topic's offsets are still to be forgotten, or a live broker has not heard of the deletion, its name
+   has a `deleted_key`, and cannot be taken again.
 4. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
 5. A shadow names its source, and the source names its shadows: both records change in one transaction, so that whoever
    compares the version of the source's knows that no shadow came or went.
@@ -89,7 +90,7 @@ def topic_key(name: str) -> str:
 
 
 def deleted_key(name: str) -> str:
-    """The metadata key that tells of a deleted topic's offsets."""
+    """The metadata key that tells of a deleted topic."""
     return DELETED_PREFIX + name
 
 

@@ -24,7 +24,14 @@ from gnomon.wire.kafka.messages.positions import (
     ListOffsetsTopic,
 )
 from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from gnomon.wire.kafka.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from gnomon.wire.kafka.records import Record, build_batch
 
 LEASE_SECONDS = 3.0
@@ -72,6 +79,12 @@ async def create(client: KafkaCluster, partitions: int, number: int | None = Non
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def delete(client: KafkaCluster, number: int) -> ErrorCode:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
+    answer = await (await at(client, number)).request(request, 6, DeleteTopicsResponse)
+    return ErrorCode(answer.responses[0].error_code)
 
 
 async def cut_off(cluster: BrokerCluster, old: int) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
-from cluster_calls import at, bring_back, create, cut_off, on_one_partition
+from cluster_calls import at, bring_back, create, cut_off, delete, on_one_partition
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.topics import Topic, topic_key
@@ -29,9 +29,6 @@ from gnomon.wire.kafka.messages.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
 )
 
 
@@ -75,12 +72,6 @@ def test_who_comes_second_in_creating_a_topic_that_is_gone_again_does_not_wait_f
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     simulate_broker(scenario)
-
-
-async def delete(client: KafkaCluster, number: int) -> ErrorCode:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
-    answer = await (await at(client, number)).request(request, 6, DeleteTopicsResponse)
-    return ErrorCode(answer.responses[0].error_code)
 
 
 async def grow(client: KafkaCluster, number: int, partitions: int) -> ErrorCode:

@@ -176,7 +176,7 @@ SPLIT = replace(
         CLIENTS,
         partitions=1,
         deletions=False,
-        beside={name: CLIENTS.beside[name] for name in ("offsets", "visits")},
+        beside={name: CLUSTER.clients.beside[name] for name in ("offsets", "visits", "topics")},
         mix=CUTS,
     ),
 )

@@ -103,6 +103,21 @@ def lease_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Broker, "lease_lives", lambda broker: True)
 
 
+@planted(
+    "a deleted topic's name is free before every live broker has heard of the deletion",
+    breaks="broker.topics 3",
+    found_by="tests/broker/test_deleted_names.py::"
+    "test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more",
+)
+def name_free_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A client asks the broker that has not heard of it in few storms (clusters, seed 855)."""
+
+    async def nobody(admin: TopicAdmin) -> list[int]:
+        return []
+
+    patch.setattr(TopicAdmin, "_live_brokers", nobody)
+
+
 @planted("a missing batch is told without asking who leads", breaks="broker.partition.partition 8", scenario=UNHEARD)
 def refusals_unconfirmed(patch: pytest.MonkeyPatch) -> None:
     def confirm(certainty: Certainty, last: Any, done: Callable[[bool], None]) -> None:

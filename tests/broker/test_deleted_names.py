@@ -1,0 +1,33 @@
+"""A deleted topic's name, which is free once nobody serves the topic any more."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from cluster_calls import LEASE_SECONDS, at, create, delete, latest, on_one_partition, produce_one
+
+from gnomon.testing.broker_cluster import BrokerCluster
+from gnomon.testing.wire_client import KafkaCluster
+from gnomon.wire.kafka.errors import ErrorCode
+
+
+@pytest.mark.parametrize("away_seconds", [0.0, 1.0, 20.0])  # the longest ends its lease
+def test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more(away_seconds: float) -> None:
+    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+        clock, network = cluster.simulation.clock, cluster.simulation.network
+        old = cluster.leader("orders", 0)
+        for _ in range(3):
+            assert await produce_one(await at(client, old)) is ErrorCode.NONE
+        network.clog("metadata", f"broker-{old}", away_seconds)
+        assert await delete(client, 3 - old) is ErrorCode.NONE
+        begun = clock.monotonic()
+        await create(client, 1, 3 - old)
+        waited_seconds = clock.monotonic() - begun
+        assert min(away_seconds, 2.0) - 0.1 < waited_seconds < min(away_seconds, LEASE_SECONDS + 1) + 0.5
+        leader = await at(client, cluster.leader_by(3 - old, "orders", 0))
+        with trio.fail_after(10):
+            while await produce_one(leader) is not ErrorCode.NONE:
+                await clock.sleep(0.1)
+        assert await latest(leader) == (ErrorCode.NONE, 1, 0)
+
+    on_one_partition(1, 2, work)
