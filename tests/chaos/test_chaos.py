@@ -13,11 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from etcd_needed import etcd_or_skip
 
 from gnomon.testing.cluster_processes import ClusterProcesses
-from gnomon.testing.etcd_server import etcd_missing
 from gnomon.testing.kafka_load import CLIENT, Gap, Load, Worker
 from gnomon.testing.lan import Lan, lan_missing
 from gnomon.testing.process_storm import KINDS, ProcessStorm
@@ -134,8 +133,8 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
     seed = int(os.environ.get("SEED") or random.randrange(10**6))
     metadata = os.environ.get("METADATA") or "embedded"
     assert metadata in ("embedded", "etcd"), f"METADATA={metadata}: give embedded or etcd"
-    if metadata == "etcd" and etcd_missing():
-        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    if metadata == "etcd":
+        etcd_or_skip()
     say(f"\nseed {seed}, {seconds:g} s, metadata {metadata}, logs in {tmp_path}")
     missing = lan_missing(tmp_path)
     if missing is not None:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etcd_needed import etcd_or_skip
 
 from gnomon.bookie.ledgers import connect_ledgers
 from gnomon.cli import cluster_metadata
 from gnomon.metadata.connect import connect_metadata
 from gnomon.testing.daemon import Daemon, DaemonNotStarted
-from gnomon.testing.etcd_server import EtcdServer, etcd_missing
+from gnomon.testing.etcd_server import EtcdServer
 from gnomon.testing.ledger_processes import BOOKIE_OPTIONS, LedgerProcesses, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -191,8 +192,7 @@ def test_metadata_that_is_waited_for_is_named_with_how_long(
 
 
 def test_a_cluster_keeps_its_metadata_in_etcd(tmp_path: Path, inside: Run) -> None:
-    if etcd_missing():
-        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    etcd_or_skip()
     with EtcdServer(tmp_path / "etcd") as etcd:
         at = ("--metadata", f"etcd://{etcd.endpoint}")
         command = ("bookie", "--name", "one", *at, "--data-dir", tmp_path / "one", "--port", 0, "--admin-port", 0)

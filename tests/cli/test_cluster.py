@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from etcd_needed import etcd_or_skip
 
 from gnomon.cli import cluster
-from gnomon.testing.etcd_server import etcd_missing
 from gnomon.testing.ledger_processes import wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -120,8 +120,8 @@ def consume(bootstrap: str, count: int) -> list[str]:
 def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
     tmp_path: Path, kind: str, inside: Run
 ) -> None:
-    if kind == "etcd" and etcd_missing():
-        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    if kind == "etcd":
+        etcd_or_skip()
     bookies = 1 if kind == "etcd" else 3
     options = ("--metadata", kind, "--bookies", str(bookies), "--data-dir", str(tmp_path / "data"))
     for round_ in range(2):  # the second time on what the first has stored
@@ -157,8 +157,7 @@ def test_what_is_killed_is_started_again_on_its_ports_and_nothing_is_lost() -> N
 
 
 def test_an_etcd_that_is_killed_is_started_again() -> None:
-    if etcd_missing():
-        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    etcd_or_skip()
     with up("--metadata", "etcd", "--bookies", "1") as cluster:
         for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # itself, and what stands between it and us
             os.kill(cluster.child(killed), signal.SIGKILL)

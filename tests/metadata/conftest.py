@@ -23,7 +23,8 @@ from gnomon.testing.simulation import Simulation, simulate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
-from etcd_backend import EtcdBackend, EtcdWorld, etcd_or_skip
+from etcd_backend import EtcdBackend, EtcdWorld
+from etcd_needed import etcd_or_skip
 from store_machine import Machine, Scenario
 
 

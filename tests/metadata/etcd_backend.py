@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 from store_machine import ClockOnlyWorld, Scenario
 from trio.testing import MockClock
 
 from gnomon.metadata.client import LeaseId, Revision
-from gnomon.testing.etcd_server import EtcdServer, etcd_missing
+from gnomon.testing.etcd_server import EtcdServer
 
 ETCD_HASTE = 8.0
 """How many seconds of a scenario with leases pass in one of the machine's: etcd knows no virtual time."""
@@ -88,10 +87,3 @@ class EtcdBackend:
         server, self._server = self._server, None
         if server is not None:
             server.kill()
-
-
-def etcd_or_skip() -> None:
-    """Skips the test, loudly, where no etcd can be started."""
-    missing = etcd_missing()
-    if missing is not None:
-        pytest.skip(f"NOT TESTED ON ETCD: {missing}")

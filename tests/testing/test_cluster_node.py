@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
+from etcd_needed import etcd_or_skip
 
 from gnomon.testing.cluster_node import EtcdNode
-from gnomon.testing.etcd_server import etcd_missing
 from gnomon.testing.ledger_processes import wait_until
 
 
 def test_an_etcd_is_stopped_in_its_tracks_and_killed_and_serves_again_where_it_was(tmp_path: Path) -> None:
-    if etcd_missing():
-        pytest.skip(f"NOT TESTED ON ETCD: {etcd_missing()}")
+    etcd_or_skip()
     node = EtcdNode("metadata", None, tmp_path / "metadata.log", tmp_path / "metadata")
 
     def served() -> bool:
