@@ -191,6 +191,15 @@ async def led_unheard(simulation: Simulation) -> int:
 UNHEARD = led_unheard
 
 
+async def shadowed_unheard(simulation: Simulation) -> int:
+    """Shadows and subscriptions where every broker hears late of all that changes."""
+    with late_news(simulation, LATE_NEWS_RATE, SHADOWED_CLUSTER.clients.storm_seconds):
+        return await run_shadowed(simulation)
+
+
+SHADOWED_UNHEARD = shadowed_unheard
+
+
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:
     """The same under one mix of faults in every seed."""
     network = NetworkConditions(latency_seconds_mean=0.05)

@@ -18,6 +18,7 @@ from broker_scenario import (
     SHADOW_CLUSTER_SCENARIO,
     SHADOW_SCENARIO,
     SHADOWED_SCENARIO,
+    SHADOWED_UNHEARD,
     SUBSCRIBED,
     UNHEARD,
 )
@@ -31,6 +32,7 @@ SCENARIOS = {
     "cluster": CLUSTER_SCENARIO,
     "cluster-unheard": UNHEARD,
     "shadows": SHADOWED_SCENARIO,
+    "shadows-unheard": SHADOWED_UNHEARD,
     "shadows-of-one-broker": SHADOW_SCENARIO,
     "shadows-alone": SHADOW_CLUSTER_SCENARIO,
     "subscriptions": SUBSCRIBED,

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from broker_scenario import SHADOW_CLUSTER_SCENARIO, SHADOW_SCENARIO, SHADOWED_SCENARIO
+from broker_scenario import SHADOW_CLUSTER_SCENARIO, SHADOW_SCENARIO, SHADOWED_SCENARIO, SHADOWED_UNHEARD
 from extent import swept
 
 from gnomon.testing import position_checker, source_truth
 from gnomon.testing.faults import Fault
+from gnomon.testing.late_news import LATE
 from gnomon.testing.ledger_storm import LedgerStorm
 from gnomon.testing.simulation import simulate
 from gnomon.testing.sweep import assert_traces_repeat
@@ -31,6 +32,10 @@ def test_no_seed_shows_a_shadow_that_is_not_a_beginning_of_its_source_or_has_a_s
     faults = [counter for counter in LedgerStorm.COUNTERS if counter != "fault/kill of a client"]
     inside = [*source_truth.COUNTERS, *position_checker.COUNTERS]
     swept(SHADOWED_SCENARIO, 8, reaches=[*(fault.counter for fault in Fault), *faults, *inside, *EVENTS])
+
+
+def test_no_seed_does_so_where_brokers_hear_late_of_each_other_and_of_topics() -> None:
+    swept(SHADOWED_UNHEARD, 2, part=0.1, reaches=[LATE])
 
 
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() -> None:
