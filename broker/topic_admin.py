@@ -273,9 +273,10 @@ class TopicAdmin:
             found = await broker.metadata.get(key)
             if found is None:
                 return
-            await broker.topics.reached(found.create_revision)  # from there on nobody commits such an offset here
+            deleted_at = found.create_revision
+            await broker.topics.reached(deleted_at)  # from there on nobody commits such an offset here
             seen_to, others = await broker.coordinator.delete_topic_offsets([name])
-            while found is not None:
+            while found is not None and found.create_revision == deleted_at:
                 before = {*(msgpack.unpackb(found.value) if found.value else ())}
                 done = {*before, *seen_to, ~broker.node_id}
                 left = not done.issuperset(others) or not done.issuperset(await self._live_brokers())

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 import pytest
 import trio
 from cluster_calls import LEASE_SECONDS, at, create, delete, latest, on_one_partition, produce_one
 
+from gnomon.broker.topics import Topic, deleted_key, topic_key
+from gnomon.metadata.client import Delete, Put
 from gnomon.testing.broker_cluster import BrokerCluster
+from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.testing.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -31,3 +37,24 @@ def test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more(aw
         assert await latest(leader) == (ErrorCode.NONE, 1, 0)
 
     on_one_partition(1, 2, work)
+
+
+def test_who_hears_of_a_deletion_answers_for_no_later_one_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        node = broker.serving.broker
+        admin, metadata, key = node.topic_admin, node.metadata, deleted_key("orders")
+        other = Topic("other", UUID(int=1), 1, {})  # the news that topics changed
+        await metadata.txn((), (Put(key, b""), Put(topic_key("other"), other.encode())))
+        write = admin._write
+
+        async def others_are_quicker(*args: Any) -> Any:
+            monkeypatch.setattr(admin, "_write", write)
+            await metadata.txn((), (Delete(key),))
+            await metadata.txn((), (Put(key, b""),))
+            return await write(*args)
+
+        monkeypatch.setattr(admin, "_write", others_are_quicker)
+        await admin.forget_offsets("orders")
+        assert (await metadata.get(key)).value == b""
+
+    simulate_broker(scenario)
