@@ -5,7 +5,9 @@
 3. The claim of the last ledger raises the leader epoch; it is the only write that opening costs.
 4. The first segment's record says where the log starts, where that is not at the segment's beginning.
 5. Nothing is created for a topic that is gone: the first ledger's creation compares the topic's record.
-6. Where something is given up that somebody may not have read, that is recorded first, or with it (`cut`).
+6. Where something is given up that somebody may not have read, that is recorded with it (`cut`).
+7. A claim compares the first segment, and whoever gives up something at the front compares the claim: each knows of the
+   other, or changes nothing. A leader that was replaced goes on until it hears of that.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from gnomon.broker.partition.segment_record import (
     segment_name,
     size_and_youngest,
 )
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put, Revision
+from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Operation, Put, Revision
 
 PARTITIONS = "topics/"
 """Where the names of all partitions' ledgers begin."""
@@ -106,8 +108,9 @@ class Chain:
         if not found.items:
             segment = await self._begin(now_ms)
             return PartitionLog(LeaderEpoch(0), Offset(0), Offset(0), settings), [segment]
-        segments = [self._adopt(item) for item in found.items[:-1]]
-        last = await self._claim(found.items[-1])
+        *sealed, newest = found.items
+        segments = [self._adopt(item) for item in sealed]
+        last = await self._claim(newest, [_unchanged(item) for item in sealed[:1]])
         segments.append(last)
         first = segments[0]
         start = Offset(max(first.base_offset, first.ledger.properties.get(START_OFFSET, 0)))
@@ -132,10 +135,11 @@ class Chain:
         segment.sealed_as_recorded()
         return segment
 
-    async def _claim(self, item: KeyValue) -> Segment:
+    async def _claim(self, item: KeyValue, compare: Sequence[Compare]) -> Segment:
         before = adopt_ledger(self._metadata, self._bookies, item).properties
         properties = {**before, EPOCH: before[EPOCH] + 1}
-        ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties, compare=self._claimant)
+        compare = (*self._claimant, *compare)
+        ledger = await claim_ledger(self._metadata, self._bookies, item, properties=properties, compare=compare)
         return Segment(ledger, base_offset_of(ledger.name), self._entries)
 
     @classmethod
@@ -207,6 +211,13 @@ class Chain:
             raise LedgerFenced(f"ledger {last.ledger.name!r} has another writer by now, as the metadata tells")
         return not now.sealed and now.session == claimed.session
 
+    async def _claim_stands(self, last: Segment) -> Compare | None:
+        """What is so in the metadata as long as nobody else claims the chain; None where somebody may have."""
+        found = await self._metadata.get(ledger_key(last.ledger.name))
+        if found is None or decode_record(found.value).session != last.ledger.record.session:
+            return None
+        return _unchanged(found)
+
     async def roll(self, log: PartitionLog, segment: Segment, now_ms: int) -> Segment:
         """Seals the last segment and begins the next one, in one transaction; nothing may be appended meanwhile."""
         sealed = {
@@ -239,33 +250,44 @@ class Chain:
             await ledger.wait_for_lac(entry)
         return entry
 
-    async def delete(self, segments: list[Segment], read_by_all: Sequence[Compare] | None = None) -> bool:
+    async def delete(
+        self, segments: list[Segment], last: Segment, read_by_all: Sequence[Compare] | None = None
+    ) -> bool:
         """Gives up sealed segments at the front of the chain, in one transaction.
 
         The first of them may be gone: an earlier deletion whose outcome was not known has taken effect.
 
         Args:
+            last: the segment that this broker has claimed.
             read_by_all: what holds if all readers have read them; None where that is not known.
 
         Returns:
-            False where the topic is gone, somebody has changed one of them meanwhile, or a comparison fails: nothing
-            was deleted.
+            False where the topic is gone, somebody has changed one of them or the last one meanwhile, or a comparison
+            fails: nothing was deleted.
         """
         found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         items = [item for item in found if item is not None]
+        claim_stands = await self._claim_stands(last)
+        if claim_stands is None:
+            return False
+        compare = (self._topic_lives, claim_stands)
         if read_by_all is not None:
-            return await delete_ledgers(self._metadata, items, compare=(self._topic_lives, *read_by_all))
-        last = segments[-1]
-        assert last.next_offset is not None, "only sealed segments are given up"
-        cut = Cut(last.base_offset, last.ledger.last_add_confirmed + 1, 0, last.next_offset)
-        return await delete_ledgers(self._metadata, items, compare=(self._topic_lives,), also=(self._put_cut(cut),))
+            return await delete_ledgers(self._metadata, items, compare=(*compare, *read_by_all))
+        end = segments[-1]
+        assert end.next_offset is not None, "only sealed segments are given up"
+        cut = Cut(end.base_offset, end.ledger.last_add_confirmed + 1, 0, end.next_offset)
+        return await delete_ledgers(self._metadata, items, compare=compare, also=(self._put_cut(cut),))
 
     def _put_cut(self, cut: Cut) -> Put:
         return Put(cut_key(self._prefix), cut.encode())
 
     async def cut_first(self, log: PartitionLog, segments: list[Segment], offset: Offset, replay_from: EntryId) -> None:
-        """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`."""
-        segment = segments[0]
+        """Moves the start of the log to `offset`, which lies in the first segment; see `replay_start`.
+
+        Raises:
+            LedgerFenced: somebody else has claimed the chain, perhaps; nothing changed.
+        """
+        segment, compare = segments[0], [self._topic_lives]
 
         def place() -> tuple[EntryId, int]:
             with segment.view() as view:
@@ -277,17 +299,31 @@ class Chain:
 
         entry, slot = await read_from_memory(place)
         cut = self._put_cut(Cut(segment.base_offset, entry, slot, offset))
-        await self._metadata.txn((self._topic_lives,), (cut,))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
-        await self.shrink(segment, entry, offset)
+        elif claim_stands := await self._claim_stands(segments[-1]):
+            compare.append(claim_stands)
+        else:
+            raise LedgerFenced(f"nothing was deleted before offset {offset}: the log may have another writer")
+        await self.shrink(segment, entry, offset, compare=compare, also=(cut,))
         log.trim(offset)
 
     @staticmethod
-    async def shrink(segment: Segment, end_entry: EntryId, start_offset: Offset) -> None:
+    async def shrink(
+        segment: Segment,
+        end_entry: EntryId,
+        start_offset: Offset,
+        *,
+        compare: Sequence[Compare] = (),
+        also: Sequence[Operation] = (),
+    ) -> None:
         """Gives up the entries of the first segment below `end_entry`; the log starts at `start_offset` from now on."""
         properties = {**segment.ledger.properties, START_OFFSET: start_offset}
-        await segment.ledger.shrink(end_entry, properties=properties)
+        await segment.ledger.shrink(end_entry, properties=properties, compare=compare, also=also)
+
+
+def _unchanged(item: KeyValue) -> Compare:
+    return Compare(item.key, Field.MOD_REVISION, item.mod_revision)
 
 
 async def all_segments(metadata: Metadata) -> AsyncGenerator[tuple[uuid.UUID, int, list[tuple[int, int]]], None]:

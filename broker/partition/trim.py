@@ -63,7 +63,7 @@ class Trim:
         await self._chain.replay_start(self._log, self._segments[-1])
         while count:
             some = min(count, SEGMENTS_AT_ONCE)
-            if not await self._chain.delete(self._segments[:some], read_by_all):
+            if not await self._chain.delete(self._segments[:some], self._segments[-1], read_by_all):
                 return False
             del self._segments[:some]
             self._log.trim(self._segments[0].base_offset)

@@ -19,6 +19,9 @@ EVENTS = ("log/shadows_not_told", "log/positions_not_stored", "log/partition_cla
 AHEAD = 17
 """The node is started anew, and a reader comes back before it knows how far its last ledger is confirmed."""
 
+UNHEARD_ONCE = 906
+"""A log's start went back: its next leader had read where that was, and claimed the log, while it was moved."""
+
 
 def test_no_seed_of_one_broker_shows_what_the_source_has_not_or_leaves_anything_out() -> None:
     swept(SHADOW_SCENARIO, 4, part=0.1)
@@ -44,3 +47,7 @@ def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds() ->
 
 def test_a_reader_that_is_ahead_of_a_shadow_that_was_opened_anew_is_not_sent_away() -> None:
     simulate(AHEAD, SHADOW_SCENARIO)
+
+
+def test_a_seed_that_failed_once_where_brokers_hear_late_passes() -> None:
+    simulate(UNHEARD_ONCE, SHADOWED_UNHEARD)

@@ -18,9 +18,10 @@ from gnomon.broker.partition.certainty import Certainty
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches, Producers
+from gnomon.broker.partition.segment import Segment
 from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
 from gnomon.broker.topic_admin import TopicAdmin
-from gnomon.metadata.client import MetadataUnavailable, Put
+from gnomon.metadata.client import Compare, Field, MetadataUnavailable, Put
 from gnomon.metadata.draft import Draft
 from gnomon.testing.faults import Fault, FaultMix
 from gnomon.testing.simulated_disk import DiskConditions
@@ -116,6 +117,34 @@ def name_free_at_once(patch: pytest.MonkeyPatch) -> None:
         return []
 
     patch.setattr(TopicAdmin, "_live_brokers", nobody)
+
+
+@planted(
+    "a claim does not compare the log's front",
+    breaks="broker.partition.chain 7",
+    found_by="tests/broker/partition/test_two_leaders.py::"
+    "test_who_claims_knows_what_its_predecessor_gave_up_meanwhile[another offset]",
+)
+def front_not_compared(patch: pytest.MonkeyPatch) -> None:
+    claim = Chain._claim
+
+    async def alone(chain: Chain, item: Any, compare: Any) -> Any:
+        return await claim(chain, item, ())
+
+    patch.setattr(Chain, "_claim", alone)
+
+
+@planted(
+    "who gives up a log's front does not compare the claim",
+    breaks="broker.partition.chain 7",
+    found_by="tests/broker/partition/test_two_leaders.py::"
+    "test_who_was_replaced_gives_nothing_up_any_more[another offset]",
+)
+def claim_not_compared(patch: pytest.MonkeyPatch) -> None:
+    async def stands(chain: Chain, last: Segment) -> Compare:
+        return Compare("nobody/writes/here", Field.VERSION, 0)
+
+    patch.setattr(Chain, "_claim_stands", stands)
 
 
 @planted("a missing batch is told without asking who leads", breaks="broker.partition.partition 8", scenario=UNHEARD)

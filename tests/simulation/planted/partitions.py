@@ -201,8 +201,8 @@ def segment_late(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a new start of the log is not written down", breaks="broker.partition.chain 4")
 def start_not_durable(patch: pytest.MonkeyPatch) -> None:
-    async def shrink(segment: Any, end_entry: Any, start_offset: Any) -> None:
-        await segment.ledger.shrink(end_entry)
+    async def shrink(segment: Any, end_entry: Any, start_offset: Any, **joined: Any) -> None:
+        await segment.ledger.shrink(end_entry, **joined)
 
     patch.setattr(Chain, "shrink", staticmethod(shrink))
 
@@ -211,9 +211,9 @@ def start_not_durable(patch: pytest.MonkeyPatch) -> None:
 def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     shrink = Chain.shrink
 
-    async def too_far(segment: Any, end_entry: Any, start_offset: Any) -> None:
+    async def too_far(segment: Any, end_entry: Any, start_offset: Any, **joined: Any) -> None:
         end = min(end_entry + 1, segment.ledger.last_add_confirmed + 1)
-        await shrink(segment, EntryId(end), start_offset)
+        await shrink(segment, EntryId(end), start_offset, **joined)
 
     patch.setattr(Chain, "shrink", staticmethod(too_far))
 
@@ -249,8 +249,8 @@ def retention_forgotten(patch: pytest.MonkeyPatch) -> None:
 def epochs_fall(patch: pytest.MonkeyPatch) -> None:
     claim = Chain._claim
 
-    async def falling(chain: Any, item: Any) -> Any:
-        segment = await claim(chain, item)
+    async def falling(chain: Any, item: Any, compare: Any) -> Any:
+        segment = await claim(chain, item, compare)
         segment.ledger.properties[chain_module.EPOCH] = max(0, segment.ledger.properties[chain_module.EPOCH] - 2)
         return segment
 

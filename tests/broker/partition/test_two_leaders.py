@@ -1,0 +1,83 @@
+"""Two brokers take themselves for a log's leader, one claims it and the other gives up what lies at its front."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.partition import Partition
+from gnomon.wire.kafka.errors import ErrorCode
+
+Play = Callable[..., None]
+GivesUp = Callable[[Partition], Awaitable[object]]
+WAYS = [
+    pytest.param(lambda partition: partition.delete_before(Offset(1)), 1, id="an offset"),
+    pytest.param(lambda partition: partition.delete_before(Offset(2)), 2, id="a segment"),
+    pytest.param(lambda partition: partition.delete_before(Offset(3)), 3, id="another offset"),
+    pytest.param(Partition.enforce_retention, 4, id="retention"),
+]
+"""How the front goes, and where a log of three segments with two records each starts then."""
+SETTINGS = {"segment_bytes": 120, "retention_bytes": 0}
+
+
+async def _written(act: Any) -> Partition:
+    partition: Partition = await act.partition(**SETTINGS)
+    for number in range(3):
+        await act.append(partition, f"{number}", "more", at=act.clock.wall_ms())
+    assert [segment.base_offset for segment in partition.segments] == [0, 2, 4]
+    return partition
+
+
+async def _outcome(gives_up: GivesUp, partition: Partition) -> object:
+    try:
+        return await gives_up(partition)
+    except KafkaError as refused:
+        return refused.code
+
+
+@pytest.mark.parametrize(("gives_up", "start"), WAYS)
+def test_who_claims_knows_what_its_predecessor_gave_up_meanwhile(
+    play: Play, monkeypatch: pytest.MonkeyPatch, gives_up: GivesUp, start: int
+) -> None:
+    """The chain was read, and its last ledger is not claimed yet."""
+
+    async def body(act: Any) -> None:
+        before = await _written(act)
+        claim = Chain._claim
+
+        async def late(chain: Chain, *what: Any) -> Any:
+            monkeypatch.setattr(Chain, "_claim", claim)
+            await gives_up(before)
+            return await claim(chain, *what)
+
+        monkeypatch.setattr(Chain, "_claim", late)
+        after = await act.partition(**SETTINGS)
+        log = await after.opened()
+        while log is None:
+            await act.clock.sleep(0.5)
+            log = await after.opened()
+        assert before.log.start_offset == log.start_offset == start
+        assert [offset for offset, _ in await act.read(after)] == list(range(start, 6))
+
+    play(body)
+
+
+@pytest.mark.parametrize(("gives_up", "start"), WAYS)
+def test_who_was_replaced_gives_nothing_up_any_more(play: Play, gives_up: GivesUp, start: int) -> None:
+    async def body(act: Any) -> None:
+        before = await _written(act)
+        after = await act.partition(**SETTINGS)
+        assert await after.opened() is not None
+        stored = await act.stores.metadata.range("")
+        assert await _outcome(gives_up, before) in (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert await act.stores.metadata.range("") == stored
+        assert [offset for offset, _ in await act.read(after)] == list(range(6))
+        await gives_up(after)
+        assert [offset for offset, _ in await act.read(after)] == list(range(start, 6))
+
+    play(body)
