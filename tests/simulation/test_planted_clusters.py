@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.testing.sweep import sweep
 
-from planted.clusters import CLUSTER_BUGS, GROUPS, ClusterBug
+from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD, ClusterBug, Scenario
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
 
 
@@ -27,5 +27,6 @@ def test_every_bug_planted_in_clusters_is_found(
         find_all((bug, bug.scenario) for bug in CLUSTER_BUGS)
 
 
-def test_the_faults_that_look_for_bugs_of_coordinators_find_none_where_none_is_planted() -> None:
-    assert sweep(GROUPS, range(2)).seeds == 2
+@pytest.mark.parametrize("scenario", [GROUPS, GROUPS_UNHEARD], ids=["cut off", "heard late"])
+def test_the_faults_that_look_for_bugs_of_coordinators_find_none_where_none_is_planted(scenario: Scenario) -> None:
+    assert sweep(scenario, range(2)).seeds == 2

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with, run
 
 from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
@@ -24,8 +25,11 @@ from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import Compare, Field, MetadataUnavailable, Put
 from gnomon.metadata.draft import Draft
 from gnomon.testing.faults import Fault, FaultMix
+from gnomon.testing.late_news import late_news
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
+from gnomon.testing.simulation import Simulation
+from gnomon.testing.storm_clients import commit_offsets
 
 from planted.planted_bug import Plant, PlantedBug
 
@@ -38,19 +42,31 @@ class ClusterBug(PlantedBug):
 
 
 CLUSTER_BUGS: list[ClusterBug] = []
+FEW_RECORDS = replace(CLUSTER.clients, partitions=1, producers=1, sends=20, deletions=False)
 GROUPS = cluster_with(
     replace(
-        CLUSTER.clients,
-        partitions=1,
-        producers=1,
-        sends=20,
-        deletions=False,
+        FEW_RECORDS,
         beside={name: CLUSTER.clients.beside[name] for name in ("offsets", "visits")},
         storm_seconds=40.0,
         mix=CUTS,
     )
 )
 """Groups whose coordinators are cut off from the metadata, from clients, and from each other."""
+
+KILLS = FaultMix(
+    {Fault.KILL: 2.0}, NetworkConditions(latency_seconds_mean=0.001), DiskConditions(sync_seconds_mean=0.002)
+)
+SIX_GROUPS = {f"group {n}": partial(commit_offsets, group=f"group-{n}", commits_a_second=0.5) for n in range(6)}
+
+
+async def coordinated_unheard(simulation: Simulation) -> int:
+    """Groups whose coordinators are killed and come back, of which the others hear late."""
+    clients = replace(FEW_RECORDS, beside=SIX_GROUPS, mix=KILLS)
+    with late_news(simulation, 0.9, clients.storm_seconds):
+        return await run(simulation, replace(CLUSTER, clients=clients))
+
+
+GROUPS_UNHEARD = coordinated_unheard
 
 UNANSWERED = cluster_with(
     replace(
@@ -156,7 +172,11 @@ def refusals_unconfirmed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Certainty, "confirm", confirm)
 
 
-@planted("an offset is told without asking who coordinates", breaks="broker.groups.hosted_shard 5", scenario=UNHEARD)
+@planted(
+    "an offset is told without asking who coordinates",
+    breaks="broker.groups.hosted_shard 5",
+    scenario=GROUPS_UNHEARD,
+)
 def offsets_unconfirmed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedShard, "ask", HostedShard.submit)
 
