@@ -18,7 +18,15 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from gnomon.testing.log_checker import LogHistory, check_log
@@ -198,14 +206,21 @@ class Load:
             self.consumed[partition] = max(self.consumed[partition], offset + 1)
 
     def group(self) -> str:
-        """What the group's coordinator says of it, or why there is none that does."""
+        """What the group's coordinator says of it and has of its commits, or why there is none that does."""
         client = AdminClient({**CLIENT, "bootstrap.servers": self.bootstrap_servers})
+        everything = ConsumerGroupTopicPartitions(GROUP)
         try:
             found = client.describe_consumer_groups([GROUP], request_timeout=GROUP_ANSWER_SECONDS)[GROUP].result()
+            asked = client.list_consumer_group_offsets([everything], request_timeout=GROUP_ANSWER_SECONDS)
+            commits = {commit.partition: commit.offset for commit in asked[GROUP].result().topic_partitions}
         except KafkaException as error:
             return f"the group is not described: {error.args[0].str()}"
         held = [len(member.assignment.topic_partitions) for member in found.members]
-        return f"the group is {found.state.name} at broker {found.coordinator.id}, its members hold {held} partitions"
+        stands = [commits.get(partition) for partition in range(len(self.histories))]
+        return (
+            f"the group is {found.state.name} at broker {found.coordinator.id}, its members hold {held} partitions; "
+            f"it has read up to {self.consumed} and committed {stands}"
+        )
 
     def _named(self, message: Message) -> bytes:
         """The part of the value that is the record's own; all of it where the padding was damaged."""
@@ -219,7 +234,7 @@ class Load:
             ends = [max((send.offset for send in history.sends), default=-1) + 1 for history in self.histories]
             if all(map(int.__ge__, self.consumed, ends)):
                 return
-            assert time.monotonic() < deadline, f"the group stands at {self.consumed}, the partitions end at {ends}"
+            assert time.monotonic() < deadline, f"the partitions end at {ends}, and {self.group()}"
             time.sleep(0.05)
 
     def findings(self) -> list[str]:
