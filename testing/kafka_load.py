@@ -164,7 +164,7 @@ class Load:
 
         client.produce(self.topic, value + self._padding, partition=partition, on_delivery=delivered)
 
-    def consumer(self, name: str) -> Worker:
+    def consumer(self, name: str, config: Mapping[str, object] = NOTHING) -> Worker:
         """A member of a group that goes on from its commits; each assignment is a reader of its own."""
         client = Consumer(
             {
@@ -175,6 +175,7 @@ class Load:
                 "auto.commit.interval.ms": 200,
                 "session.timeout.ms": 10_000,
                 "heartbeat.interval.ms": 300,
+                **config,
             }
         )
         assignments = 0

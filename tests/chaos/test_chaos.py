@@ -6,6 +6,7 @@ with pytest's `-s`.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -46,11 +47,21 @@ SETTINGS = {
     "log.segment.bytes": 4 << 20,
     "offsets.topic.num.partitions": 3,
     "group.initial.rebalance.delay.ms": 0,
+    "log.level": "debug",
 }
 
 
 def say(text: str) -> None:
     print(text, flush=True)
+
+
+def outspoken(file: Path) -> dict[str, object]:
+    """Config of consumers that write down there why they read nothing."""
+    written = logging.FileHandler(file)
+    written.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.Logger("consumers")
+    logger.addHandler(written)
+    return {"debug": "cgrp,topic", "log_level": 7, "logger": logger}
 
 
 def weather(storm: ProcessStorm, load: Load, workers: list[Worker], seconds: float, began: float) -> None:
@@ -162,7 +173,8 @@ def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_pa
                 padding_bytes=PADDING_BYTES,
                 message_timeout_seconds=MESSAGE_TIMEOUT_SECONDS,
             )
-            consumers = [load.consumer(f"consumer-{number}") for number in range(CONSUMERS)]
+            spoken = outspoken(tmp_path / "consumers.log")
+            consumers = [load.consumer(f"consumer-{number}", spoken) for number in range(CONSUMERS)]
             producers = [load.producer("producer-0", IMPATIENT)]
             producers += [load.producer(f"producer-{number}") for number in range(1, PRODUCERS)]
             workers = [*consumers, *producers]
