@@ -18,15 +18,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from gnomon.testing.log_checker import LogHistory, check_log
@@ -209,18 +201,19 @@ class Load:
     def group(self) -> str:
         """What the group's coordinator says of it and has of its commits, or why there is none that does."""
         client = AdminClient({**CLIENT, "bootstrap.servers": self.bootstrap_servers})
-        everything = ConsumerGroupTopicPartitions(GROUP)
+        reader = Consumer({**CLIENT, "bootstrap.servers": self.bootstrap_servers, "group.id": GROUP})
+        partitions = [TopicPartition(self.topic, partition) for partition in range(len(self.histories))]
         try:
             found = client.describe_consumer_groups([GROUP], request_timeout=GROUP_ANSWER_SECONDS)[GROUP].result()
-            asked = client.list_consumer_group_offsets([everything], request_timeout=GROUP_ANSWER_SECONDS)
-            commits = {commit.partition: commit.offset for commit in asked[GROUP].result().topic_partitions}
+            committed = [commit.offset for commit in reader.committed(partitions, timeout=GROUP_ANSWER_SECONDS)]
         except KafkaException as error:
             return f"the group is not described: {error.args[0].str()}"
+        finally:
+            reader.close()
         held = [len(member.assignment.topic_partitions) for member in found.members]
-        stands = [commits.get(partition) for partition in range(len(self.histories))]
         return (
             f"the group is {found.state.name} at broker {found.coordinator.id}, its members hold {held} partitions; "
-            f"it has read up to {self.consumed} and committed {stands}"
+            f"it has read up to {self.consumed} and committed {committed}"
         )
 
     def _named(self, message: Message) -> bytes:
