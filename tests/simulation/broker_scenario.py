@@ -182,22 +182,17 @@ SPLIT = replace(
 )
 
 
-async def led_unheard(simulation: Simulation) -> int:
-    """Brokers hear late of who else is there, and so of who leads, while the metadata answers their calls."""
-    with late_news(simulation, LATE_NEWS_RATE, SPLIT.clients.storm_seconds):
-        return await run(simulation, SPLIT)
+async def heard_late(
+    simulation: Simulation, *, scenario: Scenario, seconds: float, rate: float = LATE_NEWS_RATE
+) -> int:
+    """A scenario where brokers hear late of all that changes, while the metadata answers their calls."""
+    with late_news(simulation, rate, seconds):
+        return await scenario(simulation)
 
 
-UNHEARD = led_unheard
-
-
-async def shadowed_unheard(simulation: Simulation) -> int:
-    """Shadows and subscriptions where every broker hears late of all that changes."""
-    with late_news(simulation, LATE_NEWS_RATE, SHADOWED_CLUSTER.clients.storm_seconds):
-        return await run_shadowed(simulation)
-
-
-SHADOWED_UNHEARD = shadowed_unheard
+UNHEARD = partial(heard_late, scenario=partial(run, scenario=SPLIT), seconds=SPLIT.clients.storm_seconds)
+"""Of who else is there, and so of who leads."""
+SHADOWED_UNHEARD = partial(heard_late, scenario=run_shadowed, seconds=SHADOWED_CLUSTER.clients.storm_seconds)
 
 
 def scenario_with(seconds_between: Mapping[Fault, float]) -> Scenario:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import pytest
+from broker_scenario import Scenario
 
 from gnomon.testing.sweep import sweep
 
-from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD, ClusterBug, Scenario
+from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD, ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with, run
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with, heard_late
 
 from gnomon.bookie.auditor import Auditor
 from gnomon.bookie.repair import LedgerRepair
@@ -25,10 +25,8 @@ from gnomon.broker.topic_admin import TopicAdmin
 from gnomon.metadata.client import Compare, Field, MetadataUnavailable, Put
 from gnomon.metadata.draft import Draft
 from gnomon.testing.faults import Fault, FaultMix
-from gnomon.testing.late_news import late_news
 from gnomon.testing.simulated_disk import DiskConditions
 from gnomon.testing.simulated_network import NetworkConditions
-from gnomon.testing.simulation import Simulation
 from gnomon.testing.storm_clients import commit_offsets
 
 from planted.planted_bug import Plant, PlantedBug
@@ -53,20 +51,10 @@ GROUPS = cluster_with(
 )
 """Groups whose coordinators are cut off from the metadata, from clients, and from each other."""
 
-KILLS = FaultMix(
-    {Fault.KILL: 2.0}, NetworkConditions(latency_seconds_mean=0.001), DiskConditions(sync_seconds_mean=0.002)
-)
 SIX_GROUPS = {f"group {n}": partial(commit_offsets, group=f"group-{n}", commits_a_second=0.5) for n in range(6)}
-
-
-async def coordinated_unheard(simulation: Simulation) -> int:
-    """Groups whose coordinators are killed and come back, of which the others hear late."""
-    clients = replace(FEW_RECORDS, beside=SIX_GROUPS, mix=KILLS)
-    with late_news(simulation, 0.9, clients.storm_seconds):
-        return await run(simulation, replace(CLUSTER, clients=clients))
-
-
-GROUPS_UNHEARD = coordinated_unheard
+RETURNING = replace(FEW_RECORDS, beside=SIX_GROUPS, mix=replace(CUTS, seconds_between={Fault.KILL: 2.0}))
+GROUPS_UNHEARD = partial(heard_late, scenario=cluster_with(RETURNING), seconds=RETURNING.storm_seconds, rate=0.9)
+"""Groups whose coordinators are killed and come back, of which the others hear late."""
 
 UNANSWERED = cluster_with(
     replace(
