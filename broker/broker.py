@@ -149,7 +149,8 @@ class Broker:
             self._offsets_partitions,
             self._group_settings,
             self.log,
-            self._coordinates,
+            self._leads_groups,
+            self.lease_lives,
         )
         await nursery.start(self.coordinator.run)
         nursery.start_soon(self.topics.run)
@@ -179,8 +180,7 @@ class Broker:
         """A broker came, went, or begins to drain: what is another's from now on is released."""
         self.leadership = leadership
         self.partitions.release_others()
-        topic = self.image.get(OFFSETS_TOPIC)
-        self.coordinator.release(lambda index: topic is not None and self.leads(topic, index))
+        self.coordinator.release()
         self._new_routes()
         self.replication.stir()
         self.source_opener.leaders_changed()
@@ -216,12 +216,12 @@ class Broker:
         """Whether this broker leads a partition, as far as it knows."""
         return self.leader(topic, index) == self.node_id
 
-    def _coordinates(self, partition: int) -> bool:
-        """Whether the groups of a partition of the offsets topic are this broker's now."""
-        if self.lease_until is None:
-            return True
+    def _leads_groups(self, partition: int) -> bool:
+        """Whether the groups of a partition of the offsets topic are this broker's, as far as it knows."""
         topic = self.image.get(OFFSETS_TOPIC)
-        return topic is not None and self.leads(topic, partition) and self.lease_lives()
+        if topic is None:  # a broker alone makes it when it is first asked
+            return self.lease_until is None
+        return self.leads(topic, partition)
 
     def coordinator_of(self, group_id: str) -> LiveBroker | None:
         """The broker that coordinates a group, None while there is none."""

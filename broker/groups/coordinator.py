@@ -39,6 +39,10 @@ Answer: TypeAlias = Callable[[Any], None]
 
 PARTS_PER_TURN = 256
 """Of a request about more groups the rest waits, so that others have their turn: each takes some 30 us."""
+SENT_AWAY_SECONDS = 10.0
+"""Members hear by a heartbeat where their coordinator is: by default of all clients there is one every 3 s."""
+ASKED_AGAIN_SECONDS = 60.0
+"""After which who asks at the wrong broker is somebody else."""
 
 
 _UTF_16 = codecs.lookup("utf-16-le")
@@ -66,7 +70,8 @@ class GroupCoordinator:
         partition_count: gives how many the topic has, or will have once it is there.
         settings: gives the settings as they are now.
         logger: of the node.
-        leads: whether a partition's groups are this broker's now; requests about others are sent elsewhere.
+        leads: whether a partition's groups are this broker's, as far as it knows; who asks for others is sent away.
+        lease_lives: whether nobody can have taken this broker for dead yet; else it coordinates nothing.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class GroupCoordinator:
         settings: Callable[[], GroupSettings],
         logger: Logger,
         leads: Callable[[int], bool] = lambda partition: True,
+        lease_lives: Callable[[], bool] = lambda: True,
     ) -> None:
         self._clock = world.clock
         self._random = world.random("groups")
@@ -87,7 +93,10 @@ class GroupCoordinator:
         self._settings = settings
         self._logger = logger
         self._leads = leads
+        self._lease_lives = lease_lives
         self._shards: dict[int, HostedShard] = {}
+        self._asked_in_vain: dict[int, float] = {}
+        """Since when offsets are asked for here, by partition, that another broker has."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -131,9 +140,9 @@ class GroupCoordinator:
         for shard in list(self._shards.values()):
             shard.drain()
 
-    def release(self, leads: Callable[[int], bool]) -> None:
+    def release(self) -> None:
         """Lets go of the groups that are another broker's from now on: whoever waits is told to look for it."""
-        for partition in [partition for partition in self._shards if not leads(partition)]:
+        for partition in [partition for partition in self._shards if not self._leads(partition)]:
             self._shards.pop(partition).release()
 
     async def delete_topic_offsets(self, topics: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -147,7 +156,7 @@ class GroupCoordinator:
         """
         request = DeleteTopicOffsetsRequest(topics=list(topics))
         used = await self._used()
-        mine = [partition for partition in used if self._leads(partition)]
+        mine = [partition for partition in used if self._coordinates(partition)]
         parts = [(partition, request) for partition in mine]
         answers: list[Any] = await outcome_of(
             lambda done: self._gather(parts, Call(request, 0, "", "", None), lambda answers: done(answers, None))
@@ -162,6 +171,9 @@ class GroupCoordinator:
         return seen_to, [partition for partition in used if partition not in seen_to]
 
     # Asking shards
+
+    def _coordinates(self, partition: int) -> bool:
+        return self._leads(partition) and self._lease_lives()
 
     def _start_soon(self, call: Callable[[], Any]) -> None:
         if self._nursery is not None:  # else it is stopping: what the last commits bring starts nothing new
@@ -183,14 +195,32 @@ class GroupCoordinator:
             return shard.handle(call, now, wall_ms)
 
         def refuse(error: ErrorCode) -> None:
-            call.token(refusal(call, error))
+            asks_for_offsets = isinstance(call.request, OffsetFetchRequest)
+            call.token(refusal(call, self._offsets_refusal(partition) if asks_for_offsets else error))
 
-        if not self._leads(partition):
+        if not self._coordinates(partition):
             refuse(ErrorCode.NOT_COORDINATOR)
         elif isinstance(call.request, OffsetFetchRequest | DeleteTopicOffsetsRequest):
             self._shard(partition).ask(run, refuse)
         else:
             self._shard(partition).submit(run, refuse)
+
+    def _offsets_refusal(self, partition: int) -> ErrorCode:
+        """What who asks for offsets is told where they cannot be told now: to ask again, before it is sent elsewhere.
+
+        librdkafka (2.16) asks again after COORDINATOR_LOAD_IN_PROGRESS, and never after NOT_COORDINATOR or
+        COORDINATOR_NOT_AVAILABLE (its issue 5586): a member that is told these after it joined holds its partitions,
+        and reads nothing of them, for as long as nobody else joins or leaves. While it asks again its heartbeats tell
+        it where the coordinator is. Who sends none is told so here, after SENT_AWAY_SECONDS.
+        """
+        if self._leads(partition):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        now = self._clock.monotonic()
+        since = self._asked_in_vain.get(partition, float("-inf"))
+        if now - since >= ASKED_AGAIN_SECONDS:
+            since = self._asked_in_vain[partition] = now
+        sent_away = now - since >= SENT_AWAY_SECONDS
+        return ErrorCode.NOT_COORDINATOR if sent_away else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _ask_each(
         self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
@@ -239,7 +269,7 @@ class GroupCoordinator:
 
     async def _list(self, call: Call) -> None:
         try:
-            partitions = [partition for partition in await self._used() if self._leads(partition)]
+            partitions = [partition for partition in await self._used() if self._coordinates(partition)]
         except KafkaError as error:
             call.token(refusal(call, wire_error(error)))
             return

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -83,6 +84,20 @@ def up(*options: str) -> Iterator[Up]:
         cluster.process.communicate()
 
 
+class Said(logging.Handler):
+    """What a client logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.logger = logging.Logger("client")
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        self.lines.append(record.getMessage())
+
+
 def ready(admin: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{admin}/readyz") as page:
@@ -153,6 +168,37 @@ def test_what_is_killed_is_started_again_on_its_ports_and_nothing_is_lost() -> N
             cluster.said(f"{name} serves again")
         wait_until(lambda: all(ready(admin) for admin in cluster.admin), "both are ready")
         assert consume(cluster.kafka, 40) == [str(number) for number in range(40)]
+        assert cluster.end() == (0, "", "stopped\n")
+
+
+def test_a_member_that_joined_a_group_while_the_metadata_was_silent_reads_once_that_is_back() -> None:
+    """librdkafka asks for its commits once when it joined, and again only if it is told the right thing."""
+    said = Said()
+    with up("--bookies", "1") as cluster:
+        produce(cluster.kafka, 10)
+        metadata = cluster.child("child metadata")
+        group = {"group.id": "g", "auto.offset.reset": "earliest", "debug": "topic", "logger": said.logger}
+        consumer = Consumer({"bootstrap.servers": cluster.kafka, **group})
+        consumer.subscribe(["flights"], on_assign=lambda *_: os.kill(metadata, signal.SIGSTOP))
+        read: list[str] = []
+
+        def reads(count: int) -> bool:
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                read.append(message.value().decode())
+            return len(read) >= count
+
+        def refused() -> bool:
+            return reads(1) or any("OffsetFetch" in line and "returned Broker" in line for line in said.lines)
+
+        try:
+            wait_until(refused, "the member was not told its commits")
+            os.kill(metadata, signal.SIGCONT)
+            assert read == []
+            wait_until(lambda: reads(10), "the member has read all")
+            assert read == [str(number) for number in range(10)]
+        finally:
+            consumer.close()
         assert cluster.end() == (0, "", "stopped\n")
 
 

@@ -122,11 +122,19 @@ class Broker:
         self.nursery = nursery
         self.logs = MemoryLogs(nursery)
         self.settings = GroupSettings(initial_rebalance_delay_ms=0)
+        self.leads = self.lease_lives = True
 
     async def start(self):
         timers = Timers(VirtualWorld().clock)
         self.coordinator = GroupCoordinator(
-            VirtualWorld(), timers, self.logs, lambda: 50, lambda: self.settings, SilentLogger()
+            VirtualWorld(),
+            timers,
+            self.logs,
+            lambda: 50,
+            lambda: self.settings,
+            SilentLogger(),
+            lambda partition: self.leads,
+            lambda: self.lease_lives,
         )
         self.nursery.start_soon(timers.run)
         await self.nursery.start(self.coordinator.run)

@@ -8,7 +8,12 @@ import trio.testing
 from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.groups.coordinator import PARTS_PER_TURN, partition_for
+from gnomon.broker.groups.coordinator import (
+    ASKED_AGAIN_SECONDS,
+    PARTS_PER_TURN,
+    SENT_AWAY_SECONDS,
+    partition_for,
+)
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
@@ -170,7 +175,7 @@ def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_ne
         assert error_of(await broker.ask(commit("g", 5), 7)) is ErrorCode.NONE
         assert await broker.offset("g") == 5
         broker.log_of("g").certain = False
-        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         broker.log_of("g").certain = True
         assert await broker.offset("g") == 5
         assert broker.log_of("g").reads == 1
@@ -189,21 +194,51 @@ def test_so_is_one_that_is_asked_for_before_the_log_was_read():
         assert (log.reads, answers) == (2, [])
         log.silent, log.certain = False, False
         await broker.start()
-        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     serve(scenario)
 
 
-def test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_look_for_them():
+def test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_ask_again():
     async def scenario(broker):
         await broker.ask(commit("g", 5), 7)
         log = broker.log_of("g")
         log.silent = True
         answers = broker.tell(fetch("g"), 8)
-        broker.coordinator.release(lambda partition: False)
+        broker.leads = False
+        broker.coordinator.release()
         assert answers == []
         (confirm,) = log.asked
         confirm(True)
-        assert answers[0].groups[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert answers[0].groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    serve(scenario)
+
+
+def test_who_asks_for_offsets_is_told_to_ask_again_as_long_as_no_other_broker_is_known_to_have_them():
+    async def scenario(broker):
+        await broker.ask(commit("g", 5), 7)
+        broker.lease_lives = False
+        for _ in range(3):
+            assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert error_of(await broker.ask(commit("g", 6), 7)) is ErrorCode.NOT_COORDINATOR
+            await trio.sleep(100)
+        broker.lease_lives = True
+        assert await broker.offset("g") == 5
+
+    serve(scenario)
+
+
+def test_who_asks_for_offsets_that_another_broker_has_is_sent_there_after_a_while():
+    async def scenario(broker):
+        broker.leads = False
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert error_of(await broker.ask(commit("g", 6), 7)) is ErrorCode.NOT_COORDINATOR
+        await trio.sleep(SENT_AWAY_SECONDS - 0.1)
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await trio.sleep(0.1)
+        assert await broker.offset("g") == ErrorCode.NOT_COORDINATOR
+        await trio.sleep(ASKED_AGAIN_SECONDS - SENT_AWAY_SECONDS)
+        assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     serve(scenario)

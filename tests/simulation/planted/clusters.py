@@ -173,11 +173,11 @@ def offsets_unconfirmed(patch: pytest.MonkeyPatch) -> None:
     "groups are kept when another broker coordinates them",
     breaks="broker.groups.coordinator, release",
     found_by="tests/broker/groups/test_coordinator.py::"
-    "test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_look_for_them",
+    "test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_ask_again",
 )
 def groups_kept(patch: pytest.MonkeyPatch) -> None:
     """Their committed offsets are confirmed before they are told, and clients find the other coordinator."""
-    patch.setattr(GroupCoordinator, "release", lambda coordinator, leads: None)
+    patch.setattr(GroupCoordinator, "release", lambda coordinator: None)
 
 
 @planted(
