@@ -82,8 +82,8 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         settings: Callable[[], GroupSettings],
         logger: Logger,
-        leads: Callable[[int], bool] = lambda partition: True,
-        lease_lives: Callable[[], bool] = lambda: True,
+        leads: Callable[[int], bool],
+        lease_lives: Callable[[], bool],
     ) -> None:
         self._clock = world.clock
         self._random = world.random("groups")

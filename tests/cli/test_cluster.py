@@ -192,8 +192,10 @@ def test_a_member_that_joined_a_group_while_the_metadata_was_silent_reads_once_t
             return reads(1) or any("OffsetFetch" in line and "returned Broker" in line for line in said.lines)
 
         try:
-            wait_until(refused, "the member was not told its commits")
-            os.kill(metadata, signal.SIGCONT)
+            try:
+                wait_until(refused, "the member was not told its commits")
+            finally:
+                os.kill(metadata, signal.SIGCONT)
             assert read == []
             wait_until(lambda: reads(10), "the member has read all")
             assert read == [str(number) for number in range(10)]
