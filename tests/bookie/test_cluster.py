@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 import trio
-from audits import WIDE, auditor_of, beside_a_ledger
+from audits import WIDE
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
 from gnomon.bookie import blocking_ledgers, claim, copies, removal
-from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId, Session
-from gnomon.bookie.ledger import OpenMode, Quorum, list_ledgers
+from gnomon.bookie.ledger import OpenMode, Quorum
 from gnomon.bookie.ledgers import connect_ledgers
-from gnomon.bookie.record import decode_record, ledger_key
-from gnomon.bookie.registry import DRAINING
-from gnomon.metadata.client import MetadataError, Put
-from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.metadata.client import MetadataError
 from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
 from gnomon.testing.simulation import Simulation, simulate
 
@@ -425,81 +421,6 @@ def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.Monkey
         await cluster.run_client("second", take_over)
 
     simulate(1, scenario)
-
-
-async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId) -> None:
-    """A bookie is drained and let go, of which a client that hears no news from here on knows nothing."""
-    client.bookies._change = lambda *_: None  # type: ignore[method-assign]
-
-    async def drain(other: LedgerClient) -> None:
-        await other.metadata.txn((), (Put(f"{DRAINING}{bookie}", b""),))
-        auditor = auditor_of(other, AuditSettings())
-        while auditor.totals.bookies_drained == 0:
-            await other.world.clock.sleep(0.5)
-            await auditor.audit()
-
-    await cluster.run_client("auditor", drain)
-
-
-def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
-    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
-        clock = client.world.clock
-        ledger = await client.create("ledger", WIDE)
-        await fill(ledger, 5)
-        left = ledger.record.bookies[0]
-        cluster.bookies[left].kill()
-        while left in ledger.record.fragments[-1].bookies:
-            await fill(ledger, 1)
-            await clock.sleep(0.2)
-        cluster.bookies[left].start()
-        await clock.sleep(10)
-        await dismissed(client, cluster, left)
-        assert left in ledger.record.bookies
-        others = ledger.record.fragments[-1].bookies
-        with pytest.raises(LedgerFenced):
-            await ledger.change_ensemble(ledger.next_entry, (others[0], left, others[2]))
-        stored = await client.metadata.get(ledger_key("ledger"))
-        assert stored is not None
-        assert left not in decode_record(stored.value).bookies
-
-    with_cluster(work, bookies=5)
-
-
-def test_a_roll_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
-    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
-        ledger, spare = await beside_a_ledger(client)
-        await fill(ledger, 5)
-        await dismissed(client, cluster, spare)
-        assert spare in client.bookies.available()
-        with pytest.raises(LedgerFenced):
-            await ledger.roll("next", properties={}, quorum=Quorum(4, 3, 2))
-        ((name, record),) = await list_ledgers(client.metadata)
-        assert (name, record.sealed) == ("ledger", False)
-
-    with_cluster(work)
-
-
-def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
-        metadata = client.metadata
-        ledger = await client.create("ledger", WIDE)
-        await fill(ledger, 3)
-        reader = await client.follow("ledger")
-        for number in range(20):
-            await metadata.txn((), (Put(f"other/{number}", b""),))
-        await metadata.compact((await metadata.range("other/")).revision)
-        counting = CountingMetadata(metadata)
-        monkeypatch.setattr(reader, "_metadata", counting)
-        with counting.measure() as cost, trio.move_on_after(10):
-            await reader.wait_for_lac(EntryId(3))
-        assert cost.reads + cost.writes <= 4
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fill, ledger, 1)
-            await reader.wait_for_lac(EntryId(3))
-
-    with_cluster(work, bookies=3)
 
 
 @pytest.mark.parametrize("away", [False, True])
