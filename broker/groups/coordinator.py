@@ -41,8 +41,6 @@ PARTS_PER_TURN = 256
 """Of a request about more groups the rest waits, so that others have their turn: each takes some 30 us."""
 SENT_AWAY_SECONDS = 10.0
 """Members hear by a heartbeat where their coordinator is: by default of all clients there is one every 3 s."""
-ASKED_AGAIN_SECONDS = 60.0
-"""After which who asks at the wrong broker is somebody else."""
 
 
 _UTF_16 = codecs.lookup("utf-16-le")
@@ -96,7 +94,7 @@ class GroupCoordinator:
         self._lease_lives = lease_lives
         self._shards: dict[int, HostedShard] = {}
         self._asked_in_vain: dict[int, float] = {}
-        """Since when offsets are asked for here, by partition, that another broker has."""
+        """Since when offsets are asked for here that another broker has, by partition."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -141,7 +139,10 @@ class GroupCoordinator:
             shard.drain()
 
     def release(self) -> None:
-        """Lets go of the groups that are another broker's from now on: whoever waits is told to look for it."""
+        """Leaders have changed: lets go of the groups that are another broker's now, and tells who waits."""
+        self._asked_in_vain = {
+            partition: since for partition, since in self._asked_in_vain.items() if not self._leads(partition)
+        }
         for partition in [partition for partition in self._shards if not self._leads(partition)]:
             self._shards.pop(partition).release()
 
@@ -216,10 +217,7 @@ class GroupCoordinator:
         if self._leads(partition):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         now = self._clock.monotonic()
-        since = self._asked_in_vain.get(partition, float("-inf"))
-        if now - since >= ASKED_AGAIN_SECONDS:
-            since = self._asked_in_vain[partition] = now
-        sent_away = now - since >= SENT_AWAY_SECONDS
+        sent_away = now - self._asked_in_vain.setdefault(partition, now) >= SENT_AWAY_SECONDS
         return ErrorCode.NOT_COORDINATOR if sent_away else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _ask_each(
