@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A test that hangs fails by its name after this time. The slowest one takes a minute on a busy machine.
+TEST_SECONDS_MAX := 300
 # The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
 unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help run test check simulate planted chaos bench bench-fanout conformance clean
+.PHONY: help map run test check simulate planted promises chaos bench bench-fanout conformance trio-versions clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,7 +19,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --timeout $(TEST_SECONDS_MAX)
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
 	@$(BIN)/ruff format --check .
@@ -26,7 +28,7 @@ check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wh
 	@$(BIN)/mypy -p bench
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/house --wheel
 
-simulate: $(STAMP) ## brokers, ledgers, clusters, shadows under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows], or one told: SEED=n [OF=…] [ALL=1]
+simulate: $(STAMP) ## brokers, ledgers, clusters, shadows, quotas under faults: SEEDS=1000 [FIRST_SEED=n] [OF=broker|ledgers|cluster|shadows|quotas], or one told: SEED=n [OF=…] [ALL=1]
 ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
@@ -37,6 +39,9 @@ endif
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
 		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py --planted
+
+promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
+	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises
 
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n] [METADATA=etcd]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) METADATA=$(METADATA) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos
@@ -51,6 +56,12 @@ conformance: $(STAMP) ## other people's clients against a broker, a cluster, and
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
+
+trio-versions: $(STAMP) ## the core with the lowest Trio that it takes and with the newest, each in an environment of its own
+	@$(BIN)/python tests/house/trio_versions.py
+
+map: $(STAMP) ## every file with the first line of its docstring
+	@$(BIN)/python tests/house/file_map.py
 
 clean: ## removes what the targets made
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Benchmarks of gnomon beside its floor and Apache Kafka; `python -m bench --help`. Never part of the tests."""
+"""Benchmarks of gnomon, next to its floor and Apache Kafka; `python -m bench --help`. Never part of the tests."""

@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 
 from bench.cluster import Cluster
-from bench.generator import Generators, Unavailable
+from bench.generator import Generators, GeneratorUnavailable
 from bench.goal import GOALS, judge
 from bench.picture import draw
 from bench.report import Report, number
-from bench.rounds import Rounds
+from bench.rounds import BenchRounds
 from bench.scenario import SCENARIOS, Scenario
 from bench.stage import Scale, Stage
 from bench.summary import Failed, Measured, Outcome, Summary
@@ -26,7 +26,7 @@ from bench.workspace import Workspace
 NAMES = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
 ROUNDS, QUICK_ROUNDS = 3, 1
 REASON_CHARACTERS = 120
-"""In the line of a measurement; the whole reason stands at the end."""
+"""Length of the reason in a measurement's line; the whole reason is at the end."""
 TABLE_WIDTH = 160
 """Columns the table needs; a narrower window or a pipe gets long lines rather than broken words."""
 QUICK = Scale(seconds=0.5, partitions=200, ledgers=50, ledger_bytes=32 << 20)
@@ -82,8 +82,8 @@ def main(
         generators = Generators.build(workspace.cache)
         known = systems(workspace.cache)
         stages = [Stage(known[name], workspace, generators, scale) for name in names]
-        Rounds(stages, scenarios, rounds, announce).run(summary)
-    except Unavailable as reason:
+        BenchRounds(stages, scenarios, rounds, announce).run(summary)
+    except GeneratorUnavailable as reason:
         raise click.ClickException(str(reason)) from None
     finally:
         workspace.remove()
@@ -105,14 +105,14 @@ def words(scenario: Scenario, outcome: Outcome) -> str:
 
 
 def finish(report: Report, workspace: Workspace, progress: Console) -> None:
-    """Shows the tables, writes JSON and picture, and says aloud what has no figures."""
+    """Shows the tables, writes JSON and picture, and lists the systems without figures."""
     shown = Console()
     report.show(shown if shown.width >= TABLE_WIDTH else Console(width=TABLE_WIDTH))
     written = [report.write_json(workspace.results)]
     try:
         draw(report, written[0].with_suffix(".png"))
         written.append(written[0].with_suffix(".png"))
-    except Unavailable as reason:
+    except GeneratorUnavailable as reason:
         progress.print(f"SKIPPED picture: {reason}")
     troubles = report.troubles()
     for line in troubles:

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bench.process import Process
+from bench.process import MeasuredProcess
 from bench.system import TOPIC_CONFIG, Installation, Server, System, check_gnomon, gnomon
 from bench.workspace import Workspace
 
 BOOKIES = 3
-"""Brokers lay ledgers on E = 3, Qw = 3, Qa = 2 of them by default."""
+"""Ledgers are on E = 3, Qw = 3, Qa = 2 of them by default."""
 SEGMENT_BYTES = (1 << 31) - 1
 METRICS_SECONDS = 10
 
 
 class ClusterServer(Server):
-    """Clients talk to the broker that was started last; its processor time and memory are those of the server."""
+    """Clients use the broker that was started last; its processor time and memory are those of the server."""
 
     def __init__(self, directory: Path, port: int, settings: Mapping[str, str]) -> None:
-        """Starts all of it, and returns once it serves; `settings` are given to every process.
+        """Starts all processes, and returns once they serve; every process gets `settings`.
 
         Raises:
             GeneratorFailed: one of the processes did not start.
         """
-        self.members: dict[str, Process] = {}
+        self.members: dict[str, MeasuredProcess] = {}
         self._directory = directory
         self._told: Sequence[str] = [word for name in settings for word in ("--set", f"{name}={settings[name]}")]
         self._starts = itertools.count()
@@ -43,7 +43,7 @@ class ClusterServer(Server):
             raise
 
     def start_bookies(self, numbers: Sequence[int]) -> None:
-        """Each on the directory of its number; returns once they serve."""
+        """Starts bookies, each on the directory of its number; returns once they serve."""
         started = []
         for name in (f"bookie-{number}" for number in numbers):
             where = ("--data-dir", str(self._directory / name), "--port", "0")
@@ -52,20 +52,20 @@ class ClusterServer(Server):
             process.ready()
 
     def start_broker(self, number: int, port: int = 0) -> None:
-        """Returns once it serves; clients talk to it from now on."""
+        """Starts a broker, and returns once it serves; clients use it from now on."""
         self.started_at_seconds = time.monotonic()
         self.process = self._start(
             f"broker-{number}", "--id", str(number), "--kafka-port", str(port), "--native-port", "0"
         )
         self.port = int(self.process.ready()["kafka"].rpartition(":")[2])
 
-    def _start(self, name: str, *arguments: str) -> Process:
+    def _start(self, name: str, *arguments: str) -> MeasuredProcess:
         command = gnomon(name.partition("-")[0], *arguments, "--admin-port", "0", *self._told)
-        process = self.members[name] = Process(command, self._directory / f"{name}-{next(self._starts)}.log")
+        process = self.members[name] = MeasuredProcess(command, self._directory / f"{name}-{next(self._starts)}.log")
         return process
 
     def metric(self, name: str) -> float:
-        """A figure of the admin pages, summed over the bookies that live."""
+        """A figure of the admin pages, summed over the live bookies."""
         bookies = [process for member, process in self.members.items() if member.startswith("bookie-")]
         return sum(_metric(process.ready()["admin"], name) for process in bookies if process.alive)
 
@@ -88,7 +88,7 @@ class Cluster(System):
     topic_config: ClassVar[Mapping[str, str]] = TOPIC_CONFIG | {"segment.bytes": str(SEGMENT_BYTES)}
     """A partition's records stay in one open ledger."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of all processes, beside the defaults."""
+    """Settings of all processes, besides the defaults."""
 
     def install(self, workspace: Workspace) -> Installation:
         check_gnomon()

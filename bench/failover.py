@@ -1,4 +1,4 @@
-"""What a cluster does about a broker or a bookie that is killed."""
+"""Measures a cluster after the kill of a broker or a bookie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD_BYTES = 1 << 10
 TAKEOVERS = 5
 LOAD_MS = 200
 SHORT_LEASE = {"broker_service.lease_seconds": "2"}
-"""What is measured begins when the lease is gone: so that this is soon."""
+"""A short lease, because the measurements begin after the lease has ended."""
 EAGER_AUDITOR = {
     "auditor.grace_seconds": "1",
     "auditor.interval_seconds": "0.5",
@@ -35,12 +35,12 @@ def _cluster(stage: Stage, settings: dict[str, str]) -> Iterator[ClusterServer]:
 
 
 def take_over(stage: Stage) -> Figures:
-    """From the first request to a new owner until it is answered: the median of several takeovers of one open ledger.
+    """Time from the first request to a new owner until its answer: the median of several takeovers of one open ledger.
 
-    Each time the owner has just appended, is killed, and its lease has ended; the next owner is a broker that has been
-    started meanwhile and has led nothing yet. The request is a Produce on a connection that is there, sent as soon as
-    this broker calls itself the leader. The end of the ledger is of an idempotent producer, as Java's are by default:
-    what was known of it has to be found again.
+    Each time the owner has just appended, is killed, and its lease has ended; the next owner is a broker that was
+    started meanwhile and has led nothing yet. The request is a Produce on an open connection, sent as soon as this
+    broker reports itself as the leader. The end of the ledger is of an idempotent producer, as Java's are by default,
+    so its state has to be recovered.
     """
     records = stage.scale.ledger_bytes // RECORD_BYTES
     with _cluster(stage, SHORT_LEASE) as server:
@@ -59,7 +59,7 @@ def take_over(stage: Stage) -> Figures:
 
 
 def lose_leader(stage: Stage) -> Figures:
-    """From the end of a dead broker's lease until each of its partitions has taken a record at another broker."""
+    """Time from the end of a dead broker's lease until each of its partitions has accepted a record elsewhere."""
     topic, partitions = "many", stage.scale.ledgers
     with _cluster(stage, {}) as server:
         stage.topic(partitions, name=topic)
@@ -73,11 +73,11 @@ def lose_leader(stage: Stage) -> Figures:
 
 
 def lose_bookie(stage: Stage) -> Figures:
-    """What the auditor copies a second to a bookie that is new, of a ledger that lay on one that was killed."""
+    """Bytes a second that the auditor copies to a new bookie, for a ledger of a killed one."""
     with _cluster(stage, EAGER_AUDITOR) as server:
         stage.fill(stage.topic(), RECORD_BYTES, records=stage.scale.ledger_bytes // 4 // RECORD_BYTES)
         server.start_bookies([BOOKIES + 1])
-        server.metric("auditor_copied_bytes")  # the first look at an admin page imports what serves it
+        server.metric("auditor_copied_bytes")  # the first request for an admin page imports its server
         server.members[f"bookie-{BOOKIES}"].kill()
         given_up_at = time.monotonic() + REPAIR_SECONDS_MAX
         begun = time.monotonic()

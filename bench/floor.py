@@ -1,8 +1,8 @@
 """The floor: Trio and LMDB that receive a frame, commit it synced and answer; no log, no checks, nothing to read back.
 
-`python -m bench.floor PORT DATA_DIR`. What a broker in Python must pay at least; gnomon's share of it says what its
-layers cost. librdkafka gets just enough ApiVersions and Metadata to produce here too, so that one generator drives
-all systems; Fetch is advertised only because librdkafka sends no magic-2 batches without it.
+`python -m bench.floor PORT DATA_DIR`. It is the minimal cost of a broker in Python; compared with it, gnomon's figures
+show the cost of its layers. It answers just enough of ApiVersions and Metadata for librdkafka to produce, so that one
+generator drives all systems; Fetch is advertised only because librdkafka sends no magic-2 batches without it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ BUFFER_BYTES = 4 << 20
 MAP_BYTES = 1 << 38
 
 
-class Request(NamedTuple):
+class FloorRequest(NamedTuple):
     connection: socket.socket
     frame: bytes
-    """Without its length."""
+    """The frame without its length."""
 
 
-class Floor:
+class FloorServer:
     def __init__(self, port: int, data_dir: Path) -> None:
         self._port = port
         self._env = lmdb.open(str(data_dir), map_size=MAP_BYTES)
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[FloorRequest] = queue.SimpleQueue()
 
     async def run(self) -> None:
         token = trio.lowlevel.current_trio_token()
@@ -51,7 +51,7 @@ class Floor:
                 nursery.start_soon(self._serve, connection)
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Cuts what a connection sends into frames; many small ones in one call, a large one in several."""
+        """Splits the bytes of a connection into frames; many small ones in one call, a large one in several."""
         view, filled = memoryview(bytearray(BUFFER_BYTES)), 0
         while True:
             await trio.lowlevel.wait_readable(connection)
@@ -63,7 +63,7 @@ class Floor:
                 return connection.close()
             filled, start = filled + received, 0
             while filled - start >= 4 and filled >= (end := start + 4 + int.from_bytes(view[start : start + 4], "big")):
-                self._requests.put(Request(connection, bytes(view[start + 4 : end])))
+                self._requests.put(FloorRequest(connection, bytes(view[start + 4 : end])))
                 start = end
             view[: filled - start] = bytes(view[start:filled])
             filled -= start
@@ -82,8 +82,8 @@ class Floor:
                         sequence += 1
             token.run_sync_soon(self._send_answers, group)
 
-    def _send_answers(self, group: list[Request]) -> None:
-        """One send a connection, in the order of its requests; answers are too small for a full socket."""
+    def _send_answers(self, group: list[FloorRequest]) -> None:
+        """Sends once per connection, in the order of its requests; answers are too small for a full socket."""
         answers: dict[socket.socket, bytearray] = {}
         for request in group:
             answers.setdefault(request.connection, bytearray()).extend(answer(request.frame, self._port))
@@ -123,4 +123,4 @@ def text(frame: bytes, at: int) -> tuple[bytes, int]:
 
 
 if __name__ == "__main__":
-    trio.run(Floor(int(sys.argv[1]), Path(sys.argv[2])).run)
+    trio.run(FloorServer(int(sys.argv[1]), Path(sys.argv[2])).run)

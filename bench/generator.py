@@ -1,4 +1,4 @@
-"""The load generators: compiled from C when first used, run as processes, their figures read from standard output."""
+"""The load generators: compiled from C at first use, run as processes, their figures read from standard output."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HEADER_OF_SYSTEM = Path("/usr/include/librdkafka/rdkafka.h")
 POLL_SECONDS = 0.05
 
 
-class Unavailable(Exception):
-    """Something that this machine lacks; the text says what, and how to get it."""
+class GeneratorUnavailable(Exception):
+    """Something is missing on this machine; the text says what, and how to get it."""
 
 
 class GeneratorFailed(Exception):
@@ -34,12 +34,12 @@ class Generator:
     program: Path
 
     def run(self, *arguments: object, timeout_seconds: float, server_alive: Callable[[], bool]) -> Figures:
-        """Figures of one run.
+        """The figures of one run.
 
         Args:
             arguments: mode and arguments, as the head of the C file lists them.
-            timeout_seconds: how long the generator may take in all.
-            server_alive: asked while waiting, so that a dead server fails the run at once.
+            timeout_seconds: time limit of the generator.
+            server_alive: called while waiting, so that a dead server fails the run at once.
 
         Raises:
             GeneratorFailed: an error code in a response, a record lost or out of place, a dead server, or no end.
@@ -79,10 +79,10 @@ def _communicate(
 
 @dataclass(frozen=True, slots=True)
 class Generators:
-    """`raw` needs nothing but a C compiler; `rdkafka` is the reason why there is none, or the program."""
+    """`raw` needs only a C compiler; `rdkafka` is the program, or the reason why it is missing."""
 
     raw: Generator
-    _rdkafka: Generator | Unavailable
+    _rdkafka: Generator | GeneratorUnavailable
 
     @classmethod
     def build(cls, cache: Path) -> Generators:
@@ -94,13 +94,13 @@ class Generators:
         raw = _compile(cache, "raw.c", [])
         try:
             return cls(raw, _compile(cache, "rdkafka.c", [*_librdkafka(), "-lpthread", "-lm"]))
-        except Unavailable as reason:
+        except GeneratorUnavailable as reason:
             return cls(raw, reason)
 
     @property
     def rdkafka(self) -> Generator:
-        """Raises Unavailable where no librdkafka can be linked."""
-        if isinstance(self._rdkafka, Unavailable):
+        """Raises Unavailable if no librdkafka can be linked."""
+        if isinstance(self._rdkafka, GeneratorUnavailable):
             raise self._rdkafka
         return self._rdkafka
 
@@ -114,13 +114,15 @@ def _librdkafka() -> list[str]:
             return [str(bundled[0]), f"-Wl,-rpath,{bundled[0].parent}"]
     if HEADER_OF_SYSTEM.exists():
         return ["-lrdkafka"]
-    raise Unavailable("no librdkafka: this confluent-kafka was built without a bundled one; install librdkafka-dev")
+    raise GeneratorUnavailable(
+        "no librdkafka: this confluent-kafka was built without a bundled one; install librdkafka-dev"
+    )
 
 
 def _compile(cache: Path, source: str, libraries: list[str]) -> Generator:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        raise Unavailable("no C compiler (gcc or cc): the load generators are written in C")
+        raise GeneratorUnavailable("no C compiler (gcc or cc): the load generators are written in C")
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra"]
     inputs = [SOURCES / source, *sorted(SOURCES.glob("*.h"))]
     digest = hashlib.sha256(b"\0".join([repr((flags, libraries)).encode(), *(path.read_bytes() for path in inputs)]))
@@ -129,6 +131,6 @@ def _compile(cache: Path, source: str, libraries: list[str]) -> Generator:
         command = [compiler, *flags, "-o", f"{program}.new", str(SOURCES / source), *libraries]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise Unavailable(f"{source} does not compile here: {done.stderr.strip().splitlines()[-1]}")
+            raise GeneratorUnavailable(f"{source} does not compile here: {done.stderr.strip().splitlines()[-1]}")
         Path(f"{program}.new").rename(program)
     return Generator(program)

@@ -12,7 +12,7 @@ from bench.summary import Summary
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {"≥": operator.ge, "≤": operator.le}
 
 
-class Status(Enum):
+class GoalStatus(Enum):
     REACHED = "reached"
     MISSED = "missed"
     UNKNOWN = "not measured"
@@ -42,7 +42,7 @@ class Goal:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     goal: Goal
-    status: Status
+    status: GoalStatus
     measured: float | None
 
 
@@ -51,10 +51,10 @@ def judge(goal: Goal, summary: Summary) -> Verdict:
     own = summary.spread(goal.scenario, goal.system, goal.figure)
     peer = summary.spread(goal.scenario, goal.peer, goal.figure) if goal.peer else None
     if own is None or (goal.peer and (peer is None or peer.median == 0)):
-        return Verdict(goal, Status.UNKNOWN, None)
+        return Verdict(goal, GoalStatus.UNKNOWN, None)
     measured = own.median / peer.median if peer else own.median
     reached = COMPARISONS[goal.comparison](measured, goal.bound)
-    return Verdict(goal, Status.REACHED if reached else Status.MISSED, measured)
+    return Verdict(goal, GoalStatus.REACHED if reached else GoalStatus.MISSED, measured)
 
 
 GOALS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.generator import Unavailable
+from bench.generator import GeneratorUnavailable
 from bench.report import Report, number
 from bench.scenario import Column, Scenario
 from bench.summary import Failed
@@ -25,7 +25,7 @@ def draw(report: Report, path: Path) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise Unavailable("no matplotlib: the picture needs gnomon's dev extra") from None
+        raise GeneratorUnavailable("no matplotlib: the picture needs gnomon's dev extra") from None
     panels = [(scenario, column) for scenario in report.scenarios for column in scenario.columns]
     rows = -(-len(panels) // PANELS_PER_ROW)
     figure, axes = pyplot.subplots(rows, PANELS_PER_ROW, figsize=(18, 2.9 * rows), squeeze=False)

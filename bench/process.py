@@ -22,13 +22,13 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What /proc/PID/smaps_rollup says, in bytes."""
+    """The content of /proc/PID/smaps_rollup, in bytes."""
 
     resident: int
     anonymous: int
 
 
-class Process:
+class MeasuredProcess:
     """A child in a session of its own: Ctrl-C reaches it only through `kill`, which leaving the `with` block calls."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
@@ -47,7 +47,7 @@ class Process:
         return self._child.poll() is None
 
     def ready(self) -> dict[str, str]:
-        """What gnomon's `ready` line says, once it is there.
+        """The facts of gnomon's `ready` line, once it is written.
 
         Raises:
             GeneratorFailed: the process ended before that, or was silent for too long.
@@ -73,12 +73,12 @@ class Process:
         return Memory(kilobytes["Rss:"] << 10, kilobytes["Anonymous:"] << 10)
 
     def log_tail(self) -> str:
-        """The last words of the process, on one line, without the rules and boxes around them."""
+        """The end of the process's log, on one line, without rules and boxes."""
         lines = (line.strip(" |+-") for line in self.log.read_text(errors="replace").splitlines())
         return " / ".join([line for line in lines if any(map(str.isalpha, line))][-LOG_TAIL_LINES:])
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone; does nothing to one that ended by itself."""
+        """Sends SIGKILL, and waits for the end; no effect on a process that ended by itself."""
         if self.alive:
             self._child.kill()
         self._child.wait()

@@ -1,4 +1,4 @@
-"""What a run found, as tables for the reader and JSON for the record."""
+"""The results of a run, as tables for the reader and JSON for the record."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.goal import Status, Verdict
+from bench.goal import GoalStatus, Verdict
 from bench.scenario import Column, Scenario
 from bench.stage import Scale
 from bench.summary import Failed, Measured, Spread, Summary
 
 SIDE_FIGURES = ("megabytes_per_s", "p50_ms", "p99_ms", "broker_cpu_us", "generator_cpu_us")
-STATUS_STYLE = {Status.REACHED: "green", Status.MISSED: "red", Status.UNKNOWN: "yellow"}
+STATUS_STYLE = {GoalStatus.REACHED: "green", GoalStatus.MISSED: "red", GoalStatus.UNKNOWN: "yellow"}
 
 
 def number(value: float) -> str:
@@ -31,7 +31,7 @@ def number(value: float) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """One run: what was asked for, all its outcomes, and the verdicts on the goals."""
+    """One run: its parameters, all its outcomes, and the verdicts on the goals."""
 
     scenarios: Sequence[Scenario]
     systems: Sequence[str]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from bench.generator import Figures, GeneratorFailed, Unavailable
+from bench.generator import Figures, GeneratorFailed, GeneratorUnavailable
 from bench.scenario import Scenario, warm_up
 from bench.stage import Stage
 from bench.summary import Failed, Measured, Outcome, Skipped, Summary
@@ -17,7 +17,7 @@ Announce = Callable[[int, str, Scenario, Outcome], None]
 
 
 @dataclass(slots=True)
-class Rounds:
+class BenchRounds:
     """Measures `scenarios` on the systems of `stages`, `count` times.
 
     Each round starts with another system, so that a slow drift of the machine touches all of them alike; between
@@ -53,10 +53,10 @@ class Rounds:
     def _serve(
         self, stage: Stage, waiting: list[Scenario], note: Callable[[Scenario, Outcome], None]
     ) -> list[Scenario]:
-        """Runs scenarios on one server until it dies or nothing is left; what is left then needs another server."""
+        """Runs scenarios on one server until it dies or none is left; returns those that need another server."""
         try:
             installation = stage.system.install(stage.workspace)
-        except Unavailable as reason:
+        except GeneratorUnavailable as reason:
             for scenario in waiting:
                 note(scenario, Skipped(str(reason)))
             return []
@@ -79,7 +79,7 @@ class Rounds:
 def _attempt(measure: Callable[[Stage], Figures], stage: Stage) -> Outcome:
     try:
         return Measured(measure(stage))
-    except Unavailable as reason:
+    except GeneratorUnavailable as reason:
         return Skipped(str(reason))
     except (GeneratorFailed, KafkaException, OSError) as failure:
         return Failed(str(failure))

@@ -1,4 +1,4 @@
-"""The scenarios: what is done to a server, and which figures come out of it."""
+"""The scenarios: the work of a server, and the resulting figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = ("gnomon", "cluster", "floor", "kafka", "kafka-synced")
 CLUSTER = ("cluster",)
 PEERS = ("gnomon", "kafka", "kafka-synced")
 ONE_OF_EACH = ("gnomon", "kafka")
-"""Where flush.messages changes nothing, Kafka is measured once."""
+"""If flush.messages changes nothing, Kafka is measured once."""
 
 KIB, MIB = 1 << 10, 1 << 20
 CPU_GRAIN_SECONDS = 0.01
@@ -114,7 +114,8 @@ def consume(value_bytes: int) -> Callable[[Stage], Figures]:
 
 
 def end_to_end(stage: Stage) -> Figures:
-    """At a fixed rate a backlog from a cold start outlives it: so the warm-up is as long as what is measured."""
+    """At a fixed rate a backlog from a cold start lasts longer than itself: so the warm-up is as long as the
+    measurement."""
     topic, rate, scale = stage.topic(), 1_000, stage.scale
     counts = (int(rate * scale.seconds), int(rate * scale.seconds))
     with stage.cpu_cost() as cost:
@@ -123,7 +124,7 @@ def end_to_end(stage: Stage) -> Figures:
 
 
 def fan_out(stage: Stage) -> Figures:
-    """One producer of 1 KB records, 200 long-polling readers; the warm-up is as long as what is measured."""
+    """One producer of 1 KB records, 200 long-polling readers; the warm-up is as long as the measurement."""
     topic, readers, rate, scale = stage.topic(), 200, 200, stage.scale
     counts = (int(rate * scale.seconds), int(rate * scale.seconds))
     frame = stage.frame(topic, 1, KIB)
@@ -134,7 +135,7 @@ def fan_out(stage: Stage) -> Figures:
 
 
 def subscribe(stage: Stage) -> Figures:
-    """The group of the round's first subscription pays for the offsets topic; a second one is what is counted."""
+    """The group of the round's first subscription pays for the offsets topic; the second one is measured."""
     topic = stage.topic()
     frame = stage.frame(topic, 1, 100)
     stage.await_leaders(topic, first_produce=frame)

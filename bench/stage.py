@@ -1,4 +1,4 @@
-"""What a scenario works with: one system, a server of it, the generators, and how long to measure."""
+"""The environment of a scenario: one system, a server of it, the generators, and the length of the measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.system import Installation, Server, System
 from bench.workspace import Workspace
 
 GRACE_SECONDS = 60
-"""Beyond its measuring time, what a generator may take to connect, drain and report."""
+"""Time beyond its measurement that a generator may take to connect, drain and report."""
 READY_SECONDS = 180
 ADMIN_SECONDS = 180
 ANY_BROKER = -1
@@ -31,15 +31,15 @@ SEED_SECONDS_MAX = 180
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything a run does."""
+    """The amounts of a run."""
 
     seconds: float = 2.5
     partitions: int = 5_000
-    """Of the node that restarts."""
+    """Partitions of the node that restarts."""
     ledgers: int = 1_000
-    """Open ones that a broker leaves behind."""
+    """Open ledgers that a broker leaves behind."""
     ledger_bytes: int = 1 << 30
-    """Of one that is open when its broker dies; for repair a quarter of it."""
+    """Size of a ledger that is open when its broker dies; a quarter of it for repair."""
 
     @property
     def warmup_seconds(self) -> float:
@@ -54,7 +54,7 @@ class CpuCost:
 
 @dataclass(slots=True)
 class Stage:
-    """The surroundings of a scenario. `kept` holds installations that a scenario wants again in its next round."""
+    """The surroundings of a scenario. `kept` holds installations that a scenario uses again in its next round."""
 
     system: System
     workspace: Workspace
@@ -112,10 +112,11 @@ class Stage:
     def await_leaders(
         self, topic: str, partitions: int = 1, first_produce: Path | None = None, leader: int = ANY_BROKER
     ) -> Figures:
-        """Waits until the server answers, says that `leader` leads all partitions, and has acknowledged the frame.
+        """Waits until the server answers, reports `leader` as the leader of all partitions, and has acknowledged the
+        frame.
 
         Returns:
-            when each was so, as monotonic seconds.
+            the time of each, in monotonic seconds.
         """
         times = (partitions, READY_SECONDS * 1000)
         arguments = ("start", self.server.port, topic, *times, first_produce or "-", leader)
@@ -140,7 +141,8 @@ class Stage:
         records: int = UNTIL_ENOUGH,
         idempotent: str = PLAIN,
     ) -> int:
-        """Produces for that long, or so many records, in batches of 64 KiB; how many records the topic has got."""
+        """Produces for that long, or `records` records, in batches of 64 KiB; returns the number of records in the
+        topic."""
         arguments = (topic, value_bytes, FILL_BATCH_BYTES, 0, int(seconds * 1e3), records, idempotent)
         filled = self.rdkafka("produce", self.server.bootstrap, *arguments, timeout_seconds=seconds + GRACE_SECONDS)
         return int(filled["total"])

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bench.generator import Unavailable
-from bench.process import Process
+from bench.generator import GeneratorUnavailable
+from bench.process import MeasuredProcess
 from bench.workspace import SOURCES, Workspace
 
 TOPIC_CONFIG = {"max.message.bytes": "2097152"}
-"""For batches of 1 MiB, whose header comes on top."""
+"""Room for batches of 1 MiB plus their header."""
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
+    """A port that nothing listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -49,8 +49,8 @@ class Server:
     """A started system; not necessarily ready. `started_at_seconds` is the monotonic time just before exec."""
 
     port: int
-    process: Process
-    """Whom clients talk to, and whose processor time and memory are measured."""
+    process: MeasuredProcess
+    """The process that clients use, and whose processor time and memory are measured."""
     started_at_seconds: float
 
     @property
@@ -66,7 +66,7 @@ class System(ABC):
 
     name: ClassVar[str]
     only_produces: ClassVar[bool] = False
-    """It has nothing behind Produce: no topics to create, no records to read."""
+    """It supports only Produce: no topics to create, no records to read."""
     topic_config: ClassVar[Mapping[str, str]] = TOPIC_CONFIG
 
     def install(self, workspace: Workspace) -> Installation:
@@ -75,7 +75,7 @@ class System(ABC):
 
     @abstractmethod
     def start(self, installation: Installation) -> Server:
-        """Starts it; it shall listen on the installation's port."""
+        """Starts it; it must listen on the installation's port."""
 
 
 class Program(System):
@@ -83,13 +83,13 @@ class Program(System):
 
     @abstractmethod
     def command(self, installation: Installation) -> list[str]:
-        """What to execute."""
+        """The command to execute."""
 
     def start(self, installation: Installation) -> Server:
         log = installation.data_dir.parent / f"{installation.data_dir.name}.log"
         command = self.command(installation)
         started_at = time.monotonic()
-        return Server(installation.port, Process(command, log), started_at)
+        return Server(installation.port, MeasuredProcess(command, log), started_at)
 
 
 def gnomon(*arguments: str) -> list[str]:
@@ -100,9 +100,9 @@ def gnomon(*arguments: str) -> list[str]:
 
 
 def check_gnomon() -> None:
-    """Raises Unavailable where gnomon is not installed."""
+    """Raises Unavailable if gnomon is not installed."""
     if importlib.util.find_spec("gnomon.cli.main") is None:
-        raise Unavailable("gnomon's command line is not installed for this Python: run `make run` once")
+        raise GeneratorUnavailable("gnomon's command line is not installed for this Python: run `make run` once")
 
 
 class Gnomon(Program):
@@ -148,7 +148,7 @@ class Kafka(Program):
         command = [java, "-Xmx256M", *self._classpath(installation), *tool, "-c", properties]
         done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
-            raise Unavailable(f"Kafka's storage tool failed: {(done.stderr or done.stdout).strip()[-300:]}")
+            raise GeneratorUnavailable(f"Kafka's storage tool failed: {(done.stderr or done.stdout).strip()[-300:]}")
         return installation
 
     def command(self, installation: Installation) -> list[str]:
@@ -158,7 +158,7 @@ class Kafka(Program):
     def _java(self) -> str:
         java = shutil.which("java")
         if java is None:
-            raise Unavailable("no java on the path: Apache Kafka needs a JVM (17 or newer)")
+            raise GeneratorUnavailable("no java on the path: Apache Kafka needs a JVM (17 or newer)")
         return java
 
     @property
@@ -174,13 +174,13 @@ class Kafka(Program):
             return
         maven = shutil.which("mvn")
         if maven is None:
-            raise Unavailable("no mvn on the path: Apache Kafka's jars come through Maven")
+            raise GeneratorUnavailable("no mvn on the path: Apache Kafka's jars come through Maven")
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={self._jars}"]
         pom = str(SOURCES / "kafka_pom.xml")
         done = subprocess.run([maven, "-q", "-B", "-f", pom, *goal], capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(self._jars, ignore_errors=True)
-            raise Unavailable(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-300:]}")
+            raise GeneratorUnavailable(f"Maven could not fetch Apache Kafka: {done.stdout.strip()[-300:]}")
 
     def _configure(self, installation: Installation) -> None:
         port, controller, data = installation.port, free_port(), installation.data_dir
@@ -208,7 +208,7 @@ class Kafka(Program):
 
 
 class KafkaSynced(Kafka):
-    """The same, acknowledging after the record is on disk: what an acknowledgement of gnomon means."""
+    """The same, acknowledging after the record is on disk, like gnomon."""
 
     name = "kafka-synced"
     topic_config = TOPIC_CONFIG | {"flush.messages": "1"}

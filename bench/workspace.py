@@ -1,4 +1,4 @@
-"""Where a benchmark run keeps its programs, data directories and results."""
+"""The place of a benchmark run's programs, data directories and results."""
 
 from __future__ import annotations
 

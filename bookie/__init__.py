@@ -1,1 +1,1 @@
-"""The storage node (entries in LMDB, fencing, garbage) and its client (ledger writer, reader, recovery)."""
+"""Bookies and the ledgers on them: modules shared by storage nodes, ledger clients and repair."""

@@ -1,7 +1,7 @@
-"""What protects entries beyond the CRC32C that every stored value has: a MAC keyed from the ledger's password. Pure.
+"""A MAC of each entry, keyed from the ledger's password, in addition to the CRC32C of every stored value. Pure.
 
-The CRC32C finds bits that flipped. A MAC finds what somebody wrote on purpose who can write to a bookie's disk but does
-not know the password: it stands before the payload and covers ledger, entry and payload (BLAKE2b, 16 bytes).
+The CRC32C detects flipped bits. The MAC detects entries written on purpose by somebody who can write to a bookie's disk
+but does not know the password: it precedes the payload and covers ledger, entry and payload (BLAKE2b, 16 bytes).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gnomon.bookie.errors import DigestMismatch
 from gnomon.bookie.ids import EntryId, LedgerId
 
 Secret = NewType("Secret", bytes)
-"""What is derived from a password at once; empty for the empty password."""
+"""The secret derived from a password; empty for the empty password."""
 
 MAC_BYTES: Final = 16
 _POSITION: Final = struct.Struct(">QQ")
 
 
 def secret_of(password: bytes) -> Secret:
-    """The secret that a password stands for."""
+    """The secret of a password."""
     return Secret(hashlib.sha512(password).digest() if password else b"")
 
 
 def password_digest(name: str, secret: Secret) -> bytes:
-    """What a ledger's record keeps of its password; nothing for the empty one."""
+    """The digest of a password in a ledger's record; empty for the empty one."""
     return hashlib.blake2b(name.encode(), key=secret, digest_size=32).digest() if secret else b""
 
 
@@ -46,10 +46,10 @@ class Mac:
         return [self._mac(entry, payload), *payload]
 
     def open(self, entry: EntryId, sealed: memoryview) -> memoryview:
-        """The payload of what `seal` made.
+        """The payload of an entry that `seal` made.
 
         Raises:
-            DigestMismatch: nobody who knows the password wrote this there.
+            DigestMismatch: it was not sealed with this password for this entry.
         """
         payload = sealed[MAC_BYTES:]
         if not hmac.compare_digest(bytes(sealed[:MAC_BYTES]), self._mac(entry, (payload,))):

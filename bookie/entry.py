@@ -1,10 +1,10 @@
 """The stored form of an entry: a fixed header, then the payload byte for byte. Pure.
 
-1. The CRC32C covers ledger, entry, session, LAC, length and payload, so a value found under another key, or with one
-   bit changed anywhere, is an error and never data.
+1. The CRC32C covers ledger, entry, session, LAC, length and payload. So a value under the wrong key, or with one
+   changed bit, is an error and never data.
 2. Encoding copies the payload once; decoding copies nothing.
-3. `length_bytes` counts the payload bytes of the ledger up to and including this entry, so that the size of a ledger
-   is known from its last entry alone.
+3. `length_bytes` counts the payload bytes of the ledger up to and including this entry, so that the last entry alone
+   gives the size of the ledger.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from gnomon.bookie.errors import DigestMismatch
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -27,16 +27,16 @@ HEADER_BYTES: Final = _HEADER.size
 
 
 class StoredEntry(NamedTuple):
-    """A decoded value; `payload` is a slice of `value`, which is all of it as it was stored."""
+    """A decoded value; `payload` is a slice of `value`, which is the whole stored value."""
 
-    session: Session
+    session: SessionId
     last_add_confirmed: EntryId
     length_bytes: int
     payload: memoryview
     value: memoryview
 
     def copy(self) -> StoredEntry:
-        """The same in memory of its own."""
+        """A copy in memory of its own."""
         value = memoryview(bytes(self.value))
         return self._replace(value=value, payload=value[HEADER_BYTES:])
 
@@ -44,7 +44,7 @@ class StoredEntry(NamedTuple):
 def encode_entry(
     ledger: LedgerId,
     entry: EntryId,
-    session: Session,
+    session: SessionId,
     last_add_confirmed: EntryId,
     length_bytes: int,
     payload: Sequence[Buffer],
@@ -65,13 +65,13 @@ def decode_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> StoredE
     return StoredEntry(*verify_entry(ledger, entry, value), value)
 
 
-def session_of(value: Buffer) -> Session:
-    """Which session wrote a stored value; its digest is not checked."""
-    return Session(_SESSION.unpack_from(value)[0])
+def session_of(value: Buffer) -> SessionId:
+    """The session that wrote a stored value; its digest is not checked."""
+    return SessionId(_SESSION.unpack_from(value)[0])
 
 
-def verify_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> tuple[Session, EntryId, int, memoryview]:
-    """The fields of `decode_entry` without their names, for the reading path; raises as that does."""
+def verify_entry(ledger: LedgerId, entry: EntryId, value: memoryview) -> tuple[SessionId, EntryId, int, memoryview]:
+    """The fields of `decode_entry` as a plain tuple, for the hot reading path; raises the same errors."""
     if len(value) < HEADER_BYTES:
         raise DigestMismatch(ledger, entry)
     session, last_add_confirmed, length_bytes, crc = _HEADER.unpack_from(value)

@@ -1,11 +1,11 @@
-"""What can go wrong with ledgers and their entries; every error here is a `LedgerError`.
+"""Errors of ledgers and their entries; every error here is a `LedgerError`.
 
-`outcome_unknown` says whether an append that ended so may still turn out to be in the ledger.
+`outcome_unknown` is true if an append that failed with this error may still be in the ledger.
 """
 
 from __future__ import annotations
 
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import SESSION_MAX, EntryId, LedgerId, SessionId
 
 
 class LedgerError(Exception):
@@ -14,23 +14,29 @@ class LedgerError(Exception):
     outcome_unknown: bool = False
 
     def __init__(self, text: str = "", advice: str = "") -> None:
-        """`advice` is what a program can do; other callers, such as the command line, have their own."""
+        """`advice` is for programs; other callers, such as the command line, have advice of their own."""
         super().__init__(f"{text}: {advice}" if advice else text)
         self.text = text
 
 
 class Fenced(LedgerError):
-    """A bookie has promised a higher session."""
+    """A bookie has promised a higher session, or the ledger is deleted."""
 
     outcome_unknown = True
 
-    def __init__(self, ledger: LedgerId, session: Session, promised: Session) -> None:
-        super().__init__(f"session {session} of ledger {ledger} is fenced: session {promised} has claimed it since")
+    def __init__(self, ledger: LedgerId, session: SessionId, promised: SessionId) -> None:
+        why = "it was deleted" if promised == SESSION_MAX else f"session {promised} has claimed it since"
+        super().__init__(f"session {session} of ledger {ledger} is fenced: {why}")
         self.ledger, self.session, self.promised = ledger, session, promised
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the ledger is deleted, so that none of it can be acknowledged or read any more."""
+        return self.promised == SESSION_MAX
 
 
 class BookieLeaving(LedgerError):
-    """The bookie is about to end and took nothing of this; what it was given before is answered."""
+    """The bookie is about to end and did not accept this; entries accepted before are answered."""
 
     def __init__(self, text: str = "the bookie is about to end and takes no entries: give them to another one") -> None:
         super().__init__(text)
@@ -45,7 +51,7 @@ class NoSuchEntry(LedgerError):
 
 
 class EntryUnknown(LedgerError):
-    """The entry is not here, but this bookie may have lost synced data, so that is no negative answer."""
+    """The entry is not here, but this bookie may have lost synced data, so this is not a negative answer."""
 
     def __init__(self, ledger: LedgerId, entry: EntryId, why: str) -> None:
         super().__init__(f"entry {entry} of ledger {ledger} is not here, and may have been lost: {why}")
@@ -61,7 +67,7 @@ class DigestMismatch(LedgerError):
 
 
 class EntryShrunk(LedgerError):
-    """The entry was given up by a shrink."""
+    """The entry was deleted by a shrink."""
 
     def __init__(self, ledger: LedgerId, entry: EntryId, start_entry: EntryId) -> None:
         super().__init__(f"entry {entry} of ledger {ledger} was shrunk away: its first entry is now {start_entry}")
@@ -69,7 +75,7 @@ class EntryShrunk(LedgerError):
 
 
 class EntryNotConfirmed(LedgerError):
-    """The entry lies above the last add confirmed: whether it will exist is not decided."""
+    """The entry is above the last add confirmed: whether it will exist is undecided."""
 
     def __init__(self, ledger: LedgerId, entry: EntryId, last_add_confirmed: EntryId) -> None:
         super().__init__(
@@ -80,15 +86,15 @@ class EntryNotConfirmed(LedgerError):
 
 
 class NotEnoughBookies(LedgerError):
-    """Too few bookies are there, or answered, to create, claim or read a ledger; nothing was created or appended."""
+    """Too few bookies exist, or answered, to create, claim or read a ledger; nothing was created or appended."""
 
 
 class EntryTooLarge(LedgerError):
-    """What was to be appended is too long for one entry; nothing was appended, and the ledger goes on."""
+    """The payload is too long for one entry; nothing was appended, and the handle stays usable."""
 
 
 class InvalidCall(LedgerError):
-    """What a peer asked of a bookie makes no sense; nothing was done."""
+    """A peer sent an invalid request to a bookie; nothing was done."""
 
 
 class LedgerExists(LedgerError):
@@ -96,11 +102,15 @@ class LedgerExists(LedgerError):
 
 
 class NoSuchLedger(LedgerError):
-    """No ledger has this name."""
+    """No ledger has this name, or the open one was deleted, with all of its entries."""
 
 
 class UnreadableRecord(LedgerError, ValueError):
-    """What the metadata has of a ledger is nothing that this version can read."""
+    """This version cannot read the metadata record of a ledger."""
+
+
+class WrongDigestType(LedgerError):
+    """The ledger has another digest type than the one given; nothing was read, written or fenced."""
 
 
 class UnauthorizedAccess(LedgerError):
@@ -108,18 +118,18 @@ class UnauthorizedAccess(LedgerError):
 
 
 class LedgerFenced(LedgerError):
-    """Another writer has claimed the ledger; what was pending may or may not be in it."""
+    """Another writer has claimed the ledger; pending entries may or may not be in it."""
 
     outcome_unknown = True
 
-    def __init__(self, text: str, promised: Session | None = None) -> None:
-        """`promised`: the session by which a bookie told it."""
+    def __init__(self, text: str, promised: SessionId | None = None) -> None:
+        """`promised`: the session that a bookie reported, if one did."""
         super().__init__(text)
         self.promised = promised
 
 
 class LedgerSealed(LedgerError):
-    """The ledger takes no more appends."""
+    """The ledger accepts no more appends."""
 
 
 class LedgerClosed(LedgerError):
@@ -127,7 +137,7 @@ class LedgerClosed(LedgerError):
 
 
 class LedgerFailed(LedgerError):
-    """A bookie could not store an entry; the handle takes no more appends, opening the ledger anew recovers it."""
+    """A bookie could not store an entry; the handle accepts no more appends, opening the ledger again recovers it."""
 
     def __init__(self, text: str, *, outcome_unknown: bool) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Positions of the ledger layer, each a type of its own."""
+"""Positions of the ledger layer, each with a type of its own."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
 """Position in a ledger, from 0."""
 
-Session = NewType("Session", int)
-"""One writer's claim of a ledger; only grows, and a bookie refuses adds of lower ones than it has promised."""
+SessionId = NewType("SessionId", int)
+"""One writer's claim of a ledger; only grows, and a bookie refuses adds of sessions below the one it has promised."""
 
 BookieId = NewType("BookieId", str)
-"""Name of a storage node, as records name it."""
+"""Name of a storage node in records."""
 
 FIRST_ENTRY: Final = EntryId(0)
-"""Where every ledger begins."""
+"""The first entry of every ledger."""
 
 NO_ENTRY: Final = EntryId(-1)
-"""The last entry, or last add confirmed, of a ledger that has none."""
+"""The last entry, or last add confirmed, of an empty ledger."""
 
 ENTRY_MAX: Final = EntryId(2**63 - 1)
 """Above every entry."""
 
-FIRST_SESSION: Final = Session(1)
+FIRST_SESSION: Final = SessionId(1)
 """The session of a ledger's creator: its record's first version."""
 
-ANY_SESSION: Final = Session(0)
-"""Below every session: the minimum for readers that take any copy."""
+ANY_SESSION: Final = SessionId(0)
+"""Below every session: the minimum for readers that accept any copy."""
 
-SESSION_MAX: Final = Session(2**63 - 1)
-"""Above every session: promised for a ledger that is being deleted, so that nobody adds to it."""
+SESSION_MAX: Final = SessionId(2**63 - 1)
+"""Above every session: promised for a ledger that is being deleted, so that all adds are refused."""

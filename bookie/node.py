@@ -1,12 +1,12 @@
-"""A bookie as a process of its own: its disk, its service, its registration.
+"""The node of a bookie: its disk, its service and its registration.
 
-1. It serves nobody before its disk was found to be its own (`cookie`), and nobody who means another one.
-2. It is registered while it serves, and says there when it takes no entries.
-3. A device that failed a write ends it: nothing is acknowledged after that.
-4. One that is to end is first registered no more, so that no new ledger is given to it; then it answers what it has
-   taken, and tells who goes on sending that it leaves.
-5. One that was decommissioned ends by itself once nothing needs it any more: its name and its disk have parted. From
-   then on it is registered no more, whoever has the name by now.
+1. A bookie serves no client before its disk is checked to be its own (`cookie`), and no client of another bookie.
+2. A bookie is registered while it serves; its registration says whether it takes entries.
+3. A failed write of the device ends the bookie: nothing is acknowledged after that.
+4. A bookie that is to stop first withdraws its registration, so that no new ledger uses it. Then it answers the adds it
+   has taken, and refuses further ones.
+5. A decommissioned bookie ends by itself once no ledger needs it: its name then belongs to no disk or to another one.
+   From then on the bookie is not registered any more.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from typing import Final
 
 import trio
 
-from gnomon.bookie.cookie import COOKIES, check_cookie
-from gnomon.bookie.entry_store import DATABASES, EntryStore
 from gnomon.bookie.errors import ForeignDisk
-from gnomon.bookie.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.ids import BookieId, LedgerId
-from gnomon.bookie.registry import BOOKIES, Registration
-from gnomon.bookie.service import ERRORS, BookieService, service_of
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, MetadataError, Revision
+from gnomon.bookie.protocol import ERRORS, service_of
+from gnomon.bookie.registration import BOOKIES, COOKIES, BookieRegistration
+from gnomon.bookie.storage.cookie import check_cookie
+from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
+from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
+from gnomon.bookie.storage.service import BookieService
+from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Revision
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.metadata.presence import NotEntitled, Presence
-from gnomon.runtime.data_directory import DirectoryKind, hold_directory
+from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.rpc_server import RpcServer
+from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.world import DiskFull, Durability, Environment, World
 
 STATE_SECONDS: Final = 1.0
-"""How soon others learn that the bookie's disk is full, or no longer."""
+"""Interval at which the registration is updated with whether the disk is full."""
 LEAVE_SECONDS_MAX: Final = 5.0
-"""How long a bookie that ends has to write what it has taken."""
+"""The longest time that a stopping bookie takes to write the adds it has taken."""
 REFUSE_SECONDS: Final = 0.2
-"""How long it goes on refusing then: who is sending hears that nothing was done, not that a connection is gone."""
+"""Seconds that a stopping bookie then refuses adds: clients learn that nothing was stored, instead of a lost
+connection."""
 FOLDER: Final = "bookie"
 
 
 @dataclass(frozen=True, slots=True)
-class BookieSettings:
-    """What one bookie is told."""
+class BookieNodeSettings:
+    """The settings of one bookie."""
 
     name: BookieId
     data_dir: Path
@@ -63,7 +65,7 @@ class BookieSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServingBookie:
-    """A bookie that serves."""
+    """A running bookie."""
 
     host: str
     port: int
@@ -76,20 +78,20 @@ class ServingBookie:
 async def run_bookie(
     world: World,
     metadata: Metadata,
-    settings: BookieSettings,
+    settings: BookieNodeSettings,
     log: Logger,
     *,
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
-    """Serves until `stop` is set, or until it is no member any more.
+    """Serves until `stop` is set, or until the bookie is not a member of the cluster any more.
 
     Args:
-        metadata: must outlive this; clients of another cluster than its are refused.
+        metadata: must outlive this call; clients of other clusters are refused.
 
     Raises:
-        DirectoryTaken, NewerFormat, OtherKind, AddressTaken, DiskFull: it could not start.
-        ForeignDisk: the disk belongs to another bookie, or this one's was replaced.
+        DirectoryTaken, OtherFormat, OtherKind, AddressTaken, DiskFull: the bookie cannot start.
+        ForeignDisk: the disk belongs to another bookie, or the disk of this one was replaced.
         MetadataUnavailable: the metadata could not be read at the start.
         DiskFailed: the device failed a write.
     """
@@ -115,7 +117,7 @@ async def run_bookie(
 async def _serve(
     world: World,
     metadata: Metadata,
-    settings: BookieSettings,
+    settings: BookieNodeSettings,
     log: Logger,
     environment: Environment,
     disk: Revision,
@@ -134,9 +136,9 @@ async def _serve(
             methods = BookieService(store, nursery).methods()
             server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
-            registration = Registration(settings.advertised_host, listener.port, disk, settings.domain)
+            registration = BookieRegistration(settings.advertised_host, listener.port, disk, settings.domain)
             key = f"{BOOKIES}{settings.name}"
-            member = Compare(f"{COOKIES}{settings.name}", Field.CREATE_REVISION, disk)
+            member = Compare(f"{COOKIES}{settings.name}", KeyField.CREATE_REVISION, disk)
             presence = Presence(
                 metadata, world.clock, key, registration.encode(), settings.lease_seconds, compare=(member,)
             )
@@ -149,7 +151,7 @@ async def _serve(
                 ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
             registered.cancel()
-            with trio.move_on_after(settings.lease_seconds):  # by then it is gone anyway
+            with trio.move_on_after(settings.lease_seconds):  # by then the lease has ended anyway
                 await presence.withdraw()
             await _leave(world, store)
             server.close()
@@ -161,12 +163,12 @@ async def _serve(
 
 
 async def _register(presence: Presence, scope: trio.CancelScope) -> None:
-    with scope, suppress(NotEntitled):  # `_stop_when_dismissed` hears of the same
+    with scope, suppress(NotEntitled):  # `_stop_when_dismissed` handles the same event
         await presence.run()
 
 
 async def _announced(presence: Presence, stop: trio.Event) -> bool:
-    """Waits until the bookie is registered; false where it is to stop before that."""
+    """Waits until the bookie is registered; false if it is to stop before that."""
     async with trio.open_nursery() as nursery:
 
         async def give_up() -> None:
@@ -185,7 +187,7 @@ async def _leave(world: World, store: EntryStore) -> None:
     await world.clock.sleep(REFUSE_SECONDS)
 
 
-async def _tell_state(world: World, store: EntryStore, presence: Presence, registration: Registration) -> None:
+async def _tell_state(world: World, store: EntryStore, presence: Presence, registration: BookieRegistration) -> None:
     while True:
         await world.clock.sleep(STATE_SECONDS)
         store.adds.probe()
@@ -195,7 +197,7 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
 async def _stop_when_dismissed(
     world: World, metadata: Metadata, name: BookieId, disk: Revision, log: Logger, stop: trio.Event
 ) -> None:
-    """Sets `stop` when the cookie of this disk is gone: the auditor has drained it; the name may have another since."""
+    """Sets `stop` when the cookie of this disk is gone: the auditor has emptied the bookie."""
     key = f"{COOKIES}{name}"
 
     def is_ours(item: KeyValue | None) -> bool:

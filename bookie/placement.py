@@ -1,9 +1,9 @@
-"""Which bookies a ledger's entries go to. Pure.
+"""Chooses the bookies of a ledger's entries. Pure.
 
 1. Copies are spread over as many domains (racks, zones) as there are.
-2. Among equals the ledger's name decides, by a hash that spreads ledgers evenly and moves few of them when a bookie
-   comes or goes (rendezvous hashing).
-3. A ledger is made, and goes on, as long as each of its entries can reach an ack quorum.
+2. Among equal candidates the ledger's name decides, by a hash that spreads ledgers evenly and moves few of them when a
+   bookie comes or goes (rendezvous hashing).
+3. A ledger is created, and continues, as long as each of its entries can reach an ack quorum.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def place(
     beside: Sequence[tuple[BookieId, str]] = (),
     without: Collection[BookieId] = (),
 ) -> list[BookieId]:
-    """Up to `count` bookies for a ledger, fewer where there are not more.
+    """Up to `count` bookies for a ledger, fewer if there are not enough.
 
     Args:
-        available: the domain of each bookie that takes entries, "" where it says none.
+        available: the domain of each bookie that accepts entries, "" for none.
         beside: bookies, with their domains, that have copies already; they are not chosen again.
         without: bookies not to choose.
     """
@@ -37,7 +37,7 @@ def place(
     left.sort(key=lambda name: _rank(ledger_name, name))
     chosen: list[BookieId] = []
     while left and len(chosen) < count:
-        best = min(left, key=lambda name: used[available[name]])  # the first of the equals
+        best = min(left, key=lambda name: used[available[name]])  # the first of equal ones
         left.remove(best)
         used[available[best]] += 1
         chosen.append(best)
@@ -47,10 +47,10 @@ def place(
 def ensemble_for(
     ledger_name: str, quorum: Quorum, available: Mapping[BookieId, str], known: Mapping[BookieId, str]
 ) -> tuple[BookieId, ...] | None:
-    """The ensemble of a new ledger; None where those that take entries make no ack quorum of every write set.
+    """The ensemble of a new ledger; None if the available bookies cannot form an ack quorum of every write set.
 
-    Where fewer are available than it needs, it is filled up with others that are known: they are written to once they
-    are back, or replaced.
+    If fewer are available than the ensemble needs, it is filled up with other known bookies: they are written to once
+    they are back, or replaced.
     """
     size = quorum.ensemble_size
     chosen = place(ledger_name, available, size)

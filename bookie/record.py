@@ -1,14 +1,14 @@
-"""What the metadata says about a ledger, and how a claim changes it. Pure.
+"""The metadata record of a ledger, and its change by a claim. Pure.
 
 1. A ledger's id is its record's create revision; its session is the record's version at the last claim. Both come from
    the metadata's own counters, so they are unique and only grow without a write of their own.
-2. A fragment says: entries from `first_entry` on lie on `bookies` and were written by `session` or a later one; copies
+2. A fragment means: entries from `first_entry` on are on `bookies` and were written by `session` or a later one; copies
    of lower sessions are orphans of dead writers.
-3. A claim starts a fragment right after the last recovered entry, in the same write that makes the session valid: what
-   was found absent in recovery can never come back. Everything below a fragment's first entry is durable on its ack
-   quorum before the fragment is recorded, so a fragment's first entry never falls.
-4. Fragments that say nothing any more are dropped, so that a ledger opened a thousand times has a record no larger:
-   those that lie below `start_entry`, and those whose orphans every bookie of the ensemble has removed.
+3. A claim starts a fragment right after the last recovered entry, in the same write that makes the session valid: an
+   entry found absent in recovery can never reappear. Everything below a fragment's first entry is durable on its ack
+   quorum before the fragment is recorded, so a fragment's first entry never decreases.
+4. Fragments without effect are dropped, so that a ledger opened a thousand times does not have a larger record: those
+   below `start_entry`, and those whose orphans every bookie of the ensemble has removed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ import msgpack
 
 from gnomon.bookie.digest import Secret, password_digest
 from gnomon.bookie.errors import UnreadableRecord
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, Session
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, SessionId
 
 LEDGERS: Final = "ledgers/"
 """Prefix of the metadata keys that hold ledger records."""
 RECORDS_PER_TURN: Final = 200
-"""Who looks at all records leaves others their turn after so many: decoding one takes some 15 us."""
+"""A loop over all records yields to other tasks after this many: decoding one takes some 15 us."""
 
 _FORMAT: Final = 1
 
 
 class DigestType(Enum):
-    """How entries are protected (`digest`)."""
+    """The protection of entries (`digest`)."""
 
     CRC32C = "crc32c"
     MAC = "mac"
 
 
 class LedgerState(Enum):
-    """Whether a ledger takes appends."""
+    """The state of a ledger: open for appends, or sealed."""
 
     OPEN = "open"
     SEALED = "sealed"
 
 
 class Quorum(NamedTuple):
-    """Copies: entry i lies on `write_quorum` of `ensemble_size` bookies, and `ack_quorum` of them make it confirmed."""
+    """Numbers of copies: an entry is on `write_quorum` of `ensemble_size` bookies; `ack_quorum` of them confirm it."""
 
     ensemble_size: int = 1
     write_quorum: int = 1
@@ -66,7 +66,7 @@ class Quorum(NamedTuple):
 
     @property
     def fences_needed(self) -> int:
-        """Bookies of an ensemble to fence so that an older session can have nothing acknowledged any more."""
+        """Bookies of an ensemble to fence so that no older session can have an entry acknowledged any more."""
         return self.ensemble_size - self.ack_quorum + 1
 
     @property
@@ -83,7 +83,7 @@ class Fragment(NamedTuple):
     """A run of entries on one ensemble, up to the next fragment's first."""
 
     first_entry: EntryId
-    session: Session
+    session: SessionId
     bookies: tuple[BookieId, ...]
 
 
@@ -93,7 +93,7 @@ class LedgerRecord:
 
     quorum: Quorum
     fragments: tuple[Fragment, ...]
-    session: Session = FIRST_SESSION
+    session: SessionId = FIRST_SESSION
     state: LedgerState = LedgerState.OPEN
     start_entry: EntryId = FIRST_ENTRY
     last_entry: EntryId = NO_ENTRY
@@ -104,7 +104,7 @@ class LedgerRecord:
 
     @property
     def sealed(self) -> bool:
-        """Whether it takes no more appends, so that `last_entry` is final."""
+        """Whether it accepts no more appends, so that `last_entry` is final."""
         return self.state is LedgerState.SEALED
 
     @property
@@ -114,7 +114,7 @@ class LedgerRecord:
 
     @property
     def confirmed(self) -> EntryId:
-        """The last entry that is confirmed as far as the record tells: all below the last fragment is (invariant 3)."""
+        """The last entry that the record alone proves to be confirmed: all below the last fragment (invariant 3)."""
         return self.last_entry if self.sealed else EntryId(max(self.start_entry, self.fragments[-1].first_entry) - 1)
 
     def with_properties(self, properties: dict[str, Any] | None) -> LedgerRecord:
@@ -122,7 +122,7 @@ class LedgerRecord:
         return self if properties is None else replace(self, properties=properties)
 
     def fragment_of(self, entry: EntryId) -> Fragment:
-        """Where an entry lies."""
+        """The fragment of an entry."""
         for fragment in reversed(self.fragments):
             if entry >= fragment.first_entry:
                 return fragment
@@ -157,7 +157,7 @@ def decode_record(value: bytes) -> LedgerRecord:
     """The record that `encode` wrote.
 
     Raises:
-        UnreadableRecord: the value is no record, or one of a newer format.
+        UnreadableRecord: the value is not a record, or one of a newer format.
     """
     try:
         known, *fields = msgpack.unpackb(value)
@@ -186,29 +186,29 @@ def _quorum(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Quorum:
 
 
 @lru_cache
-def _fragments(listed: tuple[tuple[EntryId, Session, tuple[BookieId, ...]], ...]) -> tuple[Fragment, ...]:
-    """One for all ledgers that lie alike: of thousands of small ones nearly all do."""
+def _fragments(listed: tuple[tuple[EntryId, SessionId, tuple[BookieId, ...]], ...]) -> tuple[Fragment, ...]:
+    """The fragments, shared by ledgers with equal ones: nearly all of thousands of small ledgers."""
     return tuple(Fragment(*each) for each in listed)
 
 
 def password_fits(record: LedgerRecord, name: str, secret: Secret) -> bool:
-    """Whether `secret` is of the password that the ledger was created with."""
+    """Whether `secret` comes from the password that the ledger was created with."""
     return hmac.compare_digest(record.password_digest, password_digest(name, secret))
 
 
 def claim(
     record: LedgerRecord,
-    session: Session,
+    session: SessionId,
     last_entry: EntryId,
     *,
     bookies: tuple[BookieId, ...] | None = None,
     without_orphans: bool = False,
 ) -> LedgerRecord:
-    """The record of the writer that goes on after `last_entry` under `session` (invariants 3 and 4).
+    """The record of the writer that continues after `last_entry` under `session` (invariants 3 and 4).
 
     Args:
         bookies: the ensemble from there on, None for the last one.
-        without_orphans: every bookie of the last ensemble has removed what the record's bounds exclude.
+        without_orphans: every bookie of the last ensemble has removed the copies that the record's bounds exclude.
     """
     assert session > record.session, f"session {session} is not above {record.session}"
     first_entry = EntryId(last_entry + 1)
@@ -224,13 +224,13 @@ def claim(
 
 
 def change_ensemble(record: LedgerRecord, first_entry: EntryId, bookies: tuple[BookieId, ...]) -> LedgerRecord:
-    """The record of a writer that replaces bookies: its entries from `first_entry` on lie on `bookies`."""
+    """The record of a writer that replaces bookies: its entries from `first_entry` on are on `bookies`."""
     assert first_entry >= record.fragments[-1].first_entry, "an ensemble cannot change below its own fragment"
     return _with_fragment(record, first_entry, bookies)
 
 
 def replace_bookie(record: LedgerRecord, first_entry: EntryId, old: BookieId, new: BookieId) -> LedgerRecord:
-    """The record once the entries of the fragment that begins at `first_entry` were copied from `old` to `new`."""
+    """The record after the entries of the fragment that begins at `first_entry` were copied from `old` to `new`."""
     fragments = tuple(
         fragment._replace(bookies=tuple(new if name == old else name for name in fragment.bookies))
         if fragment.first_entry == first_entry
@@ -247,14 +247,14 @@ def _with_fragment(record: LedgerRecord, first_entry: EntryId, bookies: tuple[Bo
 
 
 def shrink(record: LedgerRecord, end_entry: EntryId, length_bytes: int) -> LedgerRecord:
-    """The record once the entries below `end_entry` are given up; never moves back."""
+    """The record after the entries below `end_entry` are deleted; never moves back."""
     start_entry = max(record.start_entry, end_entry)
     fragments = _above(record.fragments, start_entry)
     return replace(record, start_entry=start_entry, fragments=fragments, length_bytes=length_bytes)
 
 
 def seal(record: LedgerRecord, last_entry: EntryId, length_bytes: int) -> LedgerRecord:
-    """The record of a ledger that is finished."""
+    """The record of a finished ledger."""
     return replace(record, state=LedgerState.SEALED, last_entry=last_entry, length_bytes=length_bytes)
 
 

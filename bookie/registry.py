@@ -1,73 +1,32 @@
-"""Which bookies there are: each registers itself under a lease, and every process that uses ledgers follows that.
-
-`bookies/<name>` says where a bookie is and lives as long as its lease; `cookies/<name>` stays, and names the cluster's
-members; `bookies-draining/<name>` names those that are to leave.
-"""
+"""The registry of bookies: follows their registrations in the metadata and keeps a client for each."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
 import trio
 
-from gnomon.bookie.client import Bookie
-from gnomon.bookie.cookie import COOKIES
+from gnomon.bookie.bookie import Bookie
 from gnomon.bookie.ids import BookieId
+from gnomon.bookie.protocol import ERRORS, service_of
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
 from gnomon.bookie.remote import EXPLICIT_LAC_SECONDS, RemoteBookie
-from gnomon.bookie.service import ERRORS, service_of
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, RangeResult, Revision, WatchBatch
+from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, RangeResult, Revision, WatchBatch
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 
-BOOKIES: Final = "bookies/"
-DRAINING: Final = "bookies-draining/"
-"""Prefix of the keys that name bookies which are to leave: they get nothing new, and the auditor empties them."""
 _BOTH: Final = "bookies"
 CALL_SECONDS: Final = 5.0
-"""A bookie that has not answered a call by then has failed for the ledger that it was for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What a bookie says of itself."""
-
-    host: str
-    port: int
-    disk: Revision
-    """Which of the disks that its name has stood for (`cookie.Membership`)."""
-    domain: str = ""
-    """Rack or zone, for placement."""
-    read_only: bool = False
-    """It takes no entries at the moment."""
-
-    def encode(self) -> bytes:
-        """The value of its key."""
-        encoded: bytes = msgpack.packb([self.host, self.port, self.domain, self.read_only, self.disk])
-        return encoded
-
-    @classmethod
-    def decode(cls, value: bytes) -> Registration:
-        """Undoes `encode`.
-
-        Raises:
-            ValueError: the value is no registration, or of a version that says more.
-        """
-        said = msgpack.unpackb(value)
-        if not isinstance(said, list):
-            raise ValueError(f"a registration that is none: {said!r}")
-        host, port, domain, read_only, disk = said
-        return cls(host, port, disk, domain, read_only)
+"""After so long without an answer a bookie has failed for the ledger of the call."""
 
 
 class RegisteredBookies:
-    """`Bookies` as the metadata names them; `run` follows it."""
+    """The `Bookies` that the metadata names; `run` follows the metadata."""
 
     def __init__(
         self,
@@ -77,10 +36,10 @@ class RegisteredBookies:
         nursery: trio.Nursery,
         explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS,
     ) -> None:
-        """Knows nobody before `load`; `nursery` runs connections, and what open ledgers have to do.
+        """Knows no bookie before `load`; `nursery` runs connections and the background work of open ledgers.
 
         Args:
-            explicit_lac_seconds: how long after the last add the bookies are told how far it is confirmed.
+            explicit_lac_seconds: after so long without an add the bookies are sent the last add confirmed.
         """
         self.clock = world.clock
         self._world = world
@@ -91,9 +50,9 @@ class RegisteredBookies:
         self._timers = Timers(world.clock)
         self._explicit_lac_seconds = explicit_lac_seconds
         self._follower = Follower(metadata, world.clock, log, _BOTH, self._replace, self._apply, self._read_members)
-        self._alive: dict[BookieId, Registration] = {}
+        self._alive: dict[BookieId, BookieRegistration] = {}
         self._unreadable: set[BookieId] = set()
-        """Those alive of which it is not known where they are, or whether they take entries."""
+        """Live bookies whose address and state are unknown."""
         self._draining: set[BookieId] = set()
         self._bookies: dict[BookieId, RemoteBookie] = {}
         self._scopes: dict[BookieId, trio.CancelScope] = {}
@@ -118,11 +77,11 @@ class RegisteredBookies:
         compare: list[Compare] = []
         for name in names:
             disk = self._bookies[name].disk
-            compare += (Compare(COOKIES + name, Field.CREATE_REVISION, disk), Compare.absent(DRAINING + name))
+            compare += (Compare(COOKIES + name, KeyField.CREATE_REVISION, disk), Compare.absent(DRAINING + name))
         return tuple(compare)
 
     def alive(self) -> Collection[BookieId]:
-        """Those whose lease lives, also such as say of themselves what cannot be read here."""
+        """The bookies with a live lease, including those with an unreadable registration."""
         return {*self._alive, *self._unreadable}
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:
@@ -136,7 +95,7 @@ class RegisteredBookies:
     # --- following ---
 
     async def load(self) -> None:
-        """Reads who there is, and of which cluster they have to be: three metadata reads.
+        """Reads the registered bookies and the cluster's id: three metadata reads.
 
         Raises:
             MetadataUnavailable: it could not be read.
@@ -150,7 +109,7 @@ class RegisteredBookies:
         await self._follower.run()
 
     async def _read_members(self) -> None:
-        """Later than the registrations, or one that is dismissed in between would stay known."""
+        """Runs after the registrations are read, or a bookie dismissed in between would stay known."""
         cookies = await self._metadata.range(COOKIES)
         members = {BookieId(item.key.removeprefix(COOKIES)): item.create_revision for item in cookies.items}
         for name, disk in members.items():
@@ -173,7 +132,7 @@ class RegisteredBookies:
         self._dismiss(draining - self._draining)
 
     def _dismiss(self, gone: Iterable[BookieId]) -> None:
-        """Forgets those that are members no more: they are registered neither as bookies nor as such that leave."""
+        """Forgets bookies that have left the cluster and are not registered any more."""
         for name in gone:
             if name not in self._alive:
                 self._domains.pop(name, None)
@@ -188,14 +147,14 @@ class RegisteredBookies:
             self._went(name)
             return
         try:
-            registration = Registration.decode(current.value)
+            registration = BookieRegistration.decode(current.value)
         except ValueError as error:
             self._came_unreadable(name, str(error))
         else:
             self._came(name, registration)
 
     def _came_unreadable(self, name: BookieId, reason: str) -> None:
-        """A newer version's may say so: it is alive, and gets nothing new from here."""
+        """An unreadable registration, perhaps of a newer version: the bookie gets no new entries from here."""
         if name not in self._unreadable:
             self._log.warning(
                 "registration_unreadable", bookie=name, reason=reason, next="it gets no new ledgers from here"
@@ -203,7 +162,7 @@ class RegisteredBookies:
         self._alive.pop(name, None)
         self._unreadable.add(name)
 
-    def _came(self, name: BookieId, registration: Registration) -> None:
+    def _came(self, name: BookieId, registration: BookieRegistration) -> None:
         before = self._alive.get(name)
         bookie = self._meet(name, registration.disk)
         self._unreadable.discard(name)
@@ -218,12 +177,12 @@ class RegisteredBookies:
         bookie.has_started()
 
     def _went(self, name: BookieId) -> None:
-        """Its lease is over; it may answer all the same, so its connection stays."""
+        """The lease of a bookie is over; its connection stays, since it may still answer."""
         self._alive.pop(name, None)
         self._unreadable.discard(name)
 
     def _meet(self, name: BookieId, disk: Revision) -> RemoteBookie:
-        """The bookie of a name; one with another disk than before is another one, and who has that keeps it."""
+        """The bookie of a name. A changed disk means a different bookie: holders of the old one keep that."""
         bookie = self._bookies.get(name)
         if bookie is None or bookie.disk != disk:
             if bookie is not None:
@@ -233,7 +192,7 @@ class RegisteredBookies:
             self._domains.setdefault(name, "")
         return bookie
 
-    def _connect(self, name: BookieId, bookie: RemoteBookie, at: Registration) -> None:
+    def _connect(self, name: BookieId, bookie: RemoteBookie, at: BookieRegistration) -> None:
         if name in self._scopes:
             self._scopes.pop(name).cancel()
         client = RpcClient(

@@ -1,9 +1,9 @@
 """A bookie in another process: a `Bookie` whose calls go over the internal RPC.
 
-Calls that are not answered end with Unreachable; what the bookie did is then unknown (`runtime.rpc_client`).
+Unanswered calls end with Unreachable; their effect at the bookie is unknown (`runtime.rpc_client`).
 
-Who follows a ledger hears of its last entries by a last add confirmed that rides on no add. It is told soon, and then
-asked to be acknowledged until it is; and once more where the bookie has started anew, which forgot it.
+Followers of a ledger see its last entries by a last add confirmed that no add carries (explicit LAC). It is sent soon,
+then sent again with an acknowledgement until it arrives; and again after a restart of the bookie, which forgot it.
 """
 
 from __future__ import annotations
@@ -13,52 +13,48 @@ from typing import Any, Final
 
 import trio
 
-from gnomon.bookie.add_queue import Added
-from gnomon.bookie.client import Bounds, Copies, RangeRead
+from gnomon.bookie.bookie import Added, Bounds, Confirmed, Copies, FenceResult, RangeRead, ReadableStore
 from gnomon.bookie.entry import StoredEntry, decode_entry
-from gnomon.bookie.entry_store import FenceResult
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ids import EntryId, LedgerId, Session
-from gnomon.bookie.ledger_state import Confirmed
-from gnomon.bookie.store_view import StoreView
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 from gnomon.metadata.client import Revision
-from gnomon.runtime.rpc_client import RpcClient
-from gnomon.runtime.rpc_errors import NotSent
+from gnomon.runtime.backoff import Backoff
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.rpc.errors import NotSent
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock, WorldError
 
 EXPLICIT_LAC_SECONDS: Final = 0.01
-"""How soon a bookie hears that the last entries are confirmed when no further add tells it; at most so often."""
-SURE_SECONDS: Final = 0.5
-"""How much later it is made sure that it has arrived; where that fails, twice as long each time, up to the next."""
-SURE_SECONDS_MAX: Final = 30.0
+"""Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
+SURE: Final = Backoff(0.5, 30.0)
+"""Delays before the arrival is verified, and verified again after failures."""
 TOLD_MAX: Final = 10_000
-"""Of so many ledgers, those confirmed last, a bookie that starts anew is told once more."""
+"""After a restart a bookie gets the explicit LACs of this many ledgers again, those confirmed last."""
 
 
 class RemoteBookie:
-    """One disk of one name; the registry gives it the client of wherever it is served now."""
+    """One disk of one bookie's name; the registry gives it a client for its current address."""
 
     def __init__(
         self, disk: Revision, clock: Clock, timers: Timers, *, explicit_lac_seconds: float = EXPLICIT_LAC_SECONDS
     ) -> None:
         self.disk = disk
         self.client: RpcClient | None = None
-        """None until it was seen alive, and once the name stands for another disk."""
+        """None until the bookie was seen alive, and after the name means another disk."""
         self._clock = clock
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
         self._confirmed: dict[LedgerId, Confirmed] = {}
-        """To be told soon."""
+        """Explicit LACs to send soon."""
         self._unsure: dict[LedgerId, Confirmed] = {}
-        """Was told, and may not have arrived."""
+        """Explicit LACs that were sent, and may not have arrived."""
         self._told: dict[LedgerId, Confirmed] = {}
-        """Has arrived at the bookie, or did before it started anew."""
+        """Explicit LACs that have arrived at the bookie, or did before it restarted."""
         self._sure_due = False
         self._failures = 0
 
     def retire(self) -> None:
-        """Its name stands for another disk, which has promised nothing: nobody is asked in its place."""
+        """Ends this client: its name now means another disk, which has promised nothing."""
         self.client = None
         self._confirmed.clear()
         self._unsure.clear()
@@ -70,19 +66,25 @@ class RemoteBookie:
         return self.client
 
     def add(
-        self, ledger: LedgerId, entry: EntryId, session: Session, last_add_confirmed: EntryId, value: bytes, done: Added
+        self,
+        ledger: LedgerId,
+        entry: EntryId,
+        session: SessionId,
+        last_add_confirmed: EntryId,
+        value: bytes,
+        done: Added,
     ) -> None:
         """See `Bookie.add`."""
         client = self.client
         if client is None:
-            # Told by a timer, since it must not be told before this returns.
+            # By a timer, because `done` must not be called before this returns.
             self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _never_seen()))
             return
 
         client.send("add", (ledger, entry, session, last_add_confirmed), value, partial(_added, done, entry))
 
-    def confirm(self, ledger: LedgerId, session: Session, last_add_confirmed: EntryId) -> None:
-        """See `Bookie.confirm`; several of one ledger go in one, a little later."""
+    def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
+        """See `Bookie.confirm`; several of one ledger are sent as one, a little later."""
         if not self._confirmed:
             self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._tell_confirmed)
         told = Confirmed(last_add_confirmed, session)
@@ -97,7 +99,7 @@ class RemoteBookie:
         self._make_sure_soon()
 
     def has_started(self) -> None:
-        """The bookie may be there anew: then it knows nothing of what was confirmed but what adds told."""
+        """The bookie may have restarted: then it knows only the last add confirmed carried by adds."""
         self._unsure = {**self._told, **self._unsure}
         self._failures = 0
         self._make_sure_soon()
@@ -105,7 +107,7 @@ class RemoteBookie:
     def _make_sure_soon(self) -> None:
         if self._unsure and not self._sure_due:
             self._sure_due = True
-            seconds = min(SURE_SECONDS * 2 ** min(self._failures, 10), SURE_SECONDS_MAX)
+            seconds = SURE.seconds(self._failures + 1)
             self._timers.call_at(self._clock.monotonic() + seconds, self._make_sure)
 
     def _make_sure(self) -> None:
@@ -114,7 +116,7 @@ class RemoteBookie:
         for ledger, confirmed in unsure.items():
             if self.client is None:
                 self._unsure[ledger] = confirmed
-            elif ledger not in self._confirmed:  # else more is about to be told
+            elif ledger not in self._confirmed:  # otherwise a higher one is about to be sent
                 self._ask_to_confirm(self.client, ledger, confirmed)
         self._make_sure_soon()
 
@@ -134,28 +136,28 @@ class RemoteBookie:
 
         client.send("confirm", (ledger, confirmed.session, confirmed.entry), b"", answered)
 
-    async def put_copies(self, ledger: LedgerId, session: Session, copies: Copies) -> None:
+    async def put_copies(self, ledger: LedgerId, session: SessionId, copies: Copies) -> None:
         """See `Bookie.put_copies`."""
         sizes = [[entry, len(value)] for entry, value in copies]
         values = b"".join([value for _, value in copies])
         await self._connected().call("put_copies", ledger, session, sizes, attachment=values)
 
-    async def begin_session(self, ledger: LedgerId, session: Session, bounds: Bounds) -> None:
+    async def begin_session(self, ledger: LedgerId, session: SessionId, bounds: Bounds) -> None:
         """See `Bookie.begin_session`."""
         await self._connected().call("begin_session", ledger, session, [list(bound) for bound in bounds])
 
-    async def fence(self, ledger: LedgerId, session: Session) -> FenceResult:
+    async def fence(self, ledger: LedgerId, session: SessionId) -> FenceResult:
         """See `Bookie.fence`."""
         last_entry, confirmed, bound = await self._connected().call("fence", ledger, session)
-        return FenceResult(EntryId(last_entry), EntryId(confirmed), Session(bound))
+        return FenceResult(EntryId(last_entry), EntryId(confirmed), SessionId(bound))
 
-    async def read(self, ledger: LedgerId, entry: EntryId, minimum_session: Session) -> StoredEntry:
-        """See `Bookie.read`; the digest is checked here again, after the way."""
+    async def read(self, ledger: LedgerId, entry: EntryId, minimum_session: SessionId) -> StoredEntry:
+        """See `Bookie.read`; the digest is checked again here, after the transfer."""
         _, value = await self._connected().exchange("read", ledger, entry, minimum_session)
         return decode_entry(ledger, entry, memoryview(value))
 
     async def read_range(
-        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session, bytes_max: int
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId, bytes_max: int
     ) -> RangeRead:
         """See `Bookie.read_range`."""
         answer, attachment = await self._connected().exchange(
@@ -171,7 +173,7 @@ class RemoteBookie:
         return RangeRead(entries, EntryId(scanned_to))
 
     async def present(
-        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: Session
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId
     ) -> list[tuple[EntryId, EntryId]]:
         """See `Bookie.present`."""
         runs = await self._connected().call("present", ledger, first, last, minimum_session)
@@ -197,7 +199,7 @@ class RemoteBookie:
         """See `Bookie.delete`."""
         await self._connected().call("delete", ledger)
 
-    def view(self) -> StoreView | None:
+    def view(self) -> ReadableStore | None:
         """See `Bookie.view`: its store is elsewhere."""
         return None
 

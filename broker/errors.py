@@ -1,11 +1,11 @@
-"""What a request is refused with."""
+"""The error that refuses a request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gnomon.metadata.client import MetadataFull
+from gnomon.metadata.client import InvalidRequest, MetadataFull
 from gnomon.wire.kafka.errors import ErrorCode
 
 TEXT_CHARACTERS_MAX = 1000
@@ -13,7 +13,7 @@ TEXT_CHARACTERS_MAX = 1000
 
 
 class KafkaError(Exception):
-    """A request, or one item of it, cannot be done; `code` goes over the wire, the text to whoever reads it."""
+    """A request, or one item of it, is refused: the client gets the code `code`, and a person reads `text`."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         if len(text) > TEXT_CHARACTERS_MAX:
@@ -24,9 +24,15 @@ class KafkaError(Exception):
 
 
 @contextmanager
-def refused_when_full() -> Iterator[None]:
-    """Around one change of the metadata: where the store has no room, nothing was changed and the client is told so."""
+def metadata_refusals() -> Iterator[None]:
+    """Wraps one change of the metadata: a refusal by the store becomes a KafkaError, and nothing is changed.
+
+    A full store may have room later, so its error is retriable. A change that the store never accepts is refused for
+    good.
+    """
     try:
         yield
     except MetadataFull as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+    except InvalidRequest as error:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The metadata service refused the change: {error}") from None

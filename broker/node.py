@@ -1,60 +1,73 @@
-"""A broker as a process of its own: one of several over one metadata service and one set of bookies.
+"""A broker that serves: its parts with their front ends, from the start until it leaves its cluster.
 
-1. It serves when it is registered and its own image shows it; nothing is opened before that, and after it what clients
-   ask for, and what shadows show.
-2. Two live brokers with one id cannot be: the second does not start, and one that finds its id taken stops.
-3. When `stop` is set it first gives its partitions away and goes on telling clients where they are; then it ends.
+1. A broker serves once it may lead; nothing is opened before that, and after it the partitions that clients ask for
+   and those that shadows show.
+2. When `stop` is set it first gives its partitions away and goes on naming their leaders to clients; then it ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Final
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import trio
 
-from gnomon.bookie.ledger import Bookies, Quorum
-from gnomon.bookie.ledgers import REPLICATED
-from gnomon.broker.broker import Broker, BrokerLimits
-from gnomon.broker.broker_configs import BrokerConfigs
-from gnomon.broker.brokers import Brokers, broker_key, id_taken, wait_for_id
-from gnomon.broker.kafka.server import KafkaServer
-from gnomon.broker.leadership import Leadership, LiveBroker
-from gnomon.broker.native.server import open_native_server
-from gnomon.metadata.client import Compare, Field, Metadata
-from gnomon.metadata.presence import KeyTaken, Presence
-from gnomon.runtime.logs import Logger
+from gnomon.broker.admin.administered import Administered
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.kafka_table import KAFKA_RULES
+from gnomon.broker.authorization.native_access import NativeAccess
+from gnomon.broker.broker import Broker
+from gnomon.broker.kafka.acls import acl_handlers
+from gnomon.broker.kafka.cluster import ClusterHandlers
+from gnomon.broker.kafka.configs import ConfigHandlers
+from gnomon.broker.kafka.connections.refusal_log import RefusalLog
+from gnomon.broker.kafka.connections.replies import Replies
+from gnomon.broker.kafka.connections.request import Handler
+from gnomon.broker.kafka.connections.server import KafkaServer
+from gnomon.broker.kafka.fetch import FetchHandler
+from gnomon.broker.kafka.groups import GroupHandlers
+from gnomon.broker.kafka.guards.cluster_guards import CLUSTER_GUARDS
+from gnomon.broker.kafka.guards.group_guards import group_guards
+from gnomon.broker.kafka.guards.guard import Guards
+from gnomon.broker.kafka.guards.topic_guards import topic_guards
+from gnomon.broker.kafka.guards.topic_ids import TopicIds
+from gnomon.broker.kafka.log_dirs import LogDirHandlers
+from gnomon.broker.kafka.metadata import MetadataHandler
+from gnomon.broker.kafka.modern_groups import modern_group_handlers
+from gnomon.broker.kafka.placement import PlacementHandlers
+from gnomon.broker.kafka.positions import PositionHandlers
+from gnomon.broker.kafka.produce import ProduceHandler
+from gnomon.broker.kafka.produce_route import ProduceRoutes
+from gnomon.broker.kafka.topics import TopicHandlers
+from gnomon.broker.limits import BrokerLimits
+from gnomon.broker.native.connections import NativeConnections
+from gnomon.broker.native.consumer_methods import ConsumerMethods
+from gnomon.broker.native.hosts import Hosts
+from gnomon.broker.native.server import NativeServer
+from gnomon.broker.native.subscription_methods import SubscriptionMethods
+from gnomon.broker.native.topic_methods import TopicMethods
+from gnomon.broker.placement.leadership import LiveBroker
+from gnomon.broker.placement.membership import Membership
+from gnomon.broker.subscriptions.positions.stores import store_opener
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import BrokerSettings, ShadowReplicationSettings, SubscriptionsSettings
-from gnomon.runtime.world import World
-
-REDIRECT_SECONDS: Final = 1.5
-"""How long a broker that ends goes on saying where its partitions are: clients look again after 0.1 to 1 s."""
-LOG_DIRECTORY: Final = "/ledgers"
-"""What clients are told of a broker that keeps nothing itself."""
+from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.world import DiskSpace, World
+from gnomon.wire.kafka.api import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerNodeSettings:
-    """What one broker is told."""
+class Endpoints:
+    """The addresses that a broker listens on; a port of 0 picks a free one."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    native_host: str = "127.0.0.1"
-    native_port: int = 0
-    advertised_host: str = "127.0.0.1"
+    host: str
+    port: int
+    native_host: str
+    native_port: int
+    advertised_host: str
+    """The host that clients connect to."""
     rack: str = ""
-    lease_seconds: float = 6.0
-    """How long after its death other brokers may take its partitions."""
-    quorum: Quorum = REPLICATED
-    """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
-    subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
-    shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
-    limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
-    kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,110 +80,169 @@ class ServingBroker:
     native_port: int
     broker: Broker
     server: KafkaServer
-    brokers: Brokers
-    presence: Presence
+    native: NativeServer
+    membership: Membership
     metrics: Metrics
+    administered: Administered
+    """The parts that its admin API shows."""
 
 
-async def run_broker(
+async def serve(
     world: World,
-    metadata: Metadata,
-    bookies: Bookies,
-    settings: BrokerNodeSettings,
-    log: Logger,
-    *,
+    broker: Broker,
+    membership: Membership,
+    at: Endpoints,
+    limits: BrokerLimits,
+    subscriptions: SubscriptionsSettings,
+    log_directory: str,
+    space: Callable[[Path], DiskSpace] | None,
     ready: Callable[[ServingBroker], None],
     stop: trio.Event,
 ) -> None:
-    """Serves until `stop` is set.
+    """Runs a broker with its front ends until `stop` is set; its membership was admitted.
 
     Args:
-        metadata, bookies: must outlive this; `bookies` know who there is.
-        settings: a port of 0 picks a free one.
+        log_directory: the one in answers to clients.
+        space: gives the size of the file system of that directory; None where that is only a name.
 
     Raises:
-        BrokerIdTaken: another live broker has the id.
         AddressTaken: it could not listen.
         MetadataUnavailable: the metadata could not be read at the start.
-        ValueError: the quorum makes no sense.
+        WorldError: the membership ended.
     """
-    settings.quorum.check()
-    metrics = Metrics()
-    broker = Broker(world, metadata, bookies, BrokerConfigs(settings.kafka), settings.limits, metrics, log, _nothing)
-    broker.quorum = settings.quorum
-    broker.replication_settings = settings.shadow_replication
-    await wait_for_id(metadata, world.clock, log, broker.node_id)
+    server = kafka_server(world, broker, limits, space)
+    native = native_server(world, broker, subscriptions)
     async with trio.open_nursery() as nursery:
         try:
-            broker.turns.by_network = True
-            broker.leadership, broker.lease_until = Leadership([]), lambda: float("-inf")
-            await broker.start(nursery)
-            nursery.start_soon(broker.stored_configs.follower.run)
-            await _serve(world, metadata, settings, broker, nursery, ready, stop)
+            await nursery.start(broker.run)
+            await membership.load()  # before clients come: a broker that is not named to them is gone to them
+            await nursery.start(server.run)
+            await nursery.start(native.run)
+            kafka_at = await server.listen(at.host, at.port, at.advertised_host, log_directory)
+            me = LiveBroker(membership.me.id, at.advertised_host, kafka_at.port, at.rack)
+            membership.serves_at(me)  # a Kafka client may ask before the other port is bound
+            native_at = await native.listen(at.native_host, at.native_port)
+            membership.serves_at(replace(me, native_port=native_at.port))
+            await nursery.start(membership.run)
+            ports = (kafka_at.host, kafka_at.port, native_at.host, native_at.port)
+            ready(
+                ServingBroker(*ports, broker, server, native, membership, broker.metrics, administered(world, broker))
+            )
+            await stop.wait()
+            await membership.give_away()
+            await native.stop()
+            await server.stop()
+            await membership.leave()
         finally:
             nursery.cancel_scope.cancel()
 
 
-async def _serve(
-    world: World,
-    metadata: Metadata,
-    settings: BrokerNodeSettings,
-    broker: Broker,
-    nursery: trio.Nursery,
-    ready: Callable[[ServingBroker], None],
-    stop: trio.Event,
-) -> None:
-    brokers = Brokers(metadata, world.clock, broker.log, broker.leadership_changed)
-    await brokers.follower.load()  # before clients come: who is not named to them is gone to them
-    server = KafkaServer(broker, nursery)
-    listener = await server.listen(settings.host, settings.port, settings.advertised_host, LOG_DIRECTORY)
-    me = LiveBroker(
-        broker.node_id, settings.advertised_host, listener.port, settings.rack, lease_seconds=settings.lease_seconds
+def kafka_server(
+    world: World, broker: Broker, limits: BrokerLimits, space: Callable[[Path], DiskSpace] | None
+) -> KafkaServer:
+    """Kafka's front end of a broker."""
+    topics, routes, clock, metrics = broker.topics, broker.routes, world.clock, broker.metrics
+    refusals, replies = RefusalLog(broker.log), Replies(broker.turns)
+    access = Access(broker.authorizer, KAFKA_RULES)
+    produced = ProduceRoutes(topics, routes, access, metrics, replies.flush_later)
+    return KafkaServer(
+        ProduceHandler(produced, broker.refused, access, clock, refusals),
+        FetchHandler(
+            topics,
+            routes,
+            broker.placement,
+            access,
+            broker.configs,
+            broker.timers,
+            metrics,
+            world.random("fetch-sessions"),
+        ),
+        _handlers(broker, access, refusals, space),
+        access,
+        _guards(broker),
+        replies,
+        broker.coordinator.drain,
+        broker.configs,
+        limits,
+        world.network,
+        clock,
+        broker.timers,
+        metrics,
+        broker.log,
     )
-    broker.me = me  # a Kafka client may ask before the other port is bound
-    native = open_native_server(broker, nursery, settings.subscriptions)
-    native_at = await native.listen(settings.native_host, settings.native_port)
-    broker.me = me = replace(me, native_port=native_at.port)
-    key = broker_key(me.id)
-    presence = Presence(metadata, world.clock, key, me.encode(), settings.lease_seconds, exclusive=True)
-
-    def lease_until() -> float:
-        # Under a new lease it is another leader: it serves once it has heard who led in between.
-        return presence.alive_until if brokers.shows_lease(me.id, presence.lease) else float("-inf")
-
-    broker.lease_until = lease_until
-    broker.claimant = (Compare(key, Field.VALUE, me.encode()),)
-    registered = trio.CancelScope()
-    nursery.start_soon(_register, presence, me, registered)
-    await presence.announced()
-    nursery.start_soon(brokers.follower.run)
-    await brokers.shown(me)
-    at = (listener.host, listener.port, native_at.host, native_at.port)
-    ready(ServingBroker(*at, broker, server, brokers, presence, broker.metrics))
-    await stop.wait()
-    await _give_away(world, replace(me, draining=True), presence, brokers, settings.lease_seconds)
-    await native.stop()
-    await server.stop()
-    registered.cancel()
-    await presence.withdraw()
 
 
-async def _register(presence: Presence, me: LiveBroker, scope: trio.CancelScope) -> None:
-    with scope:
-        try:
-            await presence.run()
-        except KeyTaken as taken:
-            raise id_taken(LiveBroker.decode(me.id, taken.value)) from None
+def _guards(broker: Broker) -> Guards:
+    topic_ids = TopicIds(broker.topics.image)
+    return {
+        **CLUSTER_GUARDS,
+        **group_guards(topic_ids),
+        **topic_guards(topic_ids, lambda: broker.configs.flag("auto.create.topics.enable")),
+    }
 
 
-async def _give_away(world: World, me: LiveBroker, presence: Presence, brokers: Brokers, lease_seconds: float) -> None:
-    """The others take over what this broker led, and its clients are told by it where to go; within bounds."""
-    presence.update(me.encode())
-    with trio.move_on_after(lease_seconds):
-        await brokers.shown(me)
-    if len(brokers.alive) > 1:
-        await world.clock.sleep(REDIRECT_SECONDS)
+def _handlers(
+    broker: Broker, access: Access[ApiKey], refusals: RefusalLog, space: Callable[[Path], DiskSpace] | None
+) -> Mapping[int, Handler]:
+    topics, placement, partitions = broker.topics, broker.placement, broker.partitions
+    records, admin, configs = broker.records, broker.topic_admin, broker.configs
+    return {
+        **MetadataHandler(topics, placement, partitions, admin, broker.cluster_id).handlers(),
+        **ClusterHandlers(placement, broker.offsets_topic, broker.producer_ids, broker.cluster_id, refusals).handlers(),
+        **TopicHandlers(topics, placement, records, admin, configs, access).handlers(),
+        **PlacementHandlers(topics, placement, partitions).handlers(),
+        **ConfigHandlers(topics, records, admin, configs, broker.stored_configs, placement.node_id).handlers(),
+        **PositionHandlers(broker.routes, placement).handlers(),
+        **LogDirHandlers(topics, placement, partitions, configs, space).handlers(),
+        **GroupHandlers(topics, broker.coordinator).handlers(),
+        **modern_group_handlers(refusals),
+        **acl_handlers(refusals),
+    }
 
 
-def _nothing() -> None:
-    """Bookies collect what was deleted by themselves."""
+def native_server(world: World, broker: Broker, settings: SubscriptionsSettings) -> NativeServer:
+    """The front end of a broker for native clients and other brokers."""
+    topics, placement, partitions = broker.topics, broker.placement, broker.partitions
+    tasks = OwnTasks()
+    hosts = Hosts(
+        topics,
+        broker.records,
+        broker.routes,
+        placement,
+        settings,
+        store_opener(settings, broker.storage),
+        broker.storage,
+        world,
+        broker.timers,
+        broker.log,
+    )
+    connections = NativeConnections(tasks, hosts.rounds)
+    access = NativeAccess(broker.authorizer)
+    watch = broker.metrics.watch
+    watch("native_connections", "Native clients connected", lambda: len(connections))
+    watch("subscriptions", "Durable subscriptions of partitions in use", lambda: hosts.subscriptions)
+    wings = (
+        TopicMethods(access, topics, broker.records, placement, partitions, broker.replication, tasks).methods(),
+        SubscriptionMethods(access, hosts, connections, tasks).methods(),
+        ConsumerMethods(access, connections, hosts.rounds, world.clock).methods(),
+        broker.receiver.methods(access),
+    )
+    return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, wings)
+
+
+def administered(world: World, broker: Broker) -> Administered:
+    """The parts of a broker for its admin API."""
+    return Administered(
+        broker.topics,
+        broker.records,
+        broker.topic_admin,
+        broker.placement,
+        broker.partitions,
+        broker.replication,
+        broker.configs,
+        broker.authorizer,
+        broker.cluster_id,
+        broker.storage,
+        world,
+        broker.log,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from gnomon.broker.errors import refused_when_full
+from gnomon.broker.errors import metadata_refusals
 from gnomon.metadata.client import Compare, Metadata, Put
 
 PRODUCER_IDS_KEY = "producer-ids"
@@ -36,7 +36,7 @@ class ProducerIds:
         while True:
             item = await self._metadata.get(PRODUCER_IDS_KEY)
             first = int(item.value) if item is not None else 0
-            with refused_when_full():
+            with metadata_refusals():
                 result = await self._metadata.txn(
                     [Compare.version(PRODUCER_IDS_KEY, item.version if item is not None else 0)],
                     [Put(PRODUCER_IDS_KEY, str(first + BLOCK_SIZE).encode())],

@@ -1,7 +1,7 @@
-"""A whole gnomon in one process: metadata service, bookie and broker, joined by calls instead of sockets.
+"""A whole gnomon in one process: metadata service, bookie, and a broker as a cluster of one, joined by calls.
 
-1. `ready` is told once everything serves; a client that connects then is answered.
-2. When `stop` is set no new connection is taken, what was asked is answered, then everything is closed.
+1. `ready` is called once everything serves; a client that connects then is answered.
+2. When `stop` is set no new connection is taken, requests in flight are answered, then everything is closed.
 3. A device that failed a write stops the process: nothing is acknowledged after it.
 """
 
@@ -9,28 +9,41 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 import trio
 
-from gnomon.bookie.entry_store import EntryStore
-from gnomon.bookie.garbage import GarbageCollector
-from gnomon.broker.broker import Broker, BrokerLimits
-from gnomon.broker.broker_configs import BrokerConfigs
-from gnomon.broker.kafka.server import KafkaServer
-from gnomon.broker.leadership import Leadership, LiveBroker
-from gnomon.broker.native.server import open_native_server
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.garbage import GarbageCollector
+from gnomon.broker.admin.administered import Administered
+from gnomon.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from gnomon.broker.broker import Broker, BrokerPolicy
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.kafka.connections.server import KafkaServer
+from gnomon.broker.limits import BrokerLimits
+from gnomon.broker.native.server import NativeServer
+from gnomon.broker.node import Endpoints, ServingBroker, serve
+from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.turns import Turns
+from gnomon.broker.placement.membership import SoleMember
 from gnomon.broker.stores import Stores, bookies_on, open_stores
 from gnomon.metadata.client import MetadataError
+from gnomon.metadata.cluster_id import cluster_id
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import DiskFull, Durability, World
+
+CLUSTER_OF_ONE: Final = BrokerPolicy(
+    LeaderPolicy(tells_epochs=True, confirms_leadership=False), groups_led_before_made=True, opens_sources=False
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a standalone node serves, once it is ready."""
+    """A standalone node that serves."""
 
     kafka_host: str
     kafka_port: int
@@ -38,11 +51,14 @@ class Serving:
     native_port: int
     broker: Broker
     server: KafkaServer
+    native: NativeServer
     store: EntryStore
     metrics: Metrics
+    administered: Administered
+    """The parts of the broker that its admin API shows."""
 
     def bookie_problem(self) -> str | None:
-        """Why the bookie takes no entries, None while it does."""
+        """The reason why the bookie takes no entries, None while it does."""
         return self.store.read_only
 
 
@@ -53,66 +69,70 @@ async def run_standalone(
     *,
     ready: Callable[[Serving], None],
     stop: trio.Event,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> None:
     """Runs a node until `stop` is set.
 
     Args:
         settings: a port of 0 picks a free one.
-        ready: told what is served and where.
+        ready: called with the node once it serves.
+        authorizer: decides what clients may do.
 
     Raises:
-        DirectoryTaken, NewerFormat, OtherKind, ForeignDisk, EntriesLost, AddressTaken, DiskFull: it could not start.
+        DirectoryTaken, OtherFormat, OtherKind, ForeignDisk, EntriesLost, AddressTaken, DiskFull: it could not start.
         DiskFailed: the device failed while it ran.
     """
-    async with open_stores(world, settings) as stores, _node(world, settings, log, stores) as serving:
-        ready(serving)
-        if settings.bookie.durability is Durability.NONE:
-            log.warning("durability_none", meaning="a power cut may lose acknowledged records: for tests only")
-        await stop.wait()
-
-
-@asynccontextmanager
-async def _node(world: World, settings: Settings, log: Logger, stores: Stores) -> AsyncIterator[Serving]:
-    metadata, store = stores.metadata, stores.store
-    metrics = Metrics()
-    metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
-    metrics.commits.update({name: environment.counts for name, environment in stores.environments.items()})
-    async with _tasks(stores) as nursery:
+    turns = Turns(world.network, by_network=False)
+    async with open_stores(world, settings, turns.ended) as stores, _tasks(stores) as nursery:
         garbage = GarbageCollector(
-            store, metadata, world.clock, interval_seconds=settings.bookie.garbage_interval_seconds
+            stores.store, stores.metadata, world.clock, interval_seconds=settings.bookie.garbage_interval_seconds
         )
         nursery.start_soon(garbage.run)
+        metrics = _metrics(settings, stores, garbage)
+        configs, limits = BrokerConfigs(settings.kafka), BrokerLimits.of(settings.broker)
+        member = SoleMember(configs.number("broker.id"))
         broker = Broker(
             world,
-            metadata,
-            bookies_on(store, world, nursery),
-            BrokerConfigs(settings.kafka),
-            BrokerLimits.of(settings.broker),
+            stores.metadata,
+            bookies_on(stores.store, world, nursery),
+            member,
+            await cluster_id(stores.metadata, world.random("cluster-id")),
+            configs,
+            limits,
+            Quorum(),
+            settings.shadow_replication,
+            CLUSTER_OF_ONE,
+            authorizer,
+            turns,
             metrics,
             log,
             lambda: nursery.start_soon(_collect, garbage),
         )
-        broker.replication_settings = settings.shadow_replication
-        await broker.start(nursery)
-        server = KafkaServer(broker, nursery)
-        store.adds.on_group = broker.turns.ended
-        at = settings.broker
-        listener = await server.listen(at.kafka_host, at.kafka_port, at.advertised_host, str(settings.data_dir))
-        me = LiveBroker(broker.node_id, at.advertised_host, listener.port)
-        broker.leadership = Leadership([me])  # a Kafka client may ask before the other port is bound
-        native = open_native_server(broker, nursery, settings.subscriptions)
-        native_at = await native.listen(at.native_host, at.native_port)
-        broker.leadership = Leadership([replace(me, native_port=native_at.port)])
-        metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
-        metrics.watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
-        yield Serving(listener.host, listener.port, native_at.host, native_at.port, broker, server, store, metrics)
-        await native.stop()
-        await server.stop()
+
+        def serves(node: ServingBroker) -> None:
+            at = (node.kafka_host, node.kafka_port, node.native_host, node.native_port)
+            ready(Serving(*at, broker, node.server, node.native, stores.store, metrics, node.administered))
+            if settings.bookie.durability is Durability.NONE:
+                log.warning("durability_none", meaning="a power cut may lose acknowledged records: for tests only")
+
+        given = settings.broker
+        at = Endpoints(given.kafka_host, given.kafka_port, given.native_host, given.native_port, given.advertised_host)
+        directory, space = str(settings.data_dir), world.disk.space
+        await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
+
+
+def _metrics(settings: Settings, stores: Stores, garbage: GarbageCollector) -> Metrics:
+    metrics = Metrics()
+    metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
+    metrics.commits.update({name: environment.counts for name, environment in stores.environments.items()})
+    metrics.watch("entries_collected", "Entries removed from disk since the start", lambda: garbage.total.entries)
+    metrics.watch("bookie_file_bytes", "Size of the entry store's file", stores.store.file_bytes)
+    return metrics
 
 
 @asynccontextmanager
 async def _tasks(stores: Stores) -> AsyncIterator[trio.Nursery]:
-    """A nursery that is there to hear of the last commits, however the node ends."""
+    """A nursery that is open until the last commits are reported, however the node ends."""
     async with trio.open_nursery() as nursery:
         try:
             yield nursery

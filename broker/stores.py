@@ -1,28 +1,28 @@
-"""The stores in a data directory: metadata and entries, opened together by whoever owns the directory.
+"""The stores in a data directory: metadata and entries, opened together by the owner of the directory.
 
-1. A data directory has one owner at a time; one of another command, or of a newer format, is refused.
+1. A data directory has one owner at a time. A directory of another command or format is refused.
 2. The stores are closed when the block ends, after the tasks that used them.
-3. A device that failed a write ends the block with its error: nothing is acknowledged after it.
-4. Entries have one copy here. Where that is gone nothing is served: without it no ledger can be told from an empty one.
+3. A failed write of the device ends the block with its error: nothing is acknowledged after it.
+4. Entries have one copy here. If that copy is gone nothing is served, because every ledger would look empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
 
-from gnomon.bookie.client import LocalBookie, LocalBookies
-from gnomon.bookie.cookie import check_cookie
-from gnomon.bookie.entry_store import DATABASES as BOOKIE_DATABASES
-from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.ids import BookieId
+from gnomon.bookie.local_bookie import LocalBookie, LocalBookies
+from gnomon.bookie.storage.cookie import check_cookie
+from gnomon.bookie.storage.entry_store import DATABASES as BOOKIE_DATABASES
+from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.metadata.embedded import DATABASES as METADATA_DATABASES
 from gnomon.metadata.embedded import EmbeddedMetadata
-from gnomon.runtime.data_directory import DirectoryKind, hold_directory
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import Environment, World, WorldError
 
 BOOKIE_FOLDER = "bookie"
@@ -31,30 +31,35 @@ BOOKIE_NAME = BookieId("bookie-1")
 
 
 class EntriesLost(WorldError):
-    """The metadata was used with another store of entries than the one that is there now."""
+    """The store of entries that belongs to the metadata is missing: the one in its place is new or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a data directory holds, open."""
+    """The open stores of a data directory."""
 
     metadata: EmbeddedMetadata
     store: EntryStore
     bookies: LocalBookies
-    """Those that ledgers are opened with, as long as the stores are open."""
+    """The bookies for opening ledgers, usable as long as the stores are open."""
     environments: dict[str, Environment]
-    """By folder: BOOKIE_FOLDER and METADATA_FOLDER."""
+    """The environments by folder: BOOKIE_FOLDER and METADATA_FOLDER."""
 
 
 @asynccontextmanager
-async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]:
-    """Takes the data directory for this process and opens its stores, for as long as the block lasts.
+async def open_stores(
+    world: World, settings: Settings, on_group: Callable[[], None] | None = None
+) -> AsyncIterator[Stores]:
+    """Locks the data directory for this process and opens its stores, as long as the block lasts.
+
+    Args:
+        on_group: called after the outcomes of a whole group of adds are reported.
 
     Raises:
-        DirectoryTaken, NewerFormat, OtherKind, DiskFull: they could not be opened.
+        DirectoryTaken, OtherFormat, OtherKind, DiskFull: the stores cannot be opened.
         ForeignDisk: the folders of the directory do not belong together.
-        EntriesLost: the folder of entries is gone, or empty.
-        DiskFailed: the device failed, also later on (in an ExceptionGroup).
+        EntriesLost: the folder of entries is gone or empty.
+        DiskFailed: the device failed, also later (in an ExceptionGroup).
     """
     with hold_directory(world.disk, settings.data_dir, DirectoryKind.STANDALONE):
         map_bytes = {BOOKIE_FOLDER: settings.bookie.map_bytes, METADATA_FOLDER: settings.metadata.map_bytes}
@@ -68,7 +73,7 @@ async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]
                     durability=settings.bookie.durability,
                 )
             async with trio.open_nursery() as nursery:
-                yield await _opened(world, settings, environments, nursery)
+                yield await _opened(world, settings, environments, nursery, on_group)
                 nursery.cancel_scope.cancel()
         finally:
             for environment in environments.values():
@@ -76,7 +81,11 @@ async def open_stores(world: World, settings: Settings) -> AsyncIterator[Stores]
 
 
 async def _opened(
-    world: World, settings: Settings, environments: dict[str, Environment], nursery: trio.Nursery
+    world: World,
+    settings: Settings,
+    environments: dict[str, Environment],
+    nursery: trio.Nursery,
+    on_group: Callable[[], None] | None,
 ) -> Stores:
     entries = environments[BOOKIE_FOLDER]
     metadata = await EmbeddedMetadata.open(
@@ -90,11 +99,11 @@ async def _opened(
             f" {directory / METADATA_FOLDER} knows of one that was in use: stop here and put that folder (or its disk)"
             f" back in its place; to give up all records and topics instead, delete {directory} and start again"
         )
-    store = EntryStore(entries, world.clock)
+    store = EntryStore(entries, world.clock, on_group=on_group)
     nursery.start_soon(store.run)
     return Stores(metadata, store, bookies_on(store, world, nursery), environments)
 
 
 def bookies_on(store: EntryStore, world: World, nursery: trio.Nursery) -> LocalBookies:
-    """The one bookie of a data directory; `nursery` runs what its open ledgers have to do."""
+    """The one bookie of a data directory; `nursery` runs the tasks of its open ledgers."""
     return LocalBookies({BOOKIE_NAME: LocalBookie(store)}, world.clock, nursery)

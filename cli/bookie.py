@@ -1,4 +1,4 @@
-"""`gnomon bookie`: a bookie in this process, until SIGTERM or SIGINT; and the bookies of a cluster."""
+"""`gnomon bookie`: runs a bookie in this process, until SIGTERM or SIGINT; lists and decommissions bookies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import click
 import trio
 from click.core import ParameterSource
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.node import BookieSettings, ServingBookie, run_bookie
+from gnomon.bookie.node import BookieNodeSettings, ServingBookie, run_bookie
 from gnomon.bookie.registry import RegisteredBookies
-from gnomon.broker.admin.http import Check
+from gnomon.bookie.repair.auditor import Auditor, AuditSettings
 from gnomon.cli.bookie_members import decommission, list_bookies
 from gnomon.cli.cluster_metadata import awaited, metadata_address
-from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.daemon import DaemonProcess, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
@@ -25,21 +24,22 @@ from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.cluster_id import CLUSTER_KEY
 from gnomon.metadata.connect import connect_metadata
 from gnomon.metadata.follower import RETRY_SECONDS
-from gnomon.runtime.data_directory import DirectoryKind
+from gnomon.runtime.disk.data_directory import DirectoryKind
+from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import EVERY_ADDRESS, Settings
+from gnomon.runtime.settings.settings import EVERY_ADDRESS, Settings
 from gnomon.runtime.world import Clock, Durability
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--name", help="Name of the bookie, unlike any other of the cluster.")
+@click.option("--name", help="Name of the bookie, unique in the cluster.")
 @metadata_option
 @data_dir_option
 @click.option("--host", help="Address that the cluster's processes connect to.")
 @click.option("--port", type=PORT, help="Port for the cluster's processes; 0 picks a free one.")
-@click.option("--advertised-host", help="Host name that the others are told to connect to; --host unless given.")
+@click.option("--advertised-host", help="Host name that other processes connect to; --host unless given.")
 @click.option("--domain", help="Rack or zone; copies are spread over as many as there are.")
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @durability_option
@@ -62,13 +62,13 @@ def bookie(
 ) -> None:
     """Run a bookie of a cluster, or list and decommission bookies.
 
-    Without a command it stores entries, and stands for auditor. It writes one line to standard output once it serves.
-    SIGTERM or SIGINT ends it: what was received is on disk first.
+    Without a subcommand it stores entries, and takes part in the election of the auditor. It writes one line to
+    standard output once it serves. SIGTERM or SIGINT ends it: received entries are on disk first.
     """
     if ctx.invoked_subcommand is not None:
         typed = [
             name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        ]  # they would be those of a bookie that is not run
+        ]  # the subcommand would ignore them
         if typed:
             raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` behind it")
         return
@@ -90,12 +90,12 @@ bookie.add_command(list_bookies)
 bookie.add_command(decommission)
 
 
-def _told(settings: Settings) -> BookieSettings:
+def _told(settings: Settings) -> BookieNodeSettings:
     at = settings.bookie_service
     if not NAME.fullmatch(at.name):
         problem = f"bookie name {at.name!r} is refused" if at.name else "the bookie has no name"
         raise Failure(f"{problem}: give --name with letters, digits, '.', '_' and '-', at most 100", Exit.USAGE)
-    return BookieSettings(
+    return BookieNodeSettings(
         BookieId(at.name),
         settings.data_dir,
         host=at.host,
@@ -144,7 +144,7 @@ def _audit(settings: Settings) -> AuditSettings:
 
 
 async def _run_auditor(bookies: RegisteredBookies, auditor: Auditor) -> None:
-    """Stands for auditor once it knows the bookies."""
+    """Runs for auditor after the list of bookies is loaded."""
     while True:
         try:
             await bookies.load()
@@ -157,7 +157,7 @@ async def _run_auditor(bookies: RegisteredBookies, auditor: Auditor) -> None:
         nursery.start_soon(auditor.run)
 
 
-def _ready(daemon: Daemon, settings: Settings, serving: ServingBookie, auditor: Auditor) -> None:
+def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, auditor: Auditor) -> None:
     at, store, totals = settings.bookie_service, serving.store, auditor.totals
     metrics = Metrics(kafka=False)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
@@ -190,10 +190,10 @@ def _ready(daemon: Daemon, settings: Settings, serving: ServingBookie, auditor: 
         )
 
 
-def _checks(serving: ServingBookie, clock: Clock) -> list[Check]:
-    """What has to hold for a bookie to be given entries."""
+def _checks(serving: ServingBookie, clock: Clock) -> list[HealthCheck]:
+    """The conditions for entries to be sent to this bookie."""
     kept = serving.presence.alive_until > clock.monotonic()
     return [
-        Check("bookie", serving.store.read_only),
-        Check("registration", None if kept else "its lease is not kept: the metadata does not answer"),
+        HealthCheck("bookie", serving.store.read_only),
+        HealthCheck("registration", None if kept else "its lease is not kept: the metadata does not answer"),
     ]

@@ -9,11 +9,10 @@ from typing import Any
 import click
 import trio
 
-from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.ledgers import Ledgers
+from gnomon.bookie.ledgers.ledgers import Ledgers
 from gnomon.bookie.record import LedgerRecord
-from gnomon.bookie.registry import BOOKIES, DRAINING, Registration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.daemon import address
@@ -21,8 +20,8 @@ from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
 from gnomon.cli.options import TEXT, metadata_option
 from gnomon.cli.output import note, output_option, show_list
-from gnomon.metadata.client import Compare, Field, KeyValue, Put
-from gnomon.runtime.settings import Settings
+from gnomon.metadata.client import Compare, KeyField, KeyValue, Put
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import WorldError
 
 PROGRESS_SECONDS = 1.0
@@ -54,12 +53,12 @@ def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | 
 
 
 async def _members(ledgers: Ledgers) -> list[dict[str, Any]]:
-    """Every bookie that has a cookie or is there; away are those whose lease is over."""
+    """Every bookie that has a cookie or is registered; those whose lease is over are `away`."""
     metadata = ledgers.metadata
     cookies = _names(COOKIES, (await metadata.range(COOKIES)).items)
     draining = _names(DRAINING, (await metadata.range(DRAINING)).items)
     registered = (await metadata.range(BOOKIES)).items
-    alive = {BookieId(item.key.removeprefix(BOOKIES)): Registration.decode(item.value) for item in registered}
+    alive = {BookieId(item.key.removeprefix(BOOKIES)): BookieRegistration.decode(item.value) for item in registered}
     rows = []
     for name in sorted({*cookies, *alive}):
         at = alive.get(name)
@@ -81,7 +80,7 @@ def _names(prefix: str, items: tuple[KeyValue, ...]) -> list[BookieId]:
 
 
 async def _file_bytes(ledgers: Ledgers, name: BookieId) -> int | None:
-    """What a bookie's store takes on its disk; None where it does not answer."""
+    """The size of a bookie's store on its disk; None if the bookie does not answer."""
     bookie = ledgers.bookies.get(name)
     if not isinstance(bookie, RemoteBookie) or bookie.client is None:
         return None
@@ -98,20 +97,21 @@ def _bookies_of(record: LedgerRecord) -> set[BookieId]:
 @click.command()
 @click.argument("name", type=TEXT)
 @click.option(
-    "--wait/--no-wait", default=True, show_default=True, help="Stay until it is empty, and say how far it is."
+    "--wait/--no-wait", default=True, show_default=True, help="Wait until it is empty, and report the progress."
 )
 @metadata_option
 @config_option
 def decommission(name: str, wait: bool, metadata_address: str | None, config_file: Path | None) -> None:
-    """Empty the bookie NAME for good: its entries are copied to others, then it is no member.
+    """Empty the bookie NAME for good: its entries are copied to others, then its membership ends.
 
-    One that is lost, with its disk, leaves in the same way. The auditor copies; interrupting this does not stop it.
+    A bookie that is lost with its disk leaves in the same way. The auditor copies; interrupting this command does not
+    stop it.
     """
     bookie = BookieId(name)
 
     async def work(ledgers: Ledgers) -> None:
         cookie = await _checked(ledgers, bookie)
-        same = Compare(cookie.key, Field.CREATE_REVISION, cookie.create_revision)
+        same = Compare(cookie.key, KeyField.CREATE_REVISION, cookie.create_revision)
         if not (await ledgers.metadata.txn((same,), (Put(DRAINING + bookie, b""),))).succeeded:
             raise _unknown(bookie)
         note(f"bookie {name!r} is being emptied")
@@ -129,7 +129,7 @@ async def _checked(ledgers: Ledgers, name: BookieId) -> KeyValue:
     """The cookie of a bookie that can leave.
 
     Raises:
-        Failure: it is no member, or what it holds could not go elsewhere.
+        Failure: it is not a member, or there is no other bookie for its entries.
     """
     cookie = await ledgers.metadata.get(COOKIES + name)
     if cookie is None:
@@ -152,7 +152,7 @@ async def _checked(ledgers: Ledgers, name: BookieId) -> KeyValue:
 
 
 async def _wait(ledgers: Ledgers, name: BookieId, cookie: KeyValue) -> None:
-    """Says how many ledgers still name the bookie, until it is no member."""
+    """Reports the number of ledgers that still name the bookie, until its membership ends."""
     told = None
     while True:
         stored = await ledgers.metadata.get(cookie.key)

@@ -1,32 +1,35 @@
-"""`gnomon broker`: one of a cluster's brokers in this process, until SIGTERM or SIGINT."""
+"""`gnomon broker`: runs one broker of a cluster in this process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 import trio
 
-from gnomon.bookie.ledger import Quorum
-from gnomon.bookie.ledgers import connect_ledgers
-from gnomon.broker.admin.http import Check
-from gnomon.broker.broker import BrokerLimits
-from gnomon.broker.node import BrokerNodeSettings, ServingBroker, run_broker
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.ledgers.ledgers import connect_ledgers
+from gnomon.broker.admin.http import admin_app
+from gnomon.broker.clustered import BrokerNodeSettings, run_broker
+from gnomon.broker.limits import BrokerLimits
+from gnomon.broker.node import ServingBroker
 from gnomon.cli.cluster_metadata import awaited, metadata_address
-from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.daemon import DaemonProcess, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
 from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.health import HealthCheck
+from gnomon.runtime.settings.settings import Settings
 
 
 @click.command()
-@click.option("--id", "number", type=BROKER_ID, help="The broker's number, unlike any other of the cluster.")
+@click.option("--id", "number", type=BROKER_ID, help="The broker's number, unique in the cluster.")
 @metadata_option
 @click.option("--kafka-host", help="Address that Kafka clients connect to.")
 @click.option("--kafka-port", type=PORT, help="Port for Kafka clients; 0 picks a free one.")
 @click.option("--native-port", type=PORT, help="Port for native clients; 0 picks a free one.")
-@click.option("--advertised-host", help="Host name that clients are told; --kafka-host unless given.")
+@click.option("--advertised-host", help="Host name that clients connect to; --kafka-host unless given.")
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @config_option
 @set_option
@@ -43,7 +46,7 @@ def broker(
 ) -> None:
     """Run a broker of a cluster.
 
-    It keeps nothing itself. Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: the other
+    It stores nothing itself. Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: the other
     brokers take over first.
     """
     named = {
@@ -104,14 +107,14 @@ async def _serve(settings: Settings) -> None:
         )
 
 
-def _ready(daemon: Daemon, settings: Settings, serving: ServingBroker) -> None:
-    broker = serving.broker
+def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBroker) -> None:
+    topics, placement = serving.broker.topics, serving.broker.placement
     daemon.ready(
         serving.metrics,
-        lambda: [Check("metadata", broker.image_problem()), Check("registration", broker.lease_problem())],
-        administered=broker,
+        lambda: [HealthCheck("metadata", topics.problem()), HealthCheck("registration", placement.lease_problem())],
+        make_app=partial(admin_app, administered=serving.administered),
         kafka=address(serving.kafka_host, serving.kafka_port),
-        id=broker.node_id,
+        id=placement.node_id,
         admin=daemon.admin_address,
         metadata=settings.cluster.metadata,
         native=address(serving.native_host, serving.native_port),

@@ -2,7 +2,7 @@
 
 The parent holds the other end of standard input and writes nothing; however the parent ends, the pipe closes. (Linux's
 PR_SET_PDEATHSIG would fire as soon as the parent's *thread* ended, and asyncio and Trio start processes from threads.
-Another program is started from the only thread there is, so it can have that.)
+Another program is started from the only thread of this process, so PR_SET_PDEATHSIG works for it.)
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def end_with_parent(end: Callable[[], None]) -> None:
 
 
 def run_program(command: Sequence[str]) -> int:
-    """Runs `command`, which gets the SIGTERM that this process is sent.
+    """Runs `command`, and forwards SIGTERM to it.
 
     Returns:
-        its exit code; does not return where a signal ended it, which then ends this process, too.
+        its exit code; does not return if a signal ended it, because the same signal then ends this process.
     """
     libc = ctypes.CDLL(None)
 

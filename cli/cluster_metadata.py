@@ -1,4 +1,4 @@
-"""Which cluster a command works with, and running something in it."""
+"""Finds the cluster that a command works with, and runs a function in it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TypeVar
 
 import trio
 
-from gnomon.bookie.ledgers import Ledgers, connect_ledgers
+from gnomon.bookie.ledgers.ledgers import Ledgers, connect_ledgers
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.output import note
 from gnomon.metadata.connect import MetadataAddress, parse_metadata_address
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.settings.settings import Settings
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 5.0
-"""How long a command waits for a metadata service that does not answer."""
+"""Seconds that a command waits for a metadata service that does not answer."""
 TOLD_SECONDS = 1.5
-"""After which it is said that the metadata is waited for."""
+"""Seconds after which a line says that the command waits for the metadata."""
 
 
 def metadata_address(settings: Settings) -> MetadataAddress:
-    """Where the cluster's metadata is.
+    """The address of the cluster's metadata.
 
     Raises:
-        Failure: nothing says it, it cannot be read, or what an etcd needs is not installed.
+        Failure: no address is set, it is malformed, or the client for etcd is not installed.
     """
     text = settings.cluster.metadata
     if not text:
@@ -42,16 +42,16 @@ def metadata_address(settings: Settings) -> MetadataAddress:
 
 
 def check_etcd_client() -> None:
-    """Raises Failure where what talks to an etcd is not installed."""
+    """Raises Failure if the client for etcd is not installed."""
     try:
-        import_module("gnomon.metadata.etcd")
+        import_module("gnomon.metadata.etcd.etcd")
     except ModuleNotFoundError as error:
         raise Failure(str(error)) from None
 
 
 @asynccontextmanager
 async def awaited(text: str, tell: Callable[[str], None], patience_seconds: float) -> AsyncIterator[Callable[[], None]]:
-    """Says once that the metadata at `text` is waited for, unless what it yields is called before that: it answers."""
+    """Reports once that the metadata at `text` is waited for, unless the yielded function is called first."""
     answered = trio.CancelScope()
 
     async def wait() -> None:
@@ -68,7 +68,7 @@ async def awaited(text: str, tell: Callable[[str], None], patience_seconds: floa
 
 
 def in_cluster(settings: Settings, work: Callable[[Ledgers], Awaitable[T]]) -> T:
-    """What `work` gives on the ledgers of the cluster that the settings name."""
+    """Runs `work` on the ledgers of the cluster that the settings name, and returns its result."""
     address = metadata_address(settings)
 
     async def run() -> T:

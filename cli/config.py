@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS, BrokerConfigs
+from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs
 from gnomon.cli.given_settings import KAFKA, config_option, read_settings
 from gnomon.cli.output import output_option, show_list
-from gnomon.runtime.loaded_settings import DEFAULT, Loaded
-from gnomon.runtime.settings import Settings, declared_settings
+from gnomon.runtime.settings.loaded_settings import DEFAULT, Loaded
+from gnomon.runtime.settings.settings import Settings, declared_settings
 
 
 @click.group()
@@ -32,16 +32,17 @@ def show(origin: bool, config_file: Path | None, output: str) -> None:
     for name, setting in declared_settings().items():
         value = _value(loaded.settings, name)
         source = setting.follows if setting.follows and loaded.origins[name] == DEFAULT else name
-        rows.append({"setting": name, "value": value, "origin": _origin(loaded, name, source)})
+        rows.append({"setting": name, "value": value, "origin": _origin(loaded, name, source), "note": ""})
     for name in BROKER_CONFIGS:
         used = kafka.synonyms(name)[0]
         origin_text = _origin(loaded, KAFKA + name, KAFKA + used.name)
-        rows.append({"setting": KAFKA + name, "value": used.text, "origin": origin_text})
-    show_list(rows, ("setting", "value", "origin") if origin else ("setting", "value"), output)
+        note = "" if BROKER_CONFIGS[name].has_effect else "without effect"
+        rows.append({"setting": KAFKA + name, "value": used.text, "origin": origin_text, "note": note})
+    show_list(rows, ("setting", "value", "origin", "note") if origin else ("setting", "value", "note"), output)
 
 
 def _origin(loaded: Loaded, name: str, source: str) -> str:
-    """Where the value of `name` comes from, which is that of the setting `source`."""
+    """The origin of the value of `name`, which is that of the setting `source`."""
     origin = loaded.origins.get(source, DEFAULT)
     return str(origin) if source == name or origin == DEFAULT else f"{origin} ({source})"
 

@@ -1,4 +1,4 @@
-"""What every daemon has: logs, the world, an admin port, and a stop that SIGTERM or SIGINT sets."""
+"""The frame of every daemon: logs, the world, an admin port, and a stop event that SIGTERM or SIGINT sets."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from gnomon.broker.admin.http import Check, admin_app
-from gnomon.broker.broker import Broker
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
-from gnomon.runtime.data_directory import DirectoryKind, check_directory
+from gnomon.runtime.disk.data_directory import DirectoryKind, check_directory
+from gnomon.runtime.health import HealthCheck, health_app
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.sockets import check_address
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+Checks: TypeAlias = Callable[[], list[HealthCheck]]
+"""Called for each `/readyz`."""
+
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class DaemonProcess:
     """A process that serves until `stop` is set."""
 
     world: TrioWorld
@@ -40,25 +46,25 @@ class Daemon:
         return address(self.admin.host, self.admin.port)
 
     def waits(self, reason: str) -> None:
-        """Says why it does not serve yet."""
+        """Logs the reason why the daemon does not serve yet."""
         self.log.warning("waiting", reason=reason)
 
     def ready(
         self,
         metrics: Metrics,
-        checks: Callable[[], list[Check]],
+        checks: Checks,
         *,
-        administered: Broker | None = None,
+        make_app: Callable[[Metrics, Checks], Starlette] = health_app,
         **facts: object,
     ) -> None:
-        """Serves the admin port from now on, and writes the one line of standard output: `ready` and the facts.
+        """Serves the admin port from now on, and writes one line to standard output: `ready` and the facts.
 
         Args:
-            administered: the broker whose admin API is served beside health and metrics.
+            make_app: makes the ASGI application of the admin port when its first client connects.
         """
         dropped = "Lines of the log that could not be written when they were due"
         metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
-        self.nursery.start_soon(self.admin.serve, partial(admin_app, metrics, checks, administered), self.stop.wait)
+        self.nursery.start_soon(self.admin.serve, partial(make_app, metrics, checks), self.stop.wait)
         self.serves.set()
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 
@@ -71,18 +77,18 @@ async def open_daemon(
     *,
     stores: DirectoryKind | None = None,
     listens: Sequence[tuple[str, int]] = (),
-) -> AsyncIterator[Daemon]:
+) -> AsyncIterator[DaemonProcess]:
     """Binds the admin port, which is served once the daemon is `ready`.
 
-    The directory and the addresses that it takes later on are tried before: two daemons of one directory often have
-    their ports in common, and one that finds its ports taken is not to mark a directory.
+    The directory and the addresses that the daemon takes later are tried first: two daemons of one directory often
+    share their ports, and a daemon that finds its ports taken must not mark a directory.
 
     Args:
-        stores: what the data directory is to be; None of a daemon that has none.
+        stores: the kind of the data directory; None for a daemon without one.
         listens: host and port of each address.
 
     Raises:
-        DirectoryTaken, NewerFormat, OtherKind: it cannot have the directory.
+        DirectoryTaken, OtherFormat, OtherKind: the directory cannot be used.
         AddressTaken: a port is in use.
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
@@ -99,7 +105,7 @@ async def open_daemon(
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)
-                daemon = Daemon(world, log, stop, trio.Event(), admin, nursery)
+                daemon = DaemonProcess(world, log, stop, trio.Event(), admin, nursery)
                 nursery.start_soon(_end_unless_it_serves, daemon)
                 yield daemon
             finally:
@@ -107,13 +113,13 @@ async def open_daemon(
                 nursery.cancel_scope.cancel()
 
 
-async def _end_unless_it_serves(daemon: Daemon) -> None:
-    """Ends at once what is told to stop while it waits for others."""
+async def _end_unless_it_serves(daemon: DaemonProcess) -> None:
+    """Ends at once a daemon that is stopped while it waits for other processes."""
     await daemon.stop.wait()
     if not daemon.serves.is_set():
         daemon.nursery.cancel_scope.cancel()
 
 
 def address(host: str, port: int) -> str:
-    """`host:port` as it is written."""
+    """`host:port` in its written form."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

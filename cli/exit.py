@@ -1,6 +1,6 @@
-"""Exit codes, and the one table that says which error ends a command with which.
+"""Exit codes, and the one table that maps an error to the exit code of a command.
 
-1. A command that did all it was asked ends with 0; one that did part of it does not.
+1. Only a command that completed everything it was asked ends with 0; one that completed a part of it does not.
 2. An error that an operator can act on is one line: what happened, why, what to do. Anything else is a bug and keeps
    its traceback.
 """
@@ -11,13 +11,13 @@ from enum import IntEnum
 
 from gnomon.bookie import errors as ledgers
 from gnomon.metadata.client import MetadataError, MetadataFull, MetadataUnavailable
-from gnomon.runtime.loaded_settings import SettingsError
+from gnomon.runtime.settings.loaded_settings import SettingsError
 from gnomon.runtime.world import DirectoryTaken, Unreachable, WorldError
 from gnomon.wire.kafka.errors import ErrorCode
 
 
 class Exit(IntEnum):
-    """What a command's exit code means."""
+    """The meaning of a command's exit code."""
 
     OK = 0
     FAILED = 1
@@ -57,7 +57,7 @@ ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
     (PermissionError, Exit.DENIED),
     (OSError, Exit.FAILED),
 )
-"""The first line that fits decides."""
+"""The first matching line decides."""
 
 LEADERS_CHANGE = (
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -67,7 +67,7 @@ LEADERS_CHANGE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""What is answered between two leaders of a partition or a group."""
+"""Answers while a partition or group changes from one leader to the next."""
 
 KAFKA_ERRORS: dict[int, Exit] = {
     ErrorCode.INVALID_CONFIG: Exit.USAGE,
@@ -78,7 +78,8 @@ KAFKA_ERRORS: dict[int, Exit] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Exit.CONFLICT,
     ErrorCode.UNKNOWN_TOPIC_ID: Exit.CONFLICT,
     ErrorCode.TOPIC_ALREADY_EXISTS: Exit.CONFLICT,
-    # Too like the name of another, or without its source, or the broker's own: `options.TOPIC` refuses bad names.
+    # The name is too similar to another, the source is missing, or the topic is internal; `options.TOPIC` refuses bad
+    # names.
     ErrorCode.INVALID_TOPIC_EXCEPTION: Exit.CONFLICT,
     ErrorCode.GROUP_ID_NOT_FOUND: Exit.CONFLICT,
     ErrorCode.NON_EMPTY_GROUP: Exit.CONFLICT,
@@ -93,7 +94,7 @@ KAFKA_ERRORS: dict[int, Exit] = {
     ErrorCode.REQUEST_TIMED_OUT: Exit.UNREACHABLE,
     ErrorCode.BROKER_NOT_AVAILABLE: Exit.UNREACHABLE,
     **dict.fromkeys(LEADERS_CHANGE, Exit.UNREACHABLE),
-    # librdkafka's own, below zero.
+    # librdkafka's own codes, below zero.
     -140: Exit.CONFLICT,  # no offset to begin at
     -169: Exit.DENIED,  # authentication
     -185: Exit.UNREACHABLE,  # timed out
@@ -112,12 +113,13 @@ ADVICE: dict[int, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or change it with `gnomon topic alter`",
     ErrorCode.GROUP_ID_NOT_FOUND: "`gnomon group list` shows all groups",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
-    **dict.fromkeys(LEADERS_CHANGE, "try again in a few seconds, when another broker leads it"),
+    # Also if the only broker cannot open the partition, for example on a full disk.
+    **dict.fromkeys(LEADERS_CHANGE, "try again in a few seconds; if it stays so, see the log of its broker"),
     -140: "the partition holds none from there on; begin at `earliest`",
     -185: "check that this is a Kafka broker and not overloaded",
     -195: "check that this is the address of a Kafka broker",
 }
-"""What to do about it, by Kafka's error code, where the broker's text leaves that open."""
+"""Advice by Kafka's error code, for errors whose text from the broker contains none."""
 
 
 LEDGER_ADVICE: dict[type[ledgers.LedgerError], str] = {
@@ -125,11 +127,11 @@ LEDGER_ADVICE: dict[type[ledgers.LedgerError], str] = {
     ledgers.LedgerSealed: "it takes no more entries; `gnomon ledger read` reads those it has",
     ledgers.EntryNotConfirmed: "`gnomon ledger tail` waits for more",
 }
-"""What to do about it, in place of what the error says to programs."""
+"""Advice that replaces the advice for programs in the error's text."""
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """How a command ends after `error`; None where that is a bug."""
+    """The Failure that ends a command after `error`; None if that is a bug."""
     if isinstance(error, BaseExceptionGroup):
         failures = [failure_of(inner) for inner in error.exceptions]
         return None if None in failures else failures[0]
@@ -142,7 +144,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def kafka_failure(what: str, code: int, text: str) -> Failure:
-    """How a command ends whose attempt to `what` the broker answered with an error."""
+    """The Failure of a command whose attempt to `what` got an error from the broker."""
     advice = f": {ADVICE[code]}" if code in ADVICE else ""
     return Failure(
         f"cannot {what}: {text.removeprefix('Broker: ').rstrip('.')}{advice}", KAFKA_ERRORS.get(code, Exit.FAILED)

@@ -1,17 +1,17 @@
-"""The settings a command was given: its flags, the environment, and the settings file."""
+"""The settings given to a command: by its flags, the environment, and the settings file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS, check_broker_config
 from gnomon.cli.options import BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, pairs
-from gnomon.runtime.loaded_settings import FILE_VARIABLE, Loaded, load_settings
+from gnomon.runtime.settings.loaded_settings import FILE_VARIABLE, Loaded, load_settings
+from gnomon.runtime.settings.settings import declared_settings
 
 KAFKA = "kafka."
 
@@ -36,20 +36,36 @@ def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_settings(config_file: Path | None, given: tuple[str, ...] = (), /, **flags: object) -> Loaded:
-    """The settings in force; flags that are None were not given.
+    """The settings in force; a flag that is None was not given.
 
     Args:
-        given: what `--set` was given; Kafka's names may stand without `kafka.` before them.
-        flags: by dotted name, which go before what `--set` says of the same.
+        given: the values of `--set`; Kafka's names may be given without `kafka.` before them.
+        flags: by dotted name; a flag wins over `--set` of the same name.
 
     Raises:
         SettingsError: one of them is unknown or unfit.
-        UsageError: something in `given` is no NAME=VALUE.
+        UsageError: a text in `given` is no NAME=VALUE.
     """
     asked = {**pairs(given, "--set"), **{name: value for name, value in flags.items() if value is not None}}
-    named = {KAFKA + name if name in BROKER_CONFIGS else name: value for name, value in asked.items()}
+    declared = declared_settings()
+    named = {name if name in declared else _full_name(name): value for name, value in asked.items()}
     no_settings = (BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in no_settings}
-    return load_settings(
-        config_file, environment, named, kafka_names=list(BROKER_CONFIGS), kafka_check=check_broker_config
-    )
+    return load_settings(config_file, environment, named, kafka_names=_kafka_names, kafka_check=_check_kafka)
+
+
+def _full_name(name: str) -> str:
+    return KAFKA + name if name in _kafka_names() else name
+
+
+def _kafka_names() -> Collection[str]:
+    """Kafka's names; only a node that is given one of them loads the broker's table."""
+    from gnomon.broker.configs.broker_configs import BROKER_CONFIGS
+
+    return BROKER_CONFIGS.keys()
+
+
+def _check_kafka(name: str, value: str) -> None:
+    from gnomon.broker.configs.broker_configs import check_broker_config
+
+    check_broker_config(name, value)

@@ -1,6 +1,6 @@
-"""The entry point: which commands there are, and how whatever goes wrong ends the process.
+"""The entry point: the table of commands, and the exit of the process after any error.
 
-A command's module is imported when the command is used, so that `gnomon --help` starts nothing but click.
+A command's module is imported when the command is used, so that `gnomon --help` loads nothing but click.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import click
 STDERR = 2
 
 
-class Place(NamedTuple):
-    """Where a command lives, and its line in `gnomon --help`."""
+class CommandPlace(NamedTuple):
+    """The module of a command, and its line in `gnomon --help`."""
 
     module: str
     name: str
@@ -27,19 +27,21 @@ class Place(NamedTuple):
 
 
 COMMANDS = {
-    "standalone": Place("standalone", "standalone", "Run metadata service, bookie and broker in one process."),
-    "metadata": Place("metadata", "metadata", "Run the metadata service of a cluster."),
-    "bookie": Place("bookie", "bookie", "Run a bookie of a cluster, or list and decommission bookies."),
-    "broker": Place("broker", "broker", "Run a broker of a cluster."),
-    "cluster": Place("cluster", "cluster", "Run a whole cluster on this machine, for trying."),
-    "topic": Place("topic", "topic", "Create, list, describe, alter and delete topics."),
-    "group": Place("group", "group", "List, describe, reset and delete consumer groups."),
-    "produce": Place("records", "produce", "Write the lines of standard input to a topic."),
-    "consume": Place("records", "consume", "Write the records of a topic to standard output."),
-    "ledger": Place("ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."),
-    "doctor": Place("doctor", "doctor", "Check this machine, a data directory and a broker."),
-    "config": Place("config", "config", "Show every setting, and where its value comes from."),
-    "completion": Place("completion", "completion", "Print the completion script of a shell."),
+    "standalone": CommandPlace("standalone", "standalone", "Run metadata service, bookie and broker in one process."),
+    "metadata": CommandPlace("metadata", "metadata", "Run the metadata service of a cluster."),
+    "bookie": CommandPlace("bookie", "bookie", "Run a bookie of a cluster, or list and decommission bookies."),
+    "broker": CommandPlace("broker", "broker", "Run a broker of a cluster."),
+    "cluster": CommandPlace("cluster.cluster", "cluster", "Run a whole cluster on this machine, for trying."),
+    "topic": CommandPlace("kafka.topic", "topic", "Create, list, describe, alter and delete topics."),
+    "group": CommandPlace("kafka.group", "group", "List, describe, reset and delete consumer groups."),
+    "produce": CommandPlace("kafka.records", "produce", "Write the lines of standard input to a topic."),
+    "consume": CommandPlace("kafka.records", "consume", "Write the records of a topic to standard output."),
+    "ledger": CommandPlace(
+        "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
+    ),
+    "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory and a broker."),
+    "config": CommandPlace("config", "config", "Show every setting, and where its value comes from."),
+    "completion": CommandPlace("completion", "completion", "Print the completion script of a shell."),
 }
 
 
@@ -47,17 +49,17 @@ class Commands(click.Group):
     """A group whose commands are imported on first use; errors that an operator can act on end it in one line."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The program; its standard streams are what they were when it began, or nothing."""
+        """Runs the program; its standard streams are those it was started with, or null devices."""
         _fill_standard_descriptors()
         _keep_nothing_for_stderr()
         return super().__call__(*args, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """The commands in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports it."""
+        """Imports a command."""
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
@@ -65,12 +67,12 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table alone."""
+        """Lists the commands from the table, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.line) for name, place in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Prints the help or the version, where that is asked for."""
+        """Prints the help or the version if asked for."""
         with _told(ctx):
             return super().parse_args(ctx, args)
 
@@ -82,14 +84,14 @@ class Commands(click.Group):
 
 @contextmanager
 def _told(ctx: click.Context) -> Generator[None]:
-    """Turns what went wrong into one line and the exit code of `gnomon.cli.exit`; a bug keeps its traceback."""
+    """Turns an error into one line and the exit code of `gnomon.cli.exit`; a bug keeps its traceback."""
     try:
         yield
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except BaseException as error:
         if _holds(error, BrokenPipeError):
-            _drop_output()  # the reader has had enough
+            _drop_output()  # the reader is gone
             ctx.exit()
         if _holds(error, KeyboardInterrupt):
             raise click.Abort from None
@@ -104,14 +106,15 @@ def _told(ctx: click.Context) -> Generator[None]:
 
 
 def _fill_standard_descriptors() -> None:
-    """Opens /dev/null where one of the three is closed: what is opened next would get its number, and be written to."""
+    """Opens /dev/null for each closed standard stream: the next opened file would get its number and be written to."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(descriptor)
 
 
 def _keep_nothing_for_stderr() -> None:
-    """What cannot be written there is gone: Python would keep it, try again at exit, and fail the process by that."""
+    """Makes standard error unbuffered: Python would keep text that cannot be written, retry at exit, and fail the
+    process."""
     old = sys.stderr
     if old is not None:
         raw = io.FileIO(STDERR, "wb", closefd=False)
@@ -119,7 +122,7 @@ def _keep_nothing_for_stderr() -> None:
 
 
 def _flush_output() -> None:
-    """What cannot be written has been told, and is not tried once more at exit."""
+    """Drops output that cannot be written: the error was reported, and Python must not retry at exit."""
     if sys.stdout is not None:
         try:
             sys.stdout.flush()

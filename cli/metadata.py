@@ -1,4 +1,4 @@
-"""`gnomon metadata`: the metadata store of a cluster in this process, until SIGTERM or SIGINT."""
+"""`gnomon metadata`: runs the metadata service of a cluster in this process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 import trio
 
-from gnomon.broker.admin.http import Check
-from gnomon.cli.daemon import Daemon, address, open_daemon
+from gnomon.cli.daemon import DaemonProcess, address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
-from gnomon.metadata.node import MetadataSettings, ServingMetadata, run_metadata
-from gnomon.runtime.data_directory import DirectoryKind
+from gnomon.metadata.node import MetadataNodeSettings, ServingMetadata, run_metadata
+from gnomon.runtime.disk.data_directory import DirectoryKind
+from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import Durability
 
 
@@ -51,7 +51,7 @@ def metadata(
 
 async def _serve(settings: Settings) -> None:
     at = settings.metadata_service
-    told = MetadataSettings(
+    told = MetadataNodeSettings(
         settings.data_dir,
         host=at.host,
         port=at.port,
@@ -69,16 +69,16 @@ async def _serve(settings: Settings) -> None:
         await run_metadata(daemon.world, told, daemon.log, ready=ready, stop=daemon.stop)
 
 
-def _ready(daemon: Daemon, settings: Settings, serving: ServingMetadata) -> None:
+def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingMetadata) -> None:
     metrics = Metrics(kafka=False)
     metrics.durability_synced = int(settings.bookie.durability is Durability.SYNCED)
     metrics.commits["metadata"] = serving.environment.counts
     metrics.watch("metadata_file_bytes", "Size of the metadata store's file", serving.environment.file_bytes)
     where = address(serving.host, serving.port)
-    # A store whose device failed ends the process, so that one that answers here serves.
+    # A store whose device failed ends the process: a process that answers here serves.
     daemon.ready(
         metrics,
-        lambda: [Check("metadata", None)],
+        lambda: [HealthCheck("metadata", None)],
         metadata=where,
         admin=daemon.admin_address,
         data=settings.data_dir,

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the types that bound what options and arguments take."""
+"""Options that several commands have, and types that limit the values of options and arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gnomon.runtime.settings import PORT_MAX
+from gnomon.runtime.settings.settings import PORT_MAX
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"
@@ -20,7 +20,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Text(click.types.StringParamType):
-    """A text of one character at least, such as a name; protocols and stores keep it as UTF-8."""
+    """A text of at least one character, such as a name; protocols and stores keep it as UTF-8."""
 
     name = "text"
 
@@ -35,16 +35,16 @@ class Text(click.types.StringParamType):
 
 
 class TopicName(Text):
-    """A name that a topic can have; that of the default namespace may be left out, and is then.
+    """A valid topic name; the prefix of the default namespace may be given and is removed.
 
-    What a broker still calls an invalid topic is valid by itself, and in the way of something else.
+    A broker may still call a valid name an invalid topic if it conflicts with another topic.
     """
 
     name = "topic"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """See `click.ParamType`."""
-        from gnomon.broker.topics import InvalidTopicName, plain_name
+        from gnomon.log.topic_name import InvalidTopicName, plain_name
 
         try:
             return plain_name(super().convert(value, param, ctx))
@@ -53,7 +53,7 @@ class TopicName(Text):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds; `nan` would pass any range."""
+    """A number of seconds; excludes `nan`, which would pass any range."""
 
     name = "seconds"
 
@@ -66,14 +66,14 @@ class Seconds(click.FloatRange):
 
 
 SECONDS_MAX = 2_000_000.0
-"""Of any option: librdkafka counts milliseconds in 32 bits."""
+"""Upper limit of options: librdkafka counts milliseconds in 32 bits."""
 TEXT = Text()
 TOPIC = TopicName()
 PORT = click.IntRange(0, PORT_MAX)
 BROKER_ID = click.IntRange(0, INT32_MAX)
 PARTITION = click.IntRange(0, INT32_MAX)
 PARTITIONS = click.IntRange(1, 100_000)
-"""How many a topic has; librdkafka asks for no more."""
+"""The number of partitions of a topic; librdkafka allows no more."""
 OFFSET = click.IntRange(0, INT64_MAX)
 SHIFT = click.IntRange(-INT64_MAX, INT64_MAX)
 ENTRY = click.IntRange(0, INT64_MAX)
@@ -81,7 +81,7 @@ COUNT = click.IntRange(1, INT64_MAX)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text has a UTF-8 form: what a shell gives may be any bytes, and librdkafka crashes on others."""
+    """Whether a text can be encoded as UTF-8: a shell may pass any bytes, and librdkafka crashes on others."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -100,12 +100,12 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_envvar=True,
         default=BOOTSTRAP_DEFAULT,
         show_default=True,
-        help="Where the broker is; several are separated by commas.",
+        help="Address of the broker; several are separated by commas.",
     )(command)
 
 
 def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option `--native-address` of a command that asks brokers what Kafka's protocol has no words for."""
+    """The option `--native-address` of a command whose question Kafka's protocol cannot express."""
     return click.option(
         "--native-address",
         "native",
@@ -120,7 +120,7 @@ def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def durability_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option `--durability` of a daemon that stores."""
+    """The option `--durability` of a daemon that stores data."""
     return click.option(
         "--durability", type=click.Choice(["synced", "none"]), help="`none` may lose records in a power cut."
     )(command)
@@ -145,7 +145,7 @@ def metadata_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """What an option of the form NAME=VALUE was given, which may be repeated.
+    """The values of a repeatable option of the form NAME=VALUE.
 
     Raises:
         UsageError: a text has another form.

@@ -1,4 +1,4 @@
-"""What commands write: data to standard output as a table, JSON or YAML, everything else to standard error."""
+"""The output of commands: data to standard output as a table, JSON or YAML, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]
 
 FORMATS = ("table", "json", "yaml")
-# Where nobody looks at a terminal, nothing is folded or cut.
+# Without a terminal, nothing is folded or cut.
 _PIPE_COLUMNS = 100_000
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--output` of a command that shows data on standard output."""
     return click.option(
-        "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="How data is written."
+        "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Format of the data."
     )(writes_output(command))
 
 
@@ -41,7 +41,7 @@ def show_list(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
 
 
 def show_record(record: Row, output: str) -> None:
-    """Writes one thing; in a table, its lists of rows follow below, each under its name."""
+    """Writes one record; in a table, its lists of rows follow below, each under its name."""
     if output != "table":
         _dump(record, output)
         return
@@ -61,7 +61,7 @@ def show_record(record: Row, output: str) -> None:
 
 
 def note(text: str) -> None:
-    """Says something that is no data, on standard error; where that cannot be written, what was done stays done."""
+    """Writes a line that is not data to standard error; a failed write is ignored, since the command's work is done."""
     with suppress(OSError):
         click.echo(text, err=True)
 

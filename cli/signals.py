@@ -1,4 +1,4 @@
-"""Ending on SIGTERM or SIGINT."""
+"""A stop on SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def stop_on_signal(stop: trio.Event, task_status: trio.TaskStatus[None] = 
 
 
 def stopping_on_signals(work: Callable[[T], Awaitable[None]]) -> Callable[[T], Awaitable[None]]:
-    """`work`, which a SIGTERM or SIGINT ends in good order."""
+    """Wraps `work` so that a SIGTERM or SIGINT ends it in good order."""
 
     async def run(given: T) -> None:
         async with trio.open_nursery() as nursery:

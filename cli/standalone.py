@@ -1,4 +1,4 @@
-"""`gnomon standalone`: the whole broker in this process, until SIGTERM or SIGINT."""
+"""`gnomon standalone`: runs a whole node in this process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 import trio
 
-from gnomon.broker.admin.http import Check
+from gnomon.broker.admin.http import admin_app
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
-from gnomon.runtime.data_directory import DirectoryKind
-from gnomon.runtime.settings import Settings
+from gnomon.runtime.disk.data_directory import DirectoryKind
+from gnomon.runtime.health import HealthCheck
+from gnomon.runtime.settings.settings import Settings
 
 
 @click.command()
@@ -36,7 +37,7 @@ def standalone(
 ) -> None:
     """Run metadata service, bookie and broker in one process.
 
-    Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: what was asked is answered first.
+    Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: pending requests are answered first.
     """
     named = {
         "data_dir": data_dir,
@@ -60,7 +61,7 @@ async def _serve(settings: Settings) -> None:
             daemon.ready(
                 serving.metrics,
                 partial(checks, serving),
-                administered=serving.broker,
+                make_app=partial(admin_app, administered=serving.administered),
                 kafka=kafka,
                 admin=daemon.admin_address,
                 data=settings.data_dir,
@@ -70,9 +71,9 @@ async def _serve(settings: Settings) -> None:
         await run_standalone(daemon.world, settings, daemon.log, ready=ready, stop=daemon.stop)
 
 
-def checks(serving: Serving) -> list[Check]:
-    """What has to hold for a broker to be sent clients."""
+def checks(serving: Serving) -> list[HealthCheck]:
+    """The conditions for clients to be sent to this node."""
     return [
-        Check("metadata", serving.broker.image_problem()),
-        Check("bookie", serving.bookie_problem()),
+        HealthCheck("metadata", serving.broker.topics.problem()),
+        HealthCheck("bookie", serving.bookie_problem()),
     ]

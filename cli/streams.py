@@ -1,4 +1,4 @@
-"""Standard input and output of commands: one that was closed is None in `sys`, and its number is not used again."""
+"""Standard input and output of commands: a closed stream is None in `sys`, and its number is not reused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STDOUT = 1
 
 
 def writes_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that does nothing where standard output, which its data goes to, is closed."""
+    """Wraps a command so that it does nothing if standard output, which receives its data, is closed."""
 
     @wraps(command)
     def run(*args: Any, **named: Any) -> Any:
@@ -26,13 +26,14 @@ def writes_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_input() -> None:
-    """Raises Failure where there is no standard input to be read."""
+    """Raises Failure if there is no standard input to read."""
     if sys.stdin is None:
         raise Failure("standard input is closed")
 
 
 def check_reader() -> None:
-    """Raises BrokenPipeError where nobody reads standard output any more: a write would, but may be long in coming."""
+    """Raises BrokenPipeError if the reader of standard output is gone: the next write would raise it, but may be far
+    away."""
     stdout = select.poll()
     stdout.register(STDOUT, 0)
     if any(found & (select.POLLERR | select.POLLHUP) for _, found in stdout.poll(0)):

@@ -10,54 +10,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gnomon.bookie.blocking_ledgers import BlockingLedger as BlockingLedger
-    from gnomon.bookie.blocking_ledgers import BlockingLedgers as BlockingLedgers
-    from gnomon.bookie.blocking_ledgers import connect_ledgers_blocking as connect_ledgers_blocking
+    from gnomon.bookie.ledgers.blocking_ledgers import BlockingLedger as BlockingLedger
+    from gnomon.bookie.ledgers.blocking_ledgers import BlockingLedgers as BlockingLedgers
+    from gnomon.bookie.ledgers.blocking_ledgers import connect_ledgers_blocking as connect_ledgers_blocking
     from gnomon.bookie.errors import LedgerError as LedgerError
-    from gnomon.bookie.handle import Ledger as Ledger
+    from gnomon.bookie.ledgers.ledger import Ledger as Ledger
     from gnomon.bookie.ids import EntryId as EntryId
-    from gnomon.bookie.ledger import OpenMode as OpenMode
-    from gnomon.bookie.ledgers import Ledgers as Ledgers
-    from gnomon.bookie.ledgers import connect_ledgers as connect_ledgers
-    from gnomon.bookie.ledgers import follow as follow
+    from gnomon.bookie.ledgers.catalog import OpenMode as OpenMode
+    from gnomon.bookie.ledgers.ledgers import Ledgers as Ledgers
+    from gnomon.bookie.ledgers.ledgers import connect_ledgers as connect_ledgers
+    from gnomon.bookie.ledgers.ledgers import follow as follow
     from gnomon.bookie.record import DigestType as DigestType
     from gnomon.bookie.record import Quorum as Quorum
-    from gnomon.broker.native.blocking import BlockingClient as BlockingClient
-    from gnomon.broker.native.blocking import BlockingConsumer as BlockingConsumer
-    from gnomon.broker.native.blocking import connect_blocking as connect_blocking
-    from gnomon.broker.native.client import NativeClient as NativeClient
-    from gnomon.broker.native.client import connect as connect
-    from gnomon.broker.native.consumer import Consumer as Consumer
-    from gnomon.broker.native.errors import NativeError as NativeError
-    from gnomon.broker.native.errors import RecordsMissed as RecordsMissed
-    from gnomon.broker.native.message import Message as Message
-    from gnomon.broker.subscriptions.dlsn import Dlsn as Dlsn
+    from gnomon.client.blocking import BlockingClient as BlockingClient
+    from gnomon.client.blocking import BlockingConsumer as BlockingConsumer
+    from gnomon.client.blocking import connect_blocking as connect_blocking
+    from gnomon.client.client import NativeClient as NativeClient
+    from gnomon.client.client import connect as connect
+    from gnomon.client.consumer import Consumer as Consumer
+    from gnomon.client.errors import NativeError as NativeError
+    from gnomon.client.errors import RecordsMissed as RecordsMissed
+    from gnomon.client.message import Message as Message
+    from gnomon.log.dlsn import Dlsn as Dlsn
+    from gnomon.log.partition_reader import PartitionReader as PartitionReader
+    from gnomon.log.partition_reader import open_partition as open_partition
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "BlockingClient": "broker.native.blocking",
-    "BlockingConsumer": "broker.native.blocking",
-    "BlockingLedger": "bookie.blocking_ledgers",
-    "BlockingLedgers": "bookie.blocking_ledgers",
-    "Consumer": "broker.native.consumer",
+    "BlockingClient": "client.blocking",
+    "BlockingConsumer": "client.blocking",
+    "BlockingLedger": "bookie.ledgers.blocking_ledgers",
+    "BlockingLedgers": "bookie.ledgers.blocking_ledgers",
+    "Consumer": "client.consumer",
     "DigestType": "bookie.record",
-    "Dlsn": "broker.subscriptions.dlsn",
+    "Dlsn": "log.dlsn",
     "EntryId": "bookie.ids",
-    "Ledger": "bookie.handle",
+    "Ledger": "bookie.ledgers.ledger",
     "LedgerError": "bookie.errors",
-    "Ledgers": "bookie.ledgers",
-    "Message": "broker.native.message",
-    "NativeClient": "broker.native.client",
-    "NativeError": "broker.native.errors",
-    "OpenMode": "bookie.ledger",
+    "Ledgers": "bookie.ledgers.ledgers",
+    "Message": "client.message",
+    "NativeClient": "client.client",
+    "NativeError": "client.errors",
+    "OpenMode": "bookie.ledgers.catalog",
+    "PartitionReader": "log.partition_reader",
     "Quorum": "bookie.record",
-    "RecordsMissed": "broker.native.errors",
-    "connect": "broker.native.client",
-    "connect_blocking": "broker.native.blocking",
-    "connect_ledgers": "bookie.ledgers",
-    "connect_ledgers_blocking": "bookie.blocking_ledgers",
-    "follow": "bookie.ledgers",
+    "RecordsMissed": "client.errors",
+    "connect": "client.client",
+    "connect_blocking": "client.blocking",
+    "connect_ledgers": "bookie.ledgers.ledgers",
+    "connect_ledgers_blocking": "bookie.ledgers.blocking_ledgers",
+    "follow": "bookie.ledgers.ledgers",
+    "open_partition": "log.partition_reader",
 }
 
 

@@ -1,13 +1,13 @@
-"""The metadata service as its users see it; every backend implements `Metadata`.
+"""The interface of the metadata service; every backend implements `Metadata`.
 
-1. One global revision grows with each write transaction that changed something, of which no two share one; it never
-   goes back. It may grow by more than one, where the store serves others beside (an etcd).
-2. A transaction is atomic: all comparisons are judged against one state, then one branch is applied whole.
+1. One global revision grows with each write transaction that changed something; no two transactions share one, and it
+   never goes back. It may grow by more than one if the store serves other clients as well (an etcd).
+2. A transaction is atomic: all comparisons are evaluated against one state, then one branch is applied whole.
 3. A watch delivers every event after its start revision once, in revision order, and all events of one revision
    together.
-4. A revision that is no longer kept is the error `Compacted`, never a gap: list again and watch from there.
-5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares it knows the
-   next one before it writes; `create_revision` is unique to one life of a key.
+4. Reading a revision that is no longer kept raises `Compacted` and never skips events: list again and watch from there.
+5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares it knows the next
+   one before it writes; `create_revision` is unique to one life of a key.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
 
 KEY_BYTES_MAX = 500
-"""Longest key in UTF-8 that every backend takes (LMDB's own limit is 511)."""
+"""The longest key in UTF-8 that every backend accepts (LMDB's own limit is 511)."""
 
 
 class MetadataError(Exception):
-    """The metadata service could not do what was asked; the text says why and what to do."""
+    """The metadata service could not fulfil a request; the text says why and what to do."""
 
 
 class Compacted(MetadataError):
-    """The revision asked for is older than the history that is kept."""
+    """The requested revision is older than the history that is kept."""
 
     def __init__(self, asked: Revision, oldest: Revision) -> None:
         super().__init__(f"revision {asked} is compacted: the oldest kept is {oldest}; list again and watch from there")
@@ -38,11 +38,11 @@ class Compacted(MetadataError):
 
 
 class LeaseNotFound(MetadataError):
-    """The lease expired, was revoked, or never was."""
+    """The lease expired, was revoked, or never existed."""
 
 
 class InvalidRequest(MetadataError):
-    """The request breaks a rule of this interface, whatever the store holds; nothing was applied."""
+    """The request breaks a rule of this interface, independent of the store's content; nothing was applied."""
 
 
 class MetadataUnavailable(MetadataError):
@@ -50,7 +50,7 @@ class MetadataUnavailable(MetadataError):
 
 
 class MetadataFull(MetadataUnavailable):
-    """The store has no room: nothing was applied, for certain, and reads go on."""
+    """The store has no space: certainly nothing was applied, and reads continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class KeyValue:
     lease: LeaseId | None = None
 
 
-class Field(Enum):
-    """What of a key a comparison looks at; an absent key has 0 in every number and b"" as value."""
+class KeyField(Enum):
+    """The field of a key that a comparison reads; an absent key has 0 in every number and b"" as value."""
 
     VERSION = "version"
     CREATE_REVISION = "create_revision"
@@ -76,26 +76,26 @@ class Field(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`key.field == value`; `Compare.absent(key)` and `Compare.version(key, n)` say it shorter."""
+    """`key.field == value`; `Compare.absent(key)` and `Compare.version(key, n)` are short forms."""
 
     key: str
-    field: Field
+    field: KeyField
     value: int | bytes
 
     @classmethod
     def absent(cls, key: str) -> Compare:
         """The key does not exist."""
-        return cls(key, Field.VERSION, 0)
+        return cls(key, KeyField.VERSION, 0)
 
     @classmethod
     def version(cls, key: str, version: int) -> Compare:
         """The key has been written exactly `version` times since it was created."""
-        return cls(key, Field.VERSION, version)
+        return cls(key, KeyField.VERSION, version)
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Sets a key; with a lease, the key goes when the lease does."""
+    """Sets a key; with a lease, the key is deleted with the lease."""
 
     key: str
     value: bytes
@@ -104,7 +104,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes one key, or nothing where it is absent."""
+    """Deletes one key, or nothing if it is absent."""
 
     key: str
 
@@ -128,7 +128,7 @@ Operation: TypeAlias = Put | Delete | DeletePrefix | Get
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """What a transaction did.
+    """The result of a transaction.
 
     `revision` is the store's after it. `results` has one item per operation of the branch taken: the KeyValue for Put
     (as written) and Get (None when absent), the number of deleted keys for Delete and DeletePrefix.
@@ -163,7 +163,7 @@ class WatchBatch:
     events: tuple[Event, ...]
     _first: str = field(init=False, repr=False, compare=False)
     _last: str = field(init=False, repr=False, compare=False)
-    """Of the keys in order; those below a prefix are side by side there."""
+    """The last key in order; the keys below a prefix are adjacent."""
 
     def __post_init__(self) -> None:
         keys = [event.key for event in self.events]
@@ -171,7 +171,8 @@ class WatchBatch:
         object.__setattr__(self, "_last", max(keys, default=""))
 
     def below(self, prefix: str) -> WatchBatch:
-        """The same with the events below `prefix` alone; each is looked at only where some are and some are not."""
+        """The batch with only the events below `prefix`; events are examined one by one only if some are below and some
+        are not."""
         first_is_below = self._first.startswith(prefix)
         if first_is_below and self._last.startswith(prefix):
             return self
@@ -181,28 +182,28 @@ class WatchBatch:
 
 
 class Metadata(Protocol):
-    """A metadata backend. Every call may raise MetadataUnavailable; after it a write's outcome is unknown."""
+    """A metadata backend. Every call may raise MetadataUnavailable; after that a write's outcome is unknown."""
 
     async def get(self, key: str) -> KeyValue | None:
-        """One key, now."""
+        """One key at the time of the call."""
 
     async def range(self, prefix: str) -> RangeResult:
-        """Every key that begins with `prefix`, now, in key order."""
+        """Every key that begins with `prefix` at the time of the call, in key order."""
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
         """If all comparisons hold applies `then`, else `otherwise`; durable when it returns.
 
-        Within a branch a key may be put once, and not both put and deleted; a Get sees what stands before it.
+        Within a branch a key may be put once, and not both put and deleted; a Get sees the operations before it.
 
         Raises:
             InvalidRequest: the branches break the rule above, or a key is empty or longer than `KEY_BYTES_MAX`.
-            LeaseNotFound: a Put names a lease that is gone; nothing was applied.
+            LeaseNotFound: a Put names a lease that does not exist; nothing was applied.
         """
 
     def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
-        """Events of revisions >= `from_revision`, first those of the past, then live.
+        """Events of revisions >= `from_revision`, first past ones, then new ones as they happen.
 
         Raises (from the iterator):
             Compacted: `from_revision` is older than the history kept.
@@ -219,14 +220,14 @@ class Metadata(Protocol):
         """Renews a lease.
 
         Raises:
-            LeaseNotFound: it is gone, and its keys with it.
+            LeaseNotFound: it does not exist any more, nor do its keys.
         """
 
     async def revoke(self, lease: LeaseId) -> None:
         """Ends a lease and deletes its keys, in one revision. Idempotent."""
 
     async def compact(self, revision: Revision) -> None:
-        """Forgets the history before `revision`; keys as they stand are kept. Idempotent.
+        """Deletes the history before `revision`; the current keys are kept. Idempotent.
 
         Raises:
             InvalidRequest: `revision` has not happened yet.

@@ -1,4 +1,4 @@
-"""The id of a cluster: 128 random bits as text, in its metadata, made once by whoever finds none there."""
+"""The id of a cluster: 128 random bits as text, stored in its metadata by the first process that finds none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CLUSTER_KEY: Final = "cluster"
 
 
 async def cluster_id(metadata: Metadata, stream: RandomStream) -> str:
-    """The id of the cluster whose metadata this is, in the form that Kafka's clients know: one metadata read.
+    """Reads the cluster's id, in the form that Kafka's clients know; one metadata read.
 
     Raises:
         MetadataUnavailable: it could not be read.
-        MetadataFull: there is none, and no room for one.
+        MetadataFull: there is none, and no space for one.
     """
     while (found := await metadata.get(CLUSTER_KEY)) is None:
         fresh = uuid.UUID(int=stream.getrandbits(128), version=4)
@@ -27,5 +27,5 @@ async def cluster_id(metadata: Metadata, stream: RandomStream) -> str:
         except MetadataFull:
             raise
         except MetadataUnavailable:
-            continue  # the next look shows what came of it
+            continue  # the next read shows the outcome
     return found.value.decode()

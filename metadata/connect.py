@@ -1,4 +1,5 @@
-"""A cluster's metadata by its address: `HOST:PORT[,HOST:PORT…]` of gnomon's own service, or `etcd://HOST:PORT[,…]`."""
+"""Connects to a cluster's metadata by address: `HOST:PORT[,HOST:PORT…]` for gnomon's own service, or
+`etcd://HOST:PORT[,…]`."""
 
 from __future__ import annotations
 
@@ -6,32 +7,31 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import trio
-
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.remote import RETRY_SECONDS, RemoteMetadata
-from gnomon.runtime.settings import PORT_MAX
+from gnomon.runtime.background import background
+from gnomon.runtime.settings.settings import PORT_MAX
 from gnomon.runtime.world import World
 
 ETCD = "etcd://"
 ETCD_SECONDS = 6.0
-"""How long an answer of an etcd is waited for."""
+"""Seconds to wait for an answer of an etcd."""
 
 
 class MetadataAddress(NamedTuple):
-    """Where a cluster's metadata is."""
+    """The address of a cluster's metadata."""
 
     etcd: bool
     endpoints: tuple[tuple[str, int], ...]
     """Host and port of each process that serves the one store."""
 
     def patience_seconds(self, retry_seconds: float = RETRY_SECONDS) -> float:
-        """About how long `connect_metadata` waits for an answer from there."""
+        """Approximate seconds that `connect_metadata` waits for an answer from this address."""
         return ETCD_SECONDS if self.etcd else retry_seconds
 
 
 def parse_metadata_address(text: str) -> MetadataAddress:
-    """Reads an address as users write it.
+    """Parses an address as users write it.
 
     Raises:
         ValueError: it has another form.
@@ -50,25 +50,22 @@ def parse_metadata_address(text: str) -> MetadataAddress:
 async def connect_metadata(
     world: World, address: MetadataAddress, *, retry_seconds: float = RETRY_SECONDS
 ) -> AsyncIterator[Metadata]:
-    """The metadata at `address`, for as long as the block lasts; connects on first use.
+    """The metadata at `address`, for the length of the block; connects on first use.
 
     Args:
-        retry_seconds: how long an answer of gnomon's own service is waited for.
+        retry_seconds: time to wait for an answer of gnomon's own service.
 
     Raises:
-        ModuleNotFoundError: it is in etcd, and httpx2 is not installed; the text says how to.
+        ModuleNotFoundError: it is in etcd, and httpx2 is not installed; the text says how to install it.
     """
     if address.etcd:
-        from gnomon.metadata.etcd import EtcdMetadata
+        from gnomon.metadata.etcd.etcd import EtcdMetadata
 
         endpoints = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.endpoints]
         async with EtcdMetadata(world, endpoints, call_seconds=ETCD_SECONDS) as etcd:
             yield etcd
         return
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         remote = RemoteMetadata(world, address.endpoints, retry_seconds=retry_seconds)
         nursery.start_soon(remote.run)
-        try:
-            yield remote
-        finally:
-            nursery.cancel_scope.cancel()
+        yield remote

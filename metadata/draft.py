@@ -1,20 +1,20 @@
-"""What requests make of a metadata state, before that is durable; pure. The invariants stand in `state.py`."""
+"""A draft: requests judged over a metadata state before their changes are durable; pure (invariants: `state.py`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gnomon.metadata.client import (
     Compare,
     Delete,
     DeletePrefix,
     Event,
-    Field,
     Get,
     InvalidRequest,
+    KeyField,
     KeyValue,
     LeaseId,
     LeaseNotFound,
@@ -27,13 +27,49 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn, refusal
 
-if TYPE_CHECKING:
-    from gnomon.metadata.state import State
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease and the monotonic second at which it ends."""
+
+    ttl_seconds: float
+    deadline: float
+
+
+class AdoptedState(Protocol):
+    """The state under a draft, as the draft reads it."""
+
+    history_revisions: int
+    """The most revisions that the history keeps."""
+    history_events: int
+    """The most events that the history keeps."""
+    adoptions: int
+    """The number of drafts adopted so far."""
+    revision: Revision
+    compacted: Revision
+    next_lease: LeaseId
+    leases: dict[LeaseId, Lease]
+    next_deadline: float
+    """The monotonic second at which the next lease ends."""
+    events: int
+    """The number of events in the history."""
+
+    def get(self, key: str) -> KeyValue | None:
+        """One key."""
+
+    def keys_under(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, in order."""
+
+    def batch(self, revision: Revision) -> WatchBatch:
+        """The batch of a revision that is in the history."""
+
+    def lease_keys(self, lease: LeaseId) -> Iterable[str]:
+        """The keys attached to a lease; none where the lease is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a draft changes durably; all of it belongs into one commit."""
+    """The durable changes of a draft; all of them belong into one commit."""
 
     revision: Revision
     compacted: Revision
@@ -42,27 +78,27 @@ class Changes:
     deletes: tuple[str, ...]
     batches: tuple[WatchBatch, ...]
     dropped: range
-    """Revisions whose batches leave the history."""
+    """Revisions whose batches are removed from the history."""
     granted: tuple[tuple[LeaseId, float], ...]
     """Lease and its ttl in seconds."""
     ended: tuple[LeaseId, ...]
 
 
 class Draft:
-    """Requests judged on top of a state that does not move meanwhile."""
+    """Requests judged over a state that does not change meanwhile."""
 
-    def __init__(self, base: State) -> None:
+    def __init__(self, base: AdoptedState) -> None:
         self.base = base
         self.base_adoptions = base.adoptions
         self.revision = base.revision
         self.next_lease = base.next_lease
         self.keys: dict[str, KeyValue | None] = {}
-        """Every key written, None where it is deleted."""
+        """Every written key; None for a deleted one."""
         self.leases: dict[LeaseId, float | None] = {}
-        """The ttl in seconds of every lease granted or renewed, None where it is ended."""
+        """The ttl in seconds of every granted or renewed lease; None for an ended one."""
         self.batches: list[WatchBatch] = []
         self.events = base.events
-        """Those in the history, as it would be."""
+        """The number of events in the history once this draft is adopted."""
         self._compacted = base.compacted
         self._oldest = Revision(base.compacted + 1)
         self._no_deadline_before = base.next_deadline
@@ -73,11 +109,11 @@ class Draft:
         return Revision(max(self._compacted, self.revision - self.base.history_revisions))
 
     def get(self, key: str) -> KeyValue | None:
-        """One key, as this draft has it."""
+        """One key, with the changes of this draft."""
         return self.keys[key] if key in self.keys else self.base.get(key)
 
     def apply(self, request: Request, now: float) -> Reply:
-        """Judges one request asked at monotonic second `now`; a refused one changes nothing of its own."""
+        """Judges one request made at monotonic second `now`; a refused request changes nothing itself."""
         self._end_due_leases(now)
         match request:
             case Txn():
@@ -104,7 +140,7 @@ class Draft:
         return None
 
     def changes(self) -> Changes | None:
-        """What has to be made durable before this draft may be adopted; None where nothing has."""
+        """The changes to make durable before this draft is adopted; None where there are none."""
         base = self.base
         granted, ended = [], []
         for lease_id, ttl_seconds in self.leases.items():
@@ -145,11 +181,11 @@ class Draft:
     def _holds(self, compare: Compare) -> bool:
         value = self.get(compare.key)
         if value is None:
-            return compare.value == (b"" if compare.field is Field.VALUE else 0)
+            return compare.value == (b"" if compare.field is KeyField.VALUE else 0)
         return bool(getattr(value, compare.field.value) == compare.value)
 
     def _operate(self, operation: Operation, written: dict[str, KeyValue | None]) -> KeyValue | int | None:
-        """Carries out one operation of a branch whose earlier ones wrote `written`."""
+        """Executes one operation of a branch whose earlier operations wrote `written`."""
         match operation:
             case Get(key):
                 return written[key] if key in written else self.get(key)
@@ -172,7 +208,7 @@ class Draft:
         return len(doomed)
 
     def _record(self, written: Mapping[str, KeyValue | None]) -> None:
-        """Makes the writes of one transaction or lease the next revision."""
+        """Records the writes of one transaction or lease as the next revision."""
         if not written:
             return
         self.revision = Revision(self.revision + 1)
@@ -183,7 +219,7 @@ class Draft:
         self.bound_history()
 
     def bound_history(self) -> None:
-        """Forgets the oldest batches where there are too many of them or of their events (invariant 5)."""
+        """Drops the oldest batches while there are too many batches or events (invariant 5)."""
         base, events_max = self.base, self.base.history_events
         while self._oldest <= self.compacted or (self.events > events_max and self._oldest < self.revision):
             at = self._oldest
@@ -193,7 +229,7 @@ class Draft:
         self._compacted = max(self._compacted, Revision(self._oldest - 1))
 
     def _ttl_seconds(self, lease_id: LeaseId) -> float | None:
-        """None where the lease is gone."""
+        """The lease's ttl; None if the lease does not exist."""
         if lease_id in self.leases:
             return self.leases[lease_id]
         lease = self.base.leases.get(lease_id)
@@ -208,7 +244,7 @@ class Draft:
         return lease_id
 
     def _end_due_leases(self, now: float) -> None:
-        """Of those granted or renewed here none is due: their time has not begun (invariant 6)."""
+        """Ends due leases. The time of a lease granted or renewed in this draft has not begun (invariant 6)."""
         if now < self._no_deadline_before:
             return
         alive = {lease_id: lease for lease_id, lease in self.base.leases.items() if lease_id not in self.leases}

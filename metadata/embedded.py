@@ -1,14 +1,14 @@
 """The metadata store inside this process: the pure state machine on an LMDB environment of the world.
 
-1. One commit is under way at a time; what is asked meanwhile is judged together and becomes the next commit.
-2. The state that reads and watches see is the durable one: a draft is adopted when its commit is reported done.
-3. A request is answered after the commit that holds everything it was judged against, refusals included.
-4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped, and so are all its requests but those
-   to keep leases alive.
+1. One commit is under way at a time; requests that arrive meanwhile are judged together and become the next commit.
+2. Reads and watches see only durable state: a draft is adopted when its commit is reported done.
+3. A request is answered after the commit of everything that it was judged against, also if it is refused.
+4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped with all its requests, except
+   keep-alives of leases.
 5. After a failed device nothing is written any more, and `run` raises DiskFailed to stop the node.
-6. A watcher owns a position and no buffer: a slow one costs nobody else, and falls out of the history at worst.
-7. A request is judged as of when it was asked, and a lease runs from the answer that grants or renews it: however long
-   the disk takes, it ends no lease that was kept alive in time.
+6. A watcher owns a position and no buffer: a slow one costs the others nothing, and at worst gets `Compacted`.
+7. A request is judged as of the time it was made, and a lease runs from the answer that grants or renews it: a slow
+   disk never ends a lease that was kept alive in time.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from gnomon.metadata.client import (
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
 from gnomon.metadata.state import HISTORY_REVISIONS, State
+from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import DiskFailed, DiskFull, Environment, World, WorldError
 
 DATABASES = records.DATABASES
-"""The named databases which the environment has to be opened with; it may hold others beside them."""
+"""The named databases that the environment must be opened with; it may contain others as well."""
 
-# One commit stays short even where thousands of partitions are claimed at once.
+# Keeps one commit short even if thousands of partitions are claimed at once.
 _REQUESTS_PER_COMMIT_MAX = 1000
 _DISK_FULL_RETRY_SECONDS = 1.0
-# A deadline that is closer than the clock's grain would be waited for without any time passing.
+# A deadline closer than the clock's resolution would be awaited without any time passing.
 _EXPIRY_GRAIN_SECONDS = 0.001
 
 
-class _Pending:
-    """A request, when it was asked, and where its answer goes; the answer comes once."""
+class _PendingCommit:
+    """A request, its time, and the place for its one answer."""
 
     __slots__ = ("answered", "asked", "reply", "request")
 
@@ -67,32 +68,32 @@ class _Pending:
 
 
 class EmbeddedMetadata:
-    """A `Metadata` in this process; made by `open`, kept alive by `run`."""
+    """A `Metadata` in this process; made by `open`, driven by `run`."""
 
     def __init__(self, world: World, environment: Environment, state: State) -> None:
         self._clock = world.clock
         self._environment = environment
         self._state = state
-        self._queue: deque[_Pending] = deque()
+        self._queue: deque[_PendingCommit] = deque()
         self._committing = False
         self._failure: DiskFailed | None = None
         self._closed = False
-        self._published = trio.Event()
-        self._stirred = trio.Event()
+        self._published = Signal()
+        self._stirred = Signal()
 
     @classmethod
     async def open(
         cls, world: World, environment: Environment, *, history_revisions: int = HISTORY_REVISIONS
     ) -> EmbeddedMetadata:
-        """Loads the store, or marks the environment as a new one.
+        """Loads the store, or initializes a new environment.
 
         Args:
-            environment: opened with (at least) `DATABASES`; stays the caller's, who closes it after `close`.
-            history_revisions: how many revisions a watch can go back.
+            environment: opened with (at least) `DATABASES`; the caller owns it, and closes it after `close`.
+            history_revisions: the number of revisions that a watch can go back.
 
         Raises:
-            records.NewerFormat, records.UnreadableRecord: the store is not one that this gnomon can read.
-            DiskFull, DiskFailed: a new or shortened store could not be marked so.
+            records.NewerFormat, records.UnreadableRecord: this gnomon cannot read the store.
+            DiskFull, DiskFailed: a new or shortened store could not be written.
         """
         state, repair = _load(environment, world.clock.monotonic(), history_revisions)
         if repair:
@@ -100,7 +101,7 @@ class EmbeddedMetadata:
         return cls(world, environment, state)
 
     async def run(self) -> None:
-        """Ends leases that are due, until it is cancelled or the store closed. Run it beside the store's users.
+        """Ends due leases, until it is cancelled or the store closed. Run it beside the store's users.
 
         Cancelling it closes the store: end its users first.
 
@@ -109,7 +110,7 @@ class EmbeddedMetadata:
         """
         try:
             while not self._closed and self._failure is None:
-                self._stirred = trio.Event()
+                self._stirred.clear()
                 left = self._state.next_deadline - self._clock.monotonic()
                 with trio.move_on_after(max(left, _EXPIRY_GRAIN_SECONDS)):
                     await self._stirred.wait()
@@ -121,7 +122,7 @@ class EmbeddedMetadata:
             raise self._failure
 
     def close(self) -> None:
-        """Answers what waits with MetadataUnavailable; a commit under way is still finished by its environment."""
+        """Answers waiting requests with MetadataUnavailable; the environment still finishes a commit under way."""
         self._closed = True
         self._refuse_waiting()
         self._publish()
@@ -142,7 +143,7 @@ class EmbeddedMetadata:
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """See `Metadata.txn`; the outcome is unknown to a caller that is cancelled."""
+        """See `Metadata.txn`; after a cancellation the outcome is unknown."""
         reply = await self._ask(Txn(tuple(compare), tuple(then), tuple(otherwise)))
         assert isinstance(reply, TxnResult)
         return reply
@@ -174,7 +175,7 @@ class EmbeddedMetadata:
         yield _Watcher(self, prefix, from_revision)
 
     async def next_batch(self, prefix: str, from_revision: Revision) -> tuple[WatchBatch, Revision]:
-        """`State.next_batch`, but waits where there is nothing yet; a cancelled call has lost nothing."""
+        """As `State.next_batch`, but waits if there is no batch yet; a cancelled call loses nothing."""
         await trio.lowlevel.checkpoint()
         while True:
             self._check_open()
@@ -186,7 +187,7 @@ class EmbeddedMetadata:
     async def _ask(self, request: Request) -> Reply:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
-        pending = _Pending(request, self._clock.monotonic())
+        pending = _PendingCommit(request, self._clock.monotonic())
         self._queue.append(pending)
         self._start_commits()
         await pending.answered.wait()
@@ -200,7 +201,7 @@ class EmbeddedMetadata:
         except MetadataFull:
             await self._clock.sleep(_DISK_FULL_RETRY_SECONDS)
         except MetadataUnavailable:
-            pass  # `run` sees why in its next round
+            pass  # `run` sees the reason in its next round
 
     def _check_open(self) -> None:
         if self._closed:
@@ -209,10 +210,10 @@ class EmbeddedMetadata:
             raise _unavailable(self._failure)
 
     def _start_commits(self) -> None:
-        """Judges what waits and hands it to the disk, unless a commit is under way (invariant 1)."""
+        """Judges the waiting requests and passes them to the disk, unless a commit is under way (invariant 1)."""
         while self._queue and not self._committing:
             draft = Draft(self._state)
-            judged: list[tuple[_Pending, Reply]] = []
+            judged: list[tuple[_PendingCommit, Reply]] = []
             while self._queue and len(judged) < _REQUESTS_PER_COMMIT_MAX:
                 pending = self._queue.popleft()
                 judged.append((pending, draft.apply(pending.request, pending.asked)))
@@ -227,7 +228,7 @@ class EmbeddedMetadata:
             )
 
     def _committed(
-        self, draft: Draft, judged: list[tuple[_Pending, Reply]], _result: None, error: WorldError | None
+        self, draft: Draft, judged: list[tuple[_PendingCommit, Reply]], _result: None, error: WorldError | None
     ) -> None:
         self._committing = False
         if error is None:
@@ -244,8 +245,9 @@ class EmbeddedMetadata:
             self._stirred.set()
         self._start_commits()
 
-    def _full(self, judged: list[tuple[_Pending, Reply]], error: DiskFull) -> None:
-        """Nothing of a draft was kept. Leases that live are renewed: one that is due must not end all of them."""
+    def _full(self, judged: list[tuple[_PendingCommit, Reply]], error: DiskFull) -> None:
+        """Answers the requests of a draft that was not kept. Live leases are renewed: one due lease must not end the
+        others."""
         now = self._clock.monotonic()
         for pending, _ in judged:
             request = pending.request
@@ -254,7 +256,7 @@ class EmbeddedMetadata:
             else:
                 pending.answer(MetadataFull(f"nothing was applied: {error}"))
 
-    def _finish(self, draft: Draft, judged: list[tuple[_Pending, Reply]]) -> None:
+    def _finish(self, draft: Draft, judged: list[tuple[_PendingCommit, Reply]]) -> None:
         self._state.adopt(draft, self._clock.monotonic())
         if draft.leases:
             self._stirred.set()
@@ -270,8 +272,7 @@ class EmbeddedMetadata:
             )
 
     def _publish(self) -> None:
-        self._published.set()
-        self._published = trio.Event()
+        self._published.notify()
 
 
 class _Watcher:
@@ -293,7 +294,7 @@ def _unavailable(failure: DiskFailed) -> MetadataUnavailable:
 
 
 def _writing(environment: Environment, writes: Sequence[records.Write]) -> Any:
-    """An operation for `Environment.submit` that touches nothing but its transaction."""
+    """An operation for `Environment.submit` that uses nothing but its transaction."""
     databases = environment.databases
 
     def write(transaction: Any) -> None:
@@ -307,7 +308,7 @@ def _writing(environment: Environment, writes: Sequence[records.Write]) -> Any:
 
 
 def _load(environment: Environment, now: float, history_revisions: int) -> tuple[State, list[records.Write]]:
-    """The state as it is on disk, and what has to be written before the first request."""
+    """The state on disk, and the writes that are needed before the first request."""
     databases = environment.databases
     repair: list[records.Write] = []
     with environment.read() as transaction:

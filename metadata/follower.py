@@ -1,8 +1,8 @@
-"""What a process makes of the keys below a prefix: read once, then moved on by a watch.
+"""Follows the keys below a prefix: reads them once, then applies the changes from a watch.
 
-1. `replace` is given all keys as of one revision, `apply` each later revision that changed one, in order, once.
-2. Where some were missed (a compacted history) all are read again, and what else its user reads with them.
-3. Whatever becomes of the metadata service, following goes on.
+1. `replace` receives all keys as of one revision, `apply` each later revision that changed one, in order, once.
+2. If revisions were missed (a compacted history), all keys are read again, and `replaced` runs again.
+3. Following continues after any failure of the metadata service.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-import trio
-
 from gnomon.metadata.client import Compacted, Metadata, MetadataError, RangeResult, Revision, WatchBatch
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 
 RETRY_SECONDS = 0.5
@@ -35,12 +34,12 @@ class Follower:
         """Knows nothing before `load`.
 
         Args:
-            replaced: called after each `replace`; where it raises a MetadataError, all are read again.
+            replaced: called after each `replace`; if it raises a MetadataError, all keys are read again.
         """
         self.revision = Revision(0)
-        """Up to which everything was given to `replace` or `apply`."""
+        """The revision up to which `replace` and `apply` have received everything."""
         self.following = False
-        """Whether a watch is under way; one may wait for a metadata service that is away."""
+        """Whether a watch is under way; it may wait for an unreachable metadata service."""
         self._metadata = metadata
         self._clock = clock
         self._log = log.bind(prefix=prefix)
@@ -48,7 +47,7 @@ class Follower:
         self._replace = replace
         self._apply = apply
         self._replaced = replaced
-        self._moved = trio.Event()
+        self._moved = Signal()
 
     async def load(self) -> None:
         """Reads all keys: one metadata read, and those of `replaced`.
@@ -63,7 +62,7 @@ class Follower:
         self._move(found.revision)
 
     async def run(self) -> NoReturn:
-        """Follows what was loaded, until cancelled."""
+        """Applies changes after `load`, until cancelled."""
         while True:
             try:
                 async with self._metadata.watch(self._prefix, Revision(self.revision + 1)) as batches:
@@ -90,14 +89,13 @@ class Follower:
 
     def _move(self, revision: Revision) -> None:
         self.revision = revision
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+        self._moved.notify()
 
     async def moved(self) -> None:
-        """Waits until a change has been taken over."""
+        """Waits until a change has been applied."""
         await self._moved.wait()
 
     async def reached(self, revision: Revision) -> None:
-        """Waits until everything up to a revision that changed a key here has been taken over."""
+        """Waits until everything up to a revision that changed a key here has been applied."""
         while self.revision < revision:
             await self.moved()

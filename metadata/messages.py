@@ -1,7 +1,8 @@
-"""What the metadata interface takes and returns, as lists that msgpack has, and back: for calls between processes.
+"""Encodes arguments and results of the metadata interface as msgpack lists, and decodes them, for calls between
+processes.
 
 1. Decoding undoes encoding, exactly.
-2. What the other side sent is checked for its types; whatever else it is, is a `MalformedMessage`.
+2. The types of received values are checked; anything else is a `MalformedMessage`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from gnomon.metadata.client import (
     Delete,
     DeletePrefix,
     Event,
-    Field,
     Get,
     InvalidRequest,
+    KeyField,
     KeyValue,
     LeaseId,
     LeaseNotFound,
@@ -31,7 +32,7 @@ from gnomon.metadata.client import (
     TxnResult,
     WatchBatch,
 )
-from gnomon.runtime.rpc_errors import ErrorTable
+from gnomon.runtime.rpc.errors import ErrorTable
 
 T = TypeVar("T")
 
@@ -49,14 +50,14 @@ ERRORS: Final = ErrorTable(
 
 
 class MalformedMessage(Exception):
-    """The other side sent something else than was expected."""
+    """The other side sent something unexpected."""
 
 
 def checked(kind: type[T], value: Any) -> T:
-    """`value`, which has to be of exactly this type.
+    """`value`, if it has exactly this type.
 
     Raises:
-        MalformedMessage: it is not.
+        MalformedMessage: it has not.
     """
     if type(value) is not kind:
         raise MalformedMessage(f"a {kind.__name__} was expected, not {type(value).__name__}")
@@ -64,7 +65,7 @@ def checked(kind: type[T], value: Any) -> T:
 
 
 def encode_item(item: KeyValue | None) -> list[Any] | None:
-    """A key, or that there is none."""
+    """One key, or None for an absent one."""
     if item is None:
         return None
     return [item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease]
@@ -107,7 +108,7 @@ def decode_operations(form: Any) -> list[Operation]:
 
 
 def encode_txn_result(result: TxnResult) -> list[Any]:
-    """What a transaction did."""
+    """The result of a transaction."""
     results = [encode_item(item) if isinstance(item, KeyValue) else item for item in result.results]
     return [result.succeeded, result.revision, results]
 
@@ -174,7 +175,7 @@ def _event(key: Any, current: Any) -> Event:
 
 def _compare(key: Any, field: Any, value: Any) -> Compare:
     try:
-        found = Field(field)
+        found = KeyField(field)
     except ValueError:
         raise MalformedMessage(f"no field {field!r} can be compared") from None
     return Compare(checked(str, key), found, value if type(value) is int else checked(bytes, value))

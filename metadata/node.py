@@ -13,7 +13,7 @@ from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.service import serve_metadata
 from gnomon.metadata.state import HISTORY_REVISIONS
-from gnomon.runtime.data_directory import DirectoryKind, hold_directory
+from gnomon.runtime.disk.data_directory import DirectoryKind, hold_directory
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Durability, Environment, World
 
@@ -21,8 +21,8 @@ FOLDER: Final = "metadata"
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataSettings:
-    """What the service is told."""
+class MetadataNodeSettings:
+    """Settings of the service."""
 
     data_dir: Path
     host: str = "127.0.0.1"
@@ -34,7 +34,7 @@ class MetadataSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServingMetadata:
-    """A service that serves."""
+    """A running service."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ class ServingMetadata:
 
 async def run_metadata(
     world: World,
-    settings: MetadataSettings,
+    settings: MetadataNodeSettings,
     log: Logger,
     *,
     ready: Callable[[ServingMetadata], None],
@@ -53,7 +53,7 @@ async def run_metadata(
     """Serves until `stop` is set.
 
     Raises:
-        DirectoryTaken, NewerFormat, OtherKind, AddressTaken, DiskFull: it could not start.
+        DirectoryTaken, OtherFormat, OtherKind, AddressTaken, DiskFull: it could not start.
         DiskFailed: the device failed a write.
     """
     with hold_directory(world.disk, settings.data_dir, DirectoryKind.METADATA):
@@ -71,7 +71,7 @@ async def run_metadata(
 
 async def _serve(
     world: World,
-    settings: MetadataSettings,
+    settings: MetadataNodeSettings,
     log: Logger,
     environment: Environment,
     ready: Callable[[ServingMetadata], None],

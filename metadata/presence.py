@@ -1,7 +1,7 @@
-"""A key that is there as long as its process is: put under a lease that is kept alive.
+"""A key that exists as long as its process lives: put under a lease that is kept alive.
 
-An exclusive one is put only where nobody else has the key. Another one is put as long as what it was told to compare
-holds, and again where another process took the key with it.
+An exclusive key is put only if no other process has it. Any other key is put while its comparisons hold, and put again
+if another process has deleted or replaced it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from gnomon.metadata.client import (
     MetadataUnavailable,
     Put,
 )
+from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 
 KEEP_ALIVES_PER_LEASE = 3
 
 
 class KeyTaken(MetadataError):
-    """Another process that lives has put the key; `value` is what it says."""
+    """Another live process has put the key; `value` is its value."""
 
     def __init__(self, key: str, value: bytes) -> None:
         super().__init__(f"the key {key!r} was put by another process that lives")
@@ -37,11 +38,11 @@ class KeyTaken(MetadataError):
 
 
 class NotEntitled(MetadataError):
-    """What is compared when the key is put does not hold: it is another's to put, or nobody's."""
+    """The comparisons for putting the key do not hold: the key belongs to another process, or must not exist."""
 
 
 class Presence:
-    """One key under a lease; `run` keeps both alive, whatever the metadata service goes through meanwhile."""
+    """One key under a lease; `run` keeps both alive through all failures of the metadata service."""
 
     def __init__(
         self,
@@ -57,47 +58,47 @@ class Presence:
         """Nothing is put before `run`.
 
         Args:
-            exclusive: it is put only where no other process has put it.
-            compare: what has to hold whenever one that is not exclusive is put.
+            exclusive: it is put only if no other process has put it.
+            compare: conditions for every put of a key that is not exclusive.
         """
         assert not (exclusive and compare), "of a put that is refused it is not told which comparison failed"
         self.key = key
         self._exclusive = exclusive
         self._compare = compare
         self.alive_until = float("-inf")
-        """Monotonic second up to which the lease lives for certain; the past while nothing is known."""
+        """Monotonic second up to which the lease certainly lives; in the past while nothing is known."""
         self._metadata = metadata
         self._clock = clock
         self._value = value
         self._said: set[bytes] = set()
         self._ttl_seconds = ttl_seconds
         self.lease: LeaseId | None = None
-        """The key stands under it, or soon will."""
-        self._changed = trio.Event()
-        self._put = trio.Event()
+        """The lease of the key, or of its next put."""
+        self._changed = Signal()
+        self._put = Signal()
 
     @property
     def value(self) -> bytes:
-        """What the key says, or is about to."""
+        """The value of the key, or of its next put."""
         return self._value
 
     def update(self, value: bytes) -> None:
-        """Says something else from soon on."""
+        """Changes the value soon."""
         if value != self._value:
             self._value = value
-            self._put = trio.Event()
+            self._put.clear()
             self._changed.set()
 
     async def announced(self) -> None:
-        """Waits until the key stands there as it was given last."""
+        """Waits until the key exists with its latest value."""
         await self._put.wait()
 
     async def run(self) -> NoReturn:
-        """Keeps the key there until cancelled; leaves it to `withdraw`, or to the end of its lease, to take it away.
+        """Keeps the key until cancelled; leaves its removal to `withdraw`, or to the end of its lease.
 
         Raises:
-            KeyTaken: it is to be exclusive, and another process has put it.
-            NotEntitled: what is compared does not hold; nothing was put.
+            KeyTaken: it is exclusive, and another process has put it.
+            NotEntitled: the comparisons do not hold; nothing was put.
         """
         while True:
             try:
@@ -121,20 +122,21 @@ class Presence:
     async def _keep(self, lease: LeaseId | None) -> None:
         assert lease is not None, "a presence is kept before it has a lease"
         if self._changed.is_set():
-            self._changed = trio.Event()
-            value, put = self._value, self._put
+            self._changed.clear()
+            value = self._value
             try:
                 await self._say(Put(self.key, value, lease))
             except BaseException:
-                self._changed.set()  # whether it stands there is unknown: it is put again
+                self._changed.set()  # whether the key was put is unknown: it is put again
                 raise
-            put.set()
+            if value == self._value:  # else another one was given meanwhile
+                self._put.set()
         with trio.move_on_after(self._ttl_seconds / KEEP_ALIVES_PER_LEASE):
             await self._changed.wait()
         asked = self._clock.monotonic()
         await self._metadata.keep_alive(lease)
         self.alive_until = asked + self._ttl_seconds
-        if not self._exclusive and await self._metadata.get(self.key) is None:  # an exclusive one is nobody else's
+        if not self._exclusive and await self._metadata.get(self.key) is None:  # else no other process changes it
             raise LeaseNotFound(f"the key {self.key!r} went with another process: without it the lease says nothing")
 
     async def _say(self, put: Put) -> None:
@@ -149,14 +151,14 @@ class Presence:
         found = result.results[0]
         assert isinstance(found, KeyValue), f"the key {self.key!r} was neither there nor absent"
         if found.lease == put.lease:
-            await self._metadata.txn((), (put,))  # it stands there under this lease: nobody else changes it
+            await self._metadata.txn((), (put,))  # the key is under this lease: no other process changes it
         elif found.value in self._said:
             raise MetadataUnavailable(f"the key {self.key!r} is there under a lease of this process that ends")
         else:
             raise KeyTaken(self.key, found.value)
 
     async def withdraw(self) -> None:
-        """Takes the key away now, where the metadata service answers; call it when `run` has ended."""
+        """Deletes the key now, if the metadata service answers; call it after `run` has ended."""
         lease, self.lease = self.lease, None
         self.alive_until = float("-inf")
         if lease is not None:

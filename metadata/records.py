@@ -1,4 +1,4 @@
-"""The persisted form of the metadata: which bytes stand under which key of which LMDB database.
+"""The persisted form of the metadata: the keys and values of each LMDB database.
 
 Format 1, every value msgpack:
 
@@ -10,8 +10,8 @@ Format 1, every value msgpack:
 | metadata-meta | `store` | [revision, compacted, next lease] |
 | metadata-meta | `lease/` + lease (8, big-endian) | ttl in seconds |
 
-1. What is encoded decodes to an equal record; bytes that are no record raise `UnreadableRecord`, nothing else.
-2. The writes of one `Changes` applied to the databases of the state before it give those of the state after it.
+1. Encoded records decode to equal records; other bytes raise `UnreadableRecord`, nothing else.
+2. The writes of one `Changes`, applied to the databases of the state before it, give those of the state after it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _POSITION = struct.Struct(">Q")
 
 
 class UnreadableRecord(MetadataError):
-    """Bytes in the store that no gnomon wrote there."""
+    """The store contains bytes that no gnomon wrote."""
 
 
 class NewerFormat(MetadataError):
@@ -61,11 +61,11 @@ class NewerFormat(MetadataError):
 
 
 def check_format(data: Buffer) -> None:
-    """Accepts the value of `FORMAT_KEY`.
+    """Checks the value of `FORMAT_KEY`.
 
     Raises:
         NewerFormat: this gnomon is too old for it.
-        UnreadableRecord: it is no format number.
+        UnreadableRecord: it is not a format number.
     """
     found = _decoded(FORMAT_KEY, data, _format)
     if found > FORMAT:
@@ -73,22 +73,22 @@ def check_format(data: Buffer) -> None:
 
 
 def format_write() -> Write:
-    """Marks a new store as one of this format."""
+    """The write of the format number to a new store."""
     return META, FORMAT_KEY, msgpack.packb(FORMAT)
 
 
 def store_write(revision: Revision, compacted: Revision, next_lease: LeaseId) -> Write:
-    """The store's own numbers."""
+    """The write of the store's own numbers."""
     return META, STORE_KEY, msgpack.packb([revision, compacted, next_lease])
 
 
 def drop_writes(revisions: range) -> Iterator[Write]:
-    """Takes batches out of the history."""
+    """The removal of batches from the history."""
     return ((HISTORY, batch_key(Revision(revision)), None) for revision in revisions)
 
 
 def writes(changes: Changes) -> list[Write]:
-    """Everything one commit has to do; a key stands in it once."""
+    """All writes of one commit; each key occurs once."""
     result: list[Write] = [store_write(changes.revision, changes.compacted, changes.next_lease)]
     result += [(KEYS, *encode_key_value(item)) for item in changes.puts]
     result += [(KEYS, key.encode(), None) for key in changes.deletes]
@@ -104,13 +104,13 @@ def snapshot(
     history: Iterable[tuple[Buffer, Buffer]],
     meta: Iterable[tuple[Buffer, Buffer]],
 ) -> Snapshot:
-    """The state as the three databases hold it.
+    """The state in the three databases.
 
     Args:
-        keys, history, meta: key and value of each record, in key order; only looked at while they are iterated.
+        keys, history, meta: key and value of each record, in key order; read only during the iteration.
 
     Raises:
-        UnreadableRecord: a record is none of this format.
+        UnreadableRecord: a record is not of this format.
     """
     fresh = Snapshot()
     revision, compacted, next_lease = fresh.revision, fresh.compacted, fresh.next_lease
@@ -140,7 +140,7 @@ def decode_key_value(key: Buffer, data: Buffer) -> KeyValue:
     """Undoes `encode_key_value`.
 
     Raises:
-        UnreadableRecord: it is no such record.
+        UnreadableRecord: it is not such a record.
     """
     try:
         return _key_value(str(key, "utf-8"), msgpack.unpackb(data))
@@ -164,7 +164,7 @@ def decode_batch(key: Buffer, data: Buffer) -> WatchBatch:
     """Undoes `batch_key` and `encode_batch`.
 
     Raises:
-        UnreadableRecord: it is no such record.
+        UnreadableRecord: it is not such a record.
     """
     try:
         (revision,) = _POSITION.unpack(key)
@@ -184,7 +184,7 @@ def _fields(item: KeyValue) -> list[Any]:
 def _key_value(key: str, fields: Any) -> KeyValue:
     lease: LeaseId | None
     value, created, modified, version, lease = fields
-    # Spelt out: a store of 100,000 keys goes through here when it is opened.
+    # Written out for speed: opening a store of 100,000 keys runs this for each.
     if not (type(value) is bytes and type(created) is type(modified) is type(version) is int):
         raise TypeError("a field has the wrong type")
     if lease is not None and type(lease) is not int:

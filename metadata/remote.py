@@ -1,11 +1,11 @@
-"""A metadata store in another process: `Metadata` over RPC, against `metadata/service.py`.
+"""A metadata store in another process: `Metadata` over RPC, the client of `metadata/service.py`.
 
-1. A transaction is repeated only where it is certain that it had no effect; otherwise its outcome is unknown, and that
-   is MetadataUnavailable. Everything else may be repeated without harm and is, within a bound.
-2. A watch goes on over lost connections where it was, without gap or repeat, for as long as it takes; only a history
-   that has gone meanwhile ends it (Compacted), or a store that is another one, or of another version.
-3. Addresses are those of one store: where one does not answer, the next is asked. The cluster that answered first is
-   the one that is meant: another one's store at these addresses is refused from then on.
+1. A transaction is repeated only if it certainly had no effect; otherwise its outcome is unknown, reported as
+   MetadataUnavailable. Every other request is safe to repeat, and is repeated within a time limit.
+2. A watch survives lost connections without gap or repeat, for any length of time; it ends only if its history is gone
+   (Compacted), or with a store of another cluster or version.
+3. All addresses serve one store: if one does not answer, the next is asked. The cluster that answered first is the
+   expected one: the store of another cluster at these addresses is refused from then on.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from gnomon.metadata.messages import (
     encode_operations,
 )
 from gnomon.metadata.request import Txn, refusal
-from gnomon.runtime.rpc_client import RpcClient
-from gnomon.runtime.rpc_errors import NotSent, RpcFailed, RpcRefused
-from gnomon.runtime.rpc_stream import RpcStream
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.rpc.errors import NotSent, RpcFailed, RpcRefused
+from gnomon.runtime.rpc.stream import RpcStream
 from gnomon.runtime.world import Unreachable, World
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ PAUSE_SECONDS_MAX = 1.0
 
 
 class RemoteMetadata:
-    """A `Metadata`; `run` must be running for anything to happen."""
+    """A `Metadata`; nothing happens unless `run` is running."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class RemoteMetadata:
 
         Args:
             addresses: host and port of each process that serves the store.
-            call_seconds: after which one attempt is given up, but of a range, which takes as long as its parts do.
-            retry_seconds: after which no further attempt is begun.
+            call_seconds: time limit of one attempt; a range has the limit for each of its parts.
+            retry_seconds: time after which no further attempt begins.
         """
         assert addresses, "a metadata store without an address"
         self.clock = world.clock
@@ -82,7 +82,7 @@ class RemoteMetadata:
 
     @property
     def client(self) -> RpcClient:
-        """The one to ask now."""
+        """The client of the current address."""
         return self._clients[0]
 
     async def run(self) -> None:
@@ -96,25 +96,25 @@ class RemoteMetadata:
         return await self._ask(decode_item, "get", key)
 
     async def range(self, prefix: str) -> RangeResult:
-        """See `Metadata.range`; it comes in parts of one revision, so that it may be larger than a frame."""
+        """See `Metadata.range`; it arrives in parts of one revision, so it may be larger than a frame."""
         return await self._attempts("range", lambda client: _range(client, prefix))
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """See `Metadata.txn`; the outcome is unknown to a caller that is cancelled."""
+        """See `Metadata.txn`; after a cancellation the outcome is unknown."""
         refused = refusal(Txn(tuple(compare), tuple(then), tuple(otherwise)))
-        if refused is not None:  # also what could not be encoded, such as text without a UTF-8 form
+        if refused is not None:  # also a text that cannot be encoded as UTF-8
             raise InvalidRequest(f"the transaction is refused: {refused}")
         args = encode_compare(compare), encode_operations(then), encode_operations(otherwise)
         return await self._ask(decode_txn_result, "txn", *args, repeat=False)
 
     def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
-        """See `Metadata.watch`; it waits for as long as the store is away."""
+        """See `Metadata.watch`; it waits while the store is away."""
         return self._watch(prefix, from_revision)
 
     async def lease(self, ttl_seconds: float) -> LeaseId:
-        """See `Metadata.lease`; one whose grant was not heard of ends by itself."""
+        """See `Metadata.lease`; a lease whose grant was not received ends by itself."""
         return LeaseId(await self._ask(_number, "lease", float(ttl_seconds)))
 
     async def keep_alive(self, lease: LeaseId) -> None:
@@ -130,7 +130,7 @@ class RemoteMetadata:
         await self._ask(_nothing, "compact", revision)
 
     def give_up_on(self, client: RpcClient) -> None:
-        """It did not answer: the next address is asked from now on."""
+        """Switches to the next address, because this client did not answer."""
         if client is self._clients[0]:
             self._clients.append(self._clients.pop(0))
             self._clients[0].cluster = client.cluster
@@ -141,7 +141,7 @@ class RemoteMetadata:
             yield _Watcher(self, prefix, from_revision, stream)
 
     async def _ask(self, decode: Callable[[Any], T], method: str, *args: Any, repeat: bool = True) -> T:
-        """A call, attempted as `_attempts` says."""
+        """Makes a call with the attempts of `_attempts`."""
 
         async def call(client: RpcClient) -> T:
             return decode(await client.call(method, *args))
@@ -176,7 +176,7 @@ class RemoteMetadata:
 
 
 class _Watcher:
-    """A position in the history of one prefix, and the stream that moves it, where there is one now."""
+    """A position in the history of one prefix, and the stream that advances it, if there is one now."""
 
     def __init__(self, metadata: RemoteMetadata, prefix: str, from_revision: Revision, stream: AsyncExitStack) -> None:
         self._metadata, self._prefix, self._position = metadata, prefix, from_revision
@@ -189,7 +189,7 @@ class _Watcher:
         return self
 
     async def __anext__(self) -> WatchBatch:
-        """The next batch; a call that is cancelled has lost none."""
+        """The next batch; a cancelled call loses none."""
         while True:
             try:
                 batch = decode_batch(await anext(await self._stream()))
@@ -197,7 +197,9 @@ class _Watcher:
                     raise MalformedMessage(f"a watch from revision {self._position} was given {batch.revision}")
             except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
                 await self._lose_stream()
-                if isinstance(error, RpcRefused):  # the caller is told; where he asks again the next address is asked
+                if isinstance(
+                    error, RpcRefused
+                ):  # the caller gets the error; if it asks again, the next address is asked
                     raise _unavailable(error) from error
                 continue
             except (RpcFailed, MalformedMessage) as error:
@@ -227,7 +229,9 @@ async def _range(client: RpcClient, prefix: str) -> RangeResult:
     try:
         async with client.stream("range", prefix) as forms:
             parts = [decode_range(form) async for form in forms]
-    except RpcFailed:  # watches may have taken all streams of the connection; what fits a frame can be had all the same
+    except (
+        RpcFailed
+    ):  # watches may use all streams of the connection; a range that fits a frame can be read without one
         return decode_range(await client.call("range", prefix))
     if not parts:
         raise MalformedMessage("a range came without its keys: is the caller a newer gnomon than the metadata service?")

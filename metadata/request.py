@@ -1,4 +1,4 @@
-"""What can be asked of the metadata state machine, and which requests are refused whatever the store holds."""
+"""The requests to the metadata state machine, and the checks that do not depend on the store's content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gnomon.metadata.client import (
     Compare,
     Delete,
     DeletePrefix,
-    Field,
+    KeyField,
     LeaseId,
     MetadataError,
     Operation,
@@ -59,18 +59,18 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: ends the leases that are due, as every request does."""
+    """Time has passed: ends the due leases, as every request does."""
 
 
 Request: TypeAlias = Txn | Grant | KeepAlive | Revoke | Compact | Tick
 Reply: TypeAlias = TxnResult | LeaseId | MetadataError | None
-"""TxnResult for Txn, LeaseId for Grant, None for the others; a MetadataError where the request was refused."""
+"""TxnResult for Txn, LeaseId for Grant, None for the others; a MetadataError for a refused request."""
 
 
 def refusal(request: Txn) -> str | None:
-    """Why a transaction is refused whatever the store holds; None where it is not."""
+    """Why a transaction is refused independent of the store's content; None if it is not."""
     for compare in request.compare:
-        if isinstance(compare.value, bytes) != (compare.field is Field.VALUE):
+        if isinstance(compare.value, bytes) != (compare.field is KeyField.VALUE):
             return f"{compare.field.value} of {compare.key!r} is compared with a {type(compare.value).__name__}"
     for branch in (request.then, request.otherwise):
         put: set[str] = set()

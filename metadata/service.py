@@ -1,4 +1,4 @@
-"""Serves a metadata store to other processes; `metadata/remote.py` is the other side."""
+"""Serves a metadata store to other processes; `metadata/remote.py` is the client."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gnomon.metadata.messages import (
     encode_txn_result,
 )
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.rpc_call import Call, in_task
-from gnomon.runtime.rpc_server import RpcServer
+from gnomon.runtime.rpc.call import Call, in_task
+from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.world import Listener, World
 
 PROGRESS_REVISIONS = 256
-"""After so many revisions without an event below its prefix a watcher is told how far it is, so that it can resume
-there: the history before may be compacted."""
+"""After this many revisions without an event below its prefix a watcher gets its revision, so that it can resume there:
+the history before may be compacted."""
 PART_BYTES = 64 << 10
-"""Of the keys and values of a range come in one item of its stream, or little more: others are served between two."""
+"""Approximate size of keys and values in one item of a range's stream: other calls are served between two items."""
 
 
 async def serve_metadata(
@@ -42,7 +42,7 @@ async def serve_metadata(
     *,
     cluster: str,
 ) -> Listener:
-    """Serves from now on, in tasks of `nursery`, until that is cancelled: before the store is closed.
+    """Serves from now on, in tasks of `nursery`, until that is cancelled, which must happen before the store is closed.
 
     Args:
         cluster: the id of this cluster; clients that name another one are refused.
@@ -85,7 +85,7 @@ def _args(call: Call, count: int) -> list[Any]:
 
 
 def _parts(items: Sequence[KeyValue]) -> Iterator[tuple[KeyValue, ...]]:
-    """Cut at `PART_BYTES`; one part without items where there are none."""
+    """Parts of about `PART_BYTES`; one empty part if there are no items."""
     part: list[KeyValue] = []
     size = 0
     for item in items:
@@ -99,7 +99,7 @@ def _parts(items: Sequence[KeyValue]) -> Iterator[tuple[KeyValue, ...]]:
 
 
 class _Served:
-    """Each method of `Metadata` for a call of another process."""
+    """The methods of `Metadata` as methods of the RPC service."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -109,7 +109,8 @@ class _Served:
         return encode_item(await self._metadata.get(checked(str, key)))
 
     async def range(self, call: Call) -> object:
-        """In parts, all of one revision, for who opens a stream; whole for who calls, as clients of before do."""
+        """Answers in parts of one revision to a client that opens a stream; whole to a client that calls, as older
+        clients do."""
         (prefix,) = _args(call, 1)
         found = await self._metadata.range(checked(str, prefix))
         if not call.streams:
@@ -128,7 +129,7 @@ class _Served:
         return encode_txn_result(result)
 
     async def watch(self, call: Call) -> None:
-        """A batch without events says that there were none below the prefix up to its revision."""
+        """A batch without events means that there were none below the prefix up to its revision."""
         prefix, from_revision = _args(call, 2)
         prefix = checked(str, prefix)
         quiet_revisions = 0

@@ -1,16 +1,16 @@
 """The metadata state machine: keys, revisions, leases and history, with neither clock nor disk.
 
-Requests are judged by a `Draft` over a `State`; the state stands still until its owner calls `adopt`, once the draft's
-`changes` are durable. Dropping the draft undoes everything. `State.apply` does both, for those without a disk.
+A `Draft` over a `State` judges requests. The state does not change until its owner calls `adopt`, after the draft's
+`changes` are durable; dropping the draft undoes everything. `State.apply` does both at once, for owners without a disk.
 
 1. The revision grows by one per txn whose branch wrote something, and per lease ended with keys; by nothing else.
 2. A request is judged against everything before it in its draft, and is applied whole or not at all.
 3. Revision r has one batch with one event per key it wrote; `key.mod_revision == r` exactly for the keys put in it.
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
-5. Batches of (compacted, revision] are kept without a gap, never more than `history_revisions`, nor more events in them
-   than `history_events`, but for the newest one's; older is `Compacted`.
-6. A lease whose deadline has come is gone, with its keys, before a request asked at that time is judged; never earlier.
-   Its time begins when the draft that granted or renewed it is adopted, which is when its owner is told so.
+5. Batches of (compacted, revision] are kept without a gap: at most `history_revisions` of them, with at most
+   `history_events` events, except that the newest batch is always kept. Reading an older revision raises `Compacted`.
+6. A lease and its keys are gone before a request made at or after its deadline is judged, and never earlier. The time
+   of a lease begins when the draft that granted or renewed it is adopted, which is also when its owner is answered.
 7. A lease id is never granted twice. A put without a lease detaches its key.
 8. Of the drafts begun between two adoptions at most one is adopted.
 """
@@ -23,31 +23,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gnomon.metadata.client import Compacted, KeyValue, LeaseId, RangeResult, Revision, WatchBatch
-from gnomon.metadata.draft import Changes, Draft
+from gnomon.metadata.draft import Changes, Draft, Lease
 from gnomon.metadata.request import Reply, Request
 
 HISTORY_REVISIONS = 10_000
 HISTORY_EVENTS = 100_000
-"""At some 400 bytes of memory each; one flush of subscriptions' positions can make thousands of them a second."""
+"""Each takes some 400 bytes of memory; flushes of subscription positions can make thousands of events a second."""
 
 _NO_REVISION = Revision(0)
 _FIRST_LEASE = LeaseId(1)
 
-# From here on one pass over the list of keys is cheaper than moving its tail for each (measured at 100,000 keys).
+# Above this, one pass over the list of keys is cheaper than moving its tail for each (measured at 100,000 keys).
 _KEY_MOVES_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """A lease and the monotonic second at which it ends."""
-
-    ttl_seconds: float
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything of a state that outlives a restart; deadlines start anew."""
+    """The part of a state that survives a restart; deadlines start again."""
 
     revision: Revision = _NO_REVISION
     compacted: Revision = _NO_REVISION
@@ -72,8 +64,8 @@ class State:
 
         Args:
             now: monotonic seconds from which the leases of the snapshot run their full ttl again.
-            history_revisions: how many revisions a watch can go back.
-            history_events: and how many events.
+            history_revisions: the number of revisions that a watch can go back.
+            history_events: and the number of events.
         """
         assert history_revisions > 0, "a history of no revisions could serve no watch"
         snapshot = snapshot or Snapshot()
@@ -94,14 +86,14 @@ class State:
         assert list(self._history) == list(range(self.compacted + 1, self.revision + 1)), "invariant 5: history gap"
         self.next_deadline = self._earliest_deadline()
         self.events = sum(len(batch.events) for batch in self._history.values())
-        """Those in the history."""
+        """The number of events in the history."""
         fresh = Draft(self)
         fresh.bound_history()
         self.events = fresh.events
         self._trim(fresh.compacted)
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self._keys)
 
     def get(self, key: str) -> KeyValue | None:
@@ -120,12 +112,12 @@ class State:
         return RangeResult(self.revision, tuple([values[key] for key in self.keys_under(prefix)]))
 
     def next_batch(self, prefix: str, from_revision: Revision) -> tuple[WatchBatch | None, Revision]:
-        """The first batch at or after `from_revision` with events below `prefix`, and where to look next.
+        """The first batch at or after `from_revision` with events below `prefix`, and the revision to continue from.
 
         Raises:
             Compacted: `from_revision` is older than the history kept.
         """
-        at = max(from_revision, 1)  # nothing happened in revision 0
+        at = max(from_revision, 1)  # revision 0 is empty
         if at <= self.compacted:
             raise Compacted(from_revision, Revision(self.compacted + 1))
         while at <= self.revision:
@@ -136,15 +128,15 @@ class State:
         return None, Revision(at)
 
     def batch(self, revision: Revision) -> WatchBatch:
-        """What happened in a revision that the history has."""
+        """The batch of a revision that is in the history."""
         return self._history[revision]
 
     def lease_keys(self, lease: LeaseId) -> Iterable[str]:
-        """The keys attached to a lease; none where it is gone."""
+        """The keys attached to a lease; none where the lease is gone."""
         return self._lease_keys.get(lease, {})
 
     def adopt(self, draft: Draft, now: float) -> None:
-        """Makes a draft of this very state the state at monotonic second `now`; the draft must not be used again."""
+        """Adopts a draft made over this state, at monotonic second `now`; the draft must not be used again."""
         assert draft.base is self, "invariant 8: the draft is of another state"
         assert draft.base_adoptions == self.adoptions, "invariant 8: another draft was adopted since"
         self.adoptions += 1
@@ -166,10 +158,10 @@ class State:
             self.next_deadline = self._earliest_deadline()
 
     def renew(self, lease_id: LeaseId, asked: float, now: float) -> bool:
-        """Renews a lease that lives, where a draft cannot be made durable: nothing of this has to be.
+        """Renews a live lease without a draft, for a store that cannot commit: a renewal has nothing to make durable.
 
         Returns:
-            Whether it lived at monotonic second `asked`: one that was due ends with the next draft.
+            Whether the lease was alive at monotonic second `asked`; a due lease ends with the next draft.
         """
         lease = self.leases.get(lease_id)
         if lease is None or lease.deadline <= asked:
@@ -179,7 +171,7 @@ class State:
         return True
 
     def apply(self, request: Request, now: float) -> tuple[Reply, Changes | None]:
-        """Judges and adopts one request at monotonic second `now`; changes are None where nothing durable changed."""
+        """Judges and adopts one request at monotonic second `now`; changes are None if nothing durable changed."""
         draft = Draft(self)
         reply = draft.apply(request, now)
         changes = draft.changes()

@@ -1,16 +1,16 @@
-"""Python's cyclic garbage collector, kept from holding a daemon up over all that it holds.
+"""Bounds the pauses of Python's cyclic garbage collector in a daemon with many objects.
 
 A full pass looks at every container alive, at 0.1 to 0.2 us each, while everything else waits: with 100,000
-subscriptions, tenths of a second. CPython (3.11) makes one after ten passes over the middle generation, if what has
-come to the oldest one since the last full pass is more than a quarter of what that left there.
+subscriptions, tenths of a second. CPython (3.11) makes a full pass after ten passes over the middle generation, if the
+objects added to the oldest generation since the last full pass exceed a quarter of those that it left there.
 
-1. What survives a full pass is set aside (`gc.freeze`), so the next one looks only at what came since. That is some
-   70,000 objects where much comes at once: 700 × 10 × 10 allocations more than releases, by the thresholds.
-2. Set aside is not kept: reference counts free it as ever. Only cycles are not found among it, of what was alive at a
-   full pass and became garbage later.
-3. So once more blocks of memory are in use than BLOCKS_MIN, and than twice what was left when everything was looked at
-   last, nothing is set aside any more, and the next full pass looks at everything. Garbage cannot outgrow what is in
-   use, or some 150 MB; and a process that is smaller never pays for such a pass.
+1. Survivors of a full pass are frozen (`gc.freeze`), so the next full pass looks only at newer objects: some 70,000
+   when many arrive at once (700 × 10 × 10 allocations more than releases, by the thresholds).
+2. Frozen objects are still freed by their reference counts. Only cycles among them that became garbage after a full
+   pass are not found.
+3. When more memory blocks are in use than BLOCKS_MIN and than twice the number after the last pass over everything, all
+   objects are unfrozen, and the next full pass looks at everything. So garbage never exceeds the larger of the memory
+   in use and some 150 MB; a smaller process never pays for such a pass.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 BLOCKS_MIN: Final = 2_000_000
-"""Blocks of Python's allocator; most objects are one or two, of some 75 bytes."""
+"""Blocks of Python's allocator; most objects are one or two blocks of some 75 bytes."""
 OLDEST: Final = 2
 
 
 class _Collector:
-    """Told by the collector before and after each of its passes."""
+    """A callback of the garbage collector, called before and after each of its passes."""
 
     def __init__(self, blocks_min: int) -> None:
         self._blocks_min = blocks_min
         self._everything = False
-        """Nothing is set aside: the next full pass looks at everything."""
+        """Nothing is frozen: the next full pass looks at everything."""
         self._bound = blocks_min
 
     def __call__(self, phase: str, info: Mapping[str, Any]) -> None:
@@ -51,9 +51,9 @@ class _Collector:
 
 @contextmanager
 def short_collections(*, blocks_min: int = BLOCKS_MIN) -> Iterator[None]:
-    """For the block, full passes of the garbage collector are short; see the module.
+    """Keeps full passes of the garbage collector short within the block; see the module.
 
-    What is here already, the modules imported, is set aside at once. For the outermost frame of a process alone.
+    Objects that exist already, such as imported modules, are frozen at once. Only for the outermost frame of a process.
     """
     collector = _Collector(blocks_min)
     gc.freeze()

@@ -1,8 +1,8 @@
-"""Serving HTTP in the production world: hypercorn on a socket that was bound early and is served on first use.
+"""Serves HTTP in the production world: hypercorn, on a socket that is bound early and served from its first use.
 
-Importing hypercorn and starlette takes longer than the whole broker needs to start (0.3 s, 20 MB); so the port is bound
-at once, which makes its number known and lets clients queue, and the import waits for the first of them; and for a file
-descriptor, where the process has none left.
+Importing hypercorn and starlette takes longer than the whole start of a broker (0.3 s, 20 MB). So the port is bound at
+once, which makes its number known and lets clients queue; the import waits for the first client. It also waits for a
+free file descriptor if the process has none left.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class HttpSocket:
         await serve(make_app(), config, shutdown_trigger=stop)
 
     def close(self) -> None:
-        """Gives the address up. Idempotent."""
+        """Closes the socket. Idempotent."""
         self._socket.close()
 
 
 def _load() -> None:
-    """Imports the server in another thread, so that the broker goes on meanwhile."""
+    """Imports the server in another thread, so that the broker runs meanwhile."""
     importlib.import_module("hypercorn.trio")
     importlib.import_module("starlette.applications")

@@ -1,12 +1,11 @@
-"""Structured logs: JSON lines where a machine reads, coloured text on a terminal.
+"""Structured logs: JSON lines for machines, coloured text on a terminal.
 
-A node is given its logger and binds its own fields; nothing here is global, so several nodes of one process may log
-differently. Importing structlog takes 0.1 s (its package imports rich and asyncio, whatever one needs of it), a large
-share of a broker's start, so it is imported when the first event is written: write none before `ready`. A file
-descriptor is kept for that, since having none left is worth a line.
+A node gets its logger and binds its own fields. Nothing here is global, so several nodes of one process may log
+differently. Importing structlog takes 0.1 s (its package always imports rich and asyncio), a large share of a broker's
+start, so the import waits for the first event: write none before `ready`. A file descriptor is reserved for it, so that
+a process without free descriptors can still log that.
 
-A line that cannot be written, as a disk is full, nobody reads any more or the stream is closed, is dropped and counted,
-and ends no node.
+A line that cannot be written (full disk, closed stream, no reader) is dropped and counted; it never stops a node.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ FORMATS = ("auto", "json", "console")
 
 
 class Logger(Protocol):
-    """What nodes log to: a short lower-case event, and fields."""
+    """The log of a node: a short lower-case event, and fields."""
 
     def bind(self, **fields: object) -> Logger:
         """A logger that adds these fields to every event."""
 
     def debug(self, event: str, **fields: object) -> None:
-        """For those who look into gnomon itself."""
+        """For developers of gnomon."""
 
     def info(self, event: str, **fields: object) -> None:
-        """Something an operator expects to read: started, rolled, elected."""
+        """An event that an operator expects: started, rolled, elected."""
 
     def warning(self, event: str, **fields: object) -> None:
-        """Works, but somebody should look."""
+        """It works, but an operator should look."""
 
     def error(self, event: str, **fields: object) -> None:
-        """Something asked for was not done."""
+        """A requested operation was not done."""
 
     def exception(self, event: str, **fields: object) -> None:
         """`error` with the traceback of the exception being handled."""
@@ -54,7 +53,7 @@ class SilentLogger:
 
 
 class _Output:
-    """One stream with its level and format, and the structlog logger once there is one."""
+    """One stream with its level and format, and the structlog logger after its first event."""
 
     def __init__(self, level: int, format: str, stream: TextIO | None) -> None:
         self.level = level
@@ -109,7 +108,7 @@ class StreamLogger:
 
     @property
     def lines_dropped(self) -> int:
-        """How many could not be written when they were due, of all loggers bound from this one."""
+        """The number of lines that could not be written, over all loggers bound from this one."""
         return self._output.lines_dropped
 
     def bind(self, **fields: object) -> Logger:
@@ -147,7 +146,7 @@ def configure_logs(level: str, format: str, stream: TextIO | None) -> StreamLogg
     Args:
         level: a key of LEVELS.
         format: one of FORMATS; `auto` is `console` on a terminal and `json` elsewhere.
-        stream: standard error in production, None where it is closed; data goes to standard output.
+        stream: standard error in production, None if it is closed; data goes to standard output.
     """
     assert format in FORMATS, f"log format {format!r} is none of {FORMATS}"
     return StreamLogger(_Output(LEVELS[level], format, stream), {})

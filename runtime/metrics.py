@@ -1,7 +1,7 @@
-"""What a node counts, one object per node, as plain numbers on the hot path.
+"""The counters of a node: one object per node, plain numbers on the hot path.
 
-`metrics.produce_bytes += n` costs about 0.1 µs where a prometheus_client counter takes 0.5–1 µs, its import 85 ms; so
-prometheus_client is imported and fed when somebody scrapes. Count per batch or request, never per record.
+`metrics.produce_bytes += n` costs about 0.1 µs, a prometheus_client counter 0.5–1 µs and its import 85 ms; so
+prometheus_client is imported and filled at a scrape. Count per batch or request, never per record.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 # attribute → (metric name without prefix and suffix, help)
 COUNTERS = {
-    "produce_bytes": ("produce_bytes", "Bytes of record batches received, refused and repeated ones too"),
-    "produce_batches": ("produce_batches", "Record batches received, refused and repeated ones too"),
+    "produce_bytes": ("produce_bytes", "Bytes of record batches received, including refused and repeated ones"),
+    "produce_batches": ("produce_batches", "Record batches received, including refused and repeated ones"),
     "fetch_bytes": ("fetch_bytes", "Bytes of record batches sent to consumers"),
     "fetch_batches": ("fetch_batches", "Record batches sent to consumers"),
     "backlog_records_dropped": (
         "backlog_records_dropped",
-        "Records given up by backlog quotas although a durable subscription had not read them",
+        "Records deleted by backlog quotas before a durable subscription had read them",
     ),
     "connections_accepted": ("connections_accepted", "Kafka connections accepted since the start"),
     "connections_refused": (
         "connections_refused",
-        "Kafka connections that the broker ended, for the reason in its log",
+        "Kafka connections that the broker ended; its log has the reason",
     ),
 }
 GAUGES = {
     "connections": ("connections", "Kafka connections open"),
-    "durability_synced": ("durability_synced", "1 where an acknowledgement means disk, 0 with durability none"),
+    "durability_synced": ("durability_synced", "1 if an acknowledgement means on disk, 0 with durability none"),
 }
 
 KAFKA_GAUGES = {"connections"}
@@ -58,7 +58,7 @@ class Histogram:
         self.sum_seconds += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts by bound, as Prometheus wants them."""
+        """Cumulative counts by bound, in Prometheus' form."""
         total, buckets = 0, []
         for bound, count in zip([*map(str, SECONDS_BOUNDS), "+Inf"], self.counts, strict=True):
             total += count
@@ -70,7 +70,7 @@ class Metrics:
     """One node's numbers: add to the attributes, name further ones with `watch`, export with `render`."""
 
     def __init__(self, *, kafka: bool = True) -> None:
-        """`kafka`: whether the node serves Kafka's clients, so that there is something to say about them."""
+        """`kafka`: whether the node serves Kafka clients, and so has metrics about them."""
         self._kafka = kafka
         self.produce_bytes = 0
         self.produce_batches = 0
@@ -109,11 +109,11 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def describe(self) -> list[Metric]:
-        """For the registry, which otherwise would collect to learn the names."""
+        """Gives the registry the names; otherwise it would collect to learn them."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: every number as of now."""
+        """Gives the registry every number as of now."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for attribute, (name, help) in COUNTERS.items() if self._kafka else ():

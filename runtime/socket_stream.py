@@ -1,6 +1,6 @@
-"""One connected socket of the epoll loop: bytes to its handler, bytes to its peer, and the ways in which it ends.
+"""One connected socket of the epoll loop: passes bytes to its handler and to its peer, and ends in an orderly way.
 
-What holds for all sockets of the loop stands in `sockets.py`.
+`sockets.py` lists the rules for all sockets of the loop.
 """
 
 from __future__ import annotations
@@ -10,34 +10,46 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from gnomon.runtime.timers import Timer
-from gnomon.runtime.world import Buffer, StreamHandler
-
-if TYPE_CHECKING:
-    from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.timers import Timer, Timers
+from gnomon.runtime.world import Buffer, Clock, StreamHandler
 
 RECEIVES_MAX = 4  # of one stream before the next stream has its turn
 CHUNKS_MAX = 1024  # IOV_MAX
 LINGER_SECONDS = 5.0
 GONE = select.EPOLLHUP | select.EPOLLERR
-"""Events of a socket whose peer went, or that was shut down both ways."""
+"""Events of a socket whose peer is gone, or that was shut down both ways."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class StreamLoop(Protocol):
+    """The socket loop, as its streams use it."""
+
+    clock: Clock
+    timers: Timers
+    scratch: memoryview
+    """Room for bytes that nobody reads."""
+
+    def modify(self, source: SocketStream, events: int) -> None:
+        """Changes the events that a stream waits for."""
+
+    def remove(self, source: SocketStream) -> None:
+        """Takes a stream out of the loop and closes its socket."""
 
 
 class SocketStream:
     """A `Connection`.
 
-    Open → closing (the backlog flows out) → lingering (our side is shut, what the peer still sends is dropped, so that
-    it can read our last answer) → gone (shut both ways: the hang-up event removes it). `abort` and errors go straight
+    Open → closing (the backlog is being sent) → lingering (our side is shut; data from the peer is dropped, so that the
+    peer can read our last answer) → gone (shut both ways: the hang-up event removes it). `abort` and errors go straight
     to gone.
     """
 
     handler: StreamHandler
 
-    def __init__(self, loop: SocketLoop, connected: socket.socket, peer: str) -> None:
+    def __init__(self, loop: StreamLoop, connected: socket.socket, peer: str) -> None:
         self.socket = connected
         self.peer = peer
         self.patient = False
@@ -91,18 +103,18 @@ class SocketStream:
         self._set_events()
 
     def abort(self) -> None:
-        """See `Connection.abort`; a peer that was owed data sees a reset, any other the end of the stream."""
+        """See `Connection.abort`; a peer with unsent data sees a reset, any other the end of the stream."""
         if not self._gone:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._go()
 
     def abandon(self) -> None:
-        """The loop ends: closes the socket without telling the handler, whose calls do nothing any more."""
+        """Closes the socket at the end of the loop, without a call to the handler; later calls have no effect."""
         self._gone = self._closing = True
         self.socket.close()
 
     def ready(self, events: int) -> None:
-        """Serves what epoll reports."""
+        """Handles the events that epoll reports."""
         if not self._gone:
             self._serve(events)
         if self._gone:
@@ -168,7 +180,7 @@ class SocketStream:
         self._set_events()
 
     def _keep(self, chunks: Sequence[Buffer], skip_bytes: int) -> None:
-        """Copies what the socket did not take."""
+        """Copies the bytes that the socket did not accept."""
         rest = b"".join(chunks)
         if len(rest) > skip_bytes:
             self._backlog.append(memoryview(rest)[skip_bytes:])
@@ -178,7 +190,7 @@ class SocketStream:
     def _set_events(self) -> None:
         if self._gone:
             return
-        # A closing stream reads on, whatever its handler said: only so does it learn that the peer is gone.
+        # A closing stream reads even if its handler has paused reading: only a read detects that the peer is gone.
         events = select.EPOLLIN if self._closing or not self._paused else 0
         if self._backlog:
             events |= select.EPOLLOUT
@@ -193,7 +205,7 @@ class SocketStream:
             self._go()
 
     def _go(self) -> None:
-        """Drops all that is left; the hang-up event that follows lets the loop call `closed`."""
+        """Drops all remaining data; the hang-up event that follows makes the loop call `closed`."""
         if self._gone:
             return
         self._gone = self._closing = True
@@ -204,4 +216,4 @@ class SocketStream:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the peer went first: its hang-up is there already
+            pass  # the peer was first: its hang-up has arrived already

@@ -1,8 +1,8 @@
 """Many cheap deadlines served by one task.
 
-1. A callback runs at or after its deadline, in order of deadlines (of calls where they are equal), never before.
+1. A callback runs at or after its deadline, never before; in order of deadlines, and of calls for equal deadlines.
 2. A cancelled timer never runs; a timer runs at most once.
-3. Memory follows the live timers: cancelled ones are swept out once they are the majority.
+3. Memory follows the live timers: cancelled ones are removed once they are the majority.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import trio
 
+from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Clock
 
 _SWEEP_MIN = 64
@@ -43,7 +44,7 @@ class Timers:
         self._sequence = 0
         self._cancelled = 0
         self._sleeping_until = float("inf")
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def __len__(self) -> int:
         """Timers that will still run."""
@@ -61,21 +62,21 @@ class Timers:
 
     @property
     def next_deadline(self) -> float:
-        """No timer runs before; infinite while there is none."""
+        """No timer runs before this time; infinite if there is none."""
         return self._heap[0][0] if self._heap else float("inf")
 
     async def run(self) -> None:
         """Serves the timers until it is cancelled; an exception of a callback passes through."""
         while True:
-            self._sleeping_until = float("-inf")  # nothing that a callback adds has to wake this task
+            self._sleeping_until = float("-inf")  # a timer that a callback adds need not wake this task
             self.run_due()
-            self._wake = trio.Event()
+            self._wake.clear()
             self._sleeping_until = self.next_deadline
             with trio.move_on_after(max(0.0, self._sleeping_until - self._clock.monotonic())):
                 await self._wake.wait()
 
     def run_due(self) -> None:
-        """Runs what is due now, in order; `run` does so by itself."""
+        """Runs the timers that are due now, in order; `run` does so by itself."""
         heap = self._heap
         now = self._clock.monotonic()
         while heap and heap[0][0] <= now:
@@ -90,7 +91,7 @@ class Timers:
     def _forget_one(self) -> None:
         self._cancelled += 1
         if self._cancelled > _SWEEP_MIN and self._cancelled * 2 > len(self._heap):
-            # In place, so that a sweep from within a callback is seen by the loop that runs it.
+            # In place, so that the loop that runs a callback sees a sweep from within it.
             self._heap[:] = [item for item in self._heap if item[2].callback is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0

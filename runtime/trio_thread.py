@@ -1,10 +1,10 @@
-"""Trio in a thread of its own, for programs without it: what is open there is used from any other thread."""
+"""Trio in a thread of its own, for programs without it: other threads use the resources opened there."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
@@ -18,23 +18,36 @@ class TrioThread:
     """Calls from any thread into the one that runs Trio."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, ended: Callable[[], Exception]) -> None:
-        """Calls through `token`; `ended` makes the error of those that come too late."""
+        """Calls go through `token`; `ended` makes the error for late calls."""
         self._token = token
         self._ended = ended
 
     def call(self, work: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
-        """What `work` gives there; raises what `ended` makes once the block is over."""
+        """Runs `work` in the Trio thread and returns its result.
+
+        A thread that is interrupted while it waits (KeyboardInterrupt, a signal handler that raises) cancels the work.
+
+        Raises:
+            Exception: the error of `work`; or that of `ended`, once the block is over.
+        """
+        scope = trio.CancelScope()
 
         async def run() -> T:
-            return await work(*args, **options)
+            with scope:
+                return await work(*args, **options)
+            raise self._ended()  # the thread was interrupted: nobody waits for a result
 
         try:
             return trio.from_thread.run(run, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
             raise self._ended() from None
+        except BaseException:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(scope.cancel)  # no effect if the work itself has raised
+            raise
 
     def soon(self, work: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
-        """Has `work`, which must not raise, run there after what was asked before; raises as `call`."""
+        """Schedules `work`, which must not raise, in the Trio thread after earlier calls; raises as `call`."""
         try:
             self._token.run_sync_soon(lambda: work(*args, **options))
         except trio.RunFinishedError:
@@ -67,7 +80,7 @@ def in_trio_thread(
     thread.start()
     first = begun.get()
     if isinstance(first, BaseException):
-        raise _only(first)
+        raise first
     opened, calls, stop = first
     try:
         yield opened, calls
@@ -79,10 +92,3 @@ def in_trio_thread(
         thread.join()
     if failed:
         raise failed[0]
-
-
-def _only(error: BaseException) -> BaseException:
-    """The one error in groups of one, as Trio makes them."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

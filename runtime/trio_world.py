@@ -14,7 +14,8 @@ from typing import NoReturn, TypeVar
 
 import trio
 
-from gnomon.runtime.commit import CommitQueue, sync_directory
+from gnomon.runtime.background import background
+from gnomon.runtime.disk.commit import CommitQueue, sync_directory
 from gnomon.runtime.sockets import SocketLoop
 from gnomon.runtime.world import Clock, DirectoryTaken, Disk, DiskSpace, Durability, Network, WorldError
 
@@ -47,7 +48,7 @@ class TrioDisk:
 
     @contextmanager
     def lock(self, directory: Path) -> Iterator[None]:
-        """See `Disk.lock`: an flock on `LOCK`, which the kernel frees however the process ends."""
+        """See `Disk.lock`: an flock on `LOCK`, which the kernel releases however the process ends."""
         directory.mkdir(parents=True, exist_ok=True)
         with open(directory / "LOCK", "a+") as file:
             try:
@@ -131,7 +132,7 @@ async def _stop_with(error: BaseException) -> NoReturn:
 
 
 def _warn_on_stderr(text: str) -> None:
-    if sys.stderr is not None:  # it is closed, and `print` would take standard output
+    if sys.stderr is not None:  # if it is closed, `print` would use standard output
         print(text, file=sys.stderr)
 
 
@@ -139,12 +140,13 @@ def _warn_on_stderr(text: str) -> None:
 async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> AsyncIterator[TrioWorld]:
     """The world of one process: sockets are served while the block lasts.
 
-    A bug in a node's callback cancels the block and is raised from it, as Trio does for a task (in an ExceptionGroup).
+    A bug in a node's callback cancels the block and is raised from it, as Trio does for a task (in an ExceptionGroup);
+    an exception of the block leaves it unchanged.
 
     Args:
-        warn: takes what the world has to say for the log, such as that it ran out of file descriptors.
+        warn: writes warnings of the world to the log, for example that file descriptors ran out.
     """
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         clock = TrioClock()
         loop = SocketLoop(clock, warn)
         disk = TrioDisk(loop.call_soon, crash=lambda error: nursery.start_soon(_stop_with, error))
@@ -153,4 +155,3 @@ async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> Asyn
             yield TrioWorld(loop, disk, clock)
         finally:
             disk.close()
-            nursery.cancel_scope.cancel()

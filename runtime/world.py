@@ -1,13 +1,13 @@
-"""The world a node lives in: the only door to time, sockets, disk, randomness and threads.
+"""The interfaces between a node and its environment: the only access to time, sockets, disk, randomness and threads.
 
 Two worlds implement these interfaces: `runtime.trio_world` (production) and `gnomon.testing` (simulated, on virtual
 time). A node is built from a world and settings alone, so the same code runs in both.
 
-1. Every callback a world makes into a node is synchronous, runs in the Trio thread, and must not raise: an exception
+1. Every callback from a world into a node is synchronous, runs in the Trio thread, and must not raise: an exception
    there is a broken invariant and stops the node.
-2. A world keeps no reference to a buffer that it was given after the call returns.
+2. A world keeps no reference to a given buffer after the call returns.
 3. A commit is reported done only when it is durable; reports come in the order of the submits.
-4. Deadlines are monotonic seconds; wall-clock milliseconds stand in records only.
+4. Deadlines are monotonic seconds; wall-clock milliseconds appear in records only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 RandomStream: TypeAlias = random.Random
-"""What `World.random` gives; nobody else makes one."""
+"""The type of `World.random`; only worlds create one."""
 
 
 class WorldError(Exception):
@@ -32,11 +32,11 @@ class WorldError(Exception):
 
 
 class DiskFull(WorldError):
-    """The device or the LMDB map has no room: nothing of the commit was kept, reads go on."""
+    """The device or the LMDB map has no space: nothing of the commit was kept, reads continue."""
 
 
 class DiskFailed(WorldError):
-    """The device failed a write or sync (EIO): the environment takes no more commits; the node must stop itself."""
+    """The device failed a write or sync (EIO): the environment commits nothing more; the node must stop itself."""
 
 
 class DirectoryTaken(WorldError):
@@ -58,7 +58,7 @@ class Clock(Protocol):
         """Seconds from an arbitrary start; never goes back."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 as this node believes; may jump."""
+        """Milliseconds since 1970 by this node's clock; may jump."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits at least `seconds`."""
@@ -70,14 +70,14 @@ class Connection(Protocol):
     peer: str
     """`host:port` of the other side, for logs."""
     patient: bool
-    """Whether what comes in may wait while others are served; for its handler to set."""
+    """Whether received data may wait while others are served; set by its handler."""
 
     @property
     def backlog_bytes(self) -> int:
         """Bytes written but not yet taken by the transport."""
 
     def write(self, chunks: Sequence[Buffer]) -> None:
-        """Sends what the transport takes now and copies the rest; after `close` it does nothing.
+        """Sends the bytes that the transport accepts now and copies the rest; has no effect after `close`.
 
         The chunks may be reused or unmapped as soon as this returns.
         """
@@ -89,17 +89,17 @@ class Connection(Protocol):
         """Undoes `pause_reading`; may be called at any time, also twice."""
 
     def close(self) -> None:
-        """Sends the backlog, then closes; `closed` follows later on. Idempotent."""
+        """Sends the backlog, then closes; `closed` follows later. Idempotent."""
 
     def abort(self) -> None:
-        """Closes at once and drops the backlog; `closed` follows later on. Idempotent."""
+        """Closes at once and drops the backlog; `closed` follows later. Idempotent."""
 
 
 class StreamHandler(Protocol):
-    """A node's end of one stream: bytes in, told when to go on writing."""
+    """A node's end of one stream: receives bytes, and is notified when it can write again."""
 
     def receive_buffer(self) -> memoryview:
-        """Where the next bytes go; writable and not empty."""
+        """The buffer for the next bytes; writable and not empty."""
 
     def received(self, count: int) -> None:
         """`count` bytes (at least 1) have been placed into the buffer asked for last."""
@@ -108,7 +108,7 @@ class StreamHandler(Protocol):
         """The backlog is empty again."""
 
     def closed(self) -> None:
-        """The stream is gone, whoever ended it. Called once, last."""
+        """The stream is gone, whichever side ended it. Called once, last."""
 
 
 AcceptStream: TypeAlias = Callable[[Connection], StreamHandler]
@@ -119,10 +119,10 @@ class Listener(Protocol):
 
     host: str
     port: int
-    """The real port, also where 0 was asked for."""
+    """The actual port, also if 0 was asked for."""
 
     def close(self) -> None:
-        """Stops accepting; streams already accepted live on. Idempotent."""
+        """Stops accepting; accepted streams continue. Idempotent."""
 
 
 class Network(Protocol):
@@ -139,18 +139,18 @@ class Network(Protocol):
         """Opens one stream; `accept` makes its handler.
 
         Raises:
-            Unreachable: nobody answers there.
+            Unreachable: nothing answers there.
         """
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Has `call` run in the Trio thread once the events at hand are served; in the order of these calls.
+        """Schedules `call` in the Trio thread after the events at hand are served; in the order of these calls.
 
-        So what many handlers have to say to one stream in one turn can leave it in one write.
+        So many handlers can send to one stream in one turn with one write.
         """
 
 
 class Durability(Enum):
-    """What a finished commit means."""
+    """The meaning of a finished commit."""
 
     SYNCED = "synced"
     """On the device: survives power loss."""
@@ -160,7 +160,7 @@ class Durability(Enum):
 
 @dataclass(slots=True)
 class CommitCounts:
-    """What an environment has committed since it was opened; for metrics."""
+    """Counts of an environment's commits since it was opened; for metrics."""
 
     groups: int = 0
     operations: int = 0
@@ -168,7 +168,8 @@ class CommitCounts:
 
 
 class Freeing(Generic[T]):
-    """An operation of an `Environment` that takes next to no room, or makes some: a full disk has that left for it."""
+    """An operation of an `Environment` that needs next to no space, or frees some: a full disk has space reserved for
+    it."""
 
     __slots__ = ("_operation",)
 
@@ -201,27 +202,27 @@ class Environment(Protocol):
 
         Operations run in order of their submits, perhaps in another thread, several to a transaction; they must be
         quick, must not touch the node's state, and must not raise. `done(result, None)` is called in the Trio thread
-        once durable, or `done(None, error)` with DiskFull or DiskFailed when nothing of it was kept. After DiskFailed
+        once durable, or `done(None, error)` with DiskFull or DiskFailed if nothing of it was kept. After DiskFailed
         every later submit fails with DiskFailed.
         """
 
     async def commit(self, operation: Callable[[Any], T]) -> T:
-        """`submit` for those who can wait.
+        """`submit` for callers that can wait.
 
         Raises:
-            DiskFull: no room; nothing was kept.
+            DiskFull: no space; nothing was kept.
             DiskFailed: the device failed; whether it was kept is unknown, and the environment is closed for writing.
         """
 
     def file_bytes(self) -> int:
-        """Size of the data file, as far as it is in use."""
+        """Size of the used part of the data file."""
 
     def close(self) -> None:
-        """Finishes what was submitted and closes. Idempotent."""
+        """Finishes submitted operations and closes. Idempotent."""
 
 
 class DiskSpace(NamedTuple):
-    """A file system's size, and what of it this process may still take, in bytes."""
+    """A file system's size, and the part that this process may still use, in bytes."""
 
     total_bytes: int
     usable_bytes: int
@@ -231,7 +232,7 @@ class Disk(Protocol):
     """Durable storage below a node's data directory."""
 
     def lock(self, directory: Path) -> AbstractContextManager[None]:
-        """Creates the directory where needed and holds it for this process.
+        """Creates the directory if needed and locks it for this process.
 
         Raises:
             DirectoryTaken: another process holds it.
@@ -249,10 +250,10 @@ class Disk(Protocol):
         """Replaces a small file atomically and durably."""
 
     def space(self, path: Path) -> DiskSpace:
-        """Of the file system that holds the existing `path`.
+        """The space of the file system that holds the existing `path`.
 
         Raises:
-            WorldError: it does not tell.
+            WorldError: it cannot be read.
         """
 
 

@@ -1,4 +1,4 @@
-"""What tests need: a real broker in a process, and a simulated world. Names are imported when they are first used."""
+"""Test support: a real broker in a child process, and a simulated world. Names are imported at their first use."""
 
 from __future__ import annotations
 

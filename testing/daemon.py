@@ -1,4 +1,4 @@
-"""A `gnomon` process for tests: it says when it is ready, and ends with this one; everything here blocks."""
+"""A `gnomon` process for tests, which ends with this process; every call here blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SECONDS_MAX = 30.0
 
 
 class DaemonNotStarted(Exception):
-    """The daemon ended or stayed silent before it was ready; the text holds what it wrote."""
+    """The daemon ended or stayed silent before it was ready; the text contains its output."""
 
 
 def spawn(
@@ -28,10 +28,10 @@ def spawn(
     """Starts a process, which ends with this one.
 
     Args:
-        command: what stands behind `gnomon`.
-        log: gets its standard error, behind what is there.
-        prefix: a command that runs it in a place of its own (`nsenter ...`).
-        variables: of its environment, beside those of this process that are no settings of gnomon's.
+        command: the words after `gnomon`.
+        log: receives its standard error, appended.
+        prefix: a command that runs it in an environment of its own (`nsenter ...`).
+        variables: of its environment, besides those of this process that are not settings of gnomon.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
     paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
@@ -43,17 +43,17 @@ def spawn(
             stderr=stderr,
             text=True,
             env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **(variables or {})},
-            process_group=0,  # an interrupt from the keyboard is the tests' to handle, not the daemon's
+            process_group=0,  # a keyboard interrupt is the tests' to handle, not the daemon's
         )
 
 
 def ready_facts(line: str) -> dict[str, str]:
-    """What a `ready` line says."""
+    """The facts of a `ready` line."""
     return dict(re.findall(r"(\w+)=(\S+)", line))
 
 
 class Daemon:
-    """One process, started at once; `ready` holds the facts of its line, once it was waited for."""
+    """One process, started at once; `ready` has the facts of its line, after `wait_ready`."""
 
     def __init__(self, command: Sequence[object], log: Path, variables: Mapping[str, str] | None = None) -> None:
         """Starts it: see `spawn`."""
@@ -66,7 +66,7 @@ class Daemon:
         """Returns once it serves.
 
         Raises:
-            DaemonNotStarted: with what it wrote.
+            DaemonNotStarted: with its output.
         """
         line = self._first_line()
         if not line.startswith("ready "):
@@ -94,16 +94,16 @@ class Daemon:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def stop(self) -> int:
-        """SIGTERM, and `wait`."""
+        """Sends SIGTERM, and waits as `wait`."""
         self._process.terminate()
         return self.wait()
 
     def wait(self) -> int:
-        """Waits until it ended by itself, kills it where that takes too long; returns the exit code."""
+        """Waits until it ends by itself, kills it if that takes too long; returns the exit code."""
         try:
             self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -111,7 +111,7 @@ class Daemon:
         return self.kill()
 
     def kill(self) -> int:
-        """SIGKILL; returns the exit code when it is gone. Idempotent."""
+        """Sends SIGKILL; returns the exit code after its end. Idempotent."""
         self._process.kill()
         code = self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -120,7 +120,7 @@ class Daemon:
         return code
 
     def pause(self) -> None:
-        """Stops it in its tracks: it stays connected and says nothing."""
+        """Pauses the process (SIGSTOP): it stays connected and is silent."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

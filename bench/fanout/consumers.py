@@ -1,12 +1,12 @@
-"""Measured: Kafka consumers, a connection and a group each, on a source and its shadows, or all on the source."""
+"""Measures Kafka consumers, each with a connection and a group, on a source and its shadows, or all on the source."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from bench.fanout.fleet import Place, cpu_seconds, fleet
-from bench.fanout.scale import Scale
+from bench.fanout.fleet import TopicLeader, cpu_seconds, fleet
+from bench.fanout.scale import FanoutScale
 from bench.fanout.stamp import value_at
 from bench.generator import GeneratorFailed
 from bench.workspace import Workspace
@@ -17,8 +17,8 @@ PATIENCE_SECONDS = 20.0
 SETTLE_SECONDS = 5.0
 
 
-def measure(workspace: Workspace, scale: Scale, shadows: int) -> dict[str, float]:
-    """One run on a new fleet, which has as many brokers whether or not consumers are at all of them."""
+def measure(workspace: Workspace, scale: FanoutScale, shadows: int) -> dict[str, float]:
+    """One run on a new fleet, which has the same number of brokers in both cases."""
     with fleet(workspace, scale.consumer_shadows + 1) as served:
         places = served.create("fan", shadows)
         message = {"records": 1, "value_bytes": MESSAGE_BYTES, "interval_seconds": 1.0, "held": True}
@@ -48,6 +48,6 @@ def measure(workspace: Workspace, scale: Scale, shadows: int) -> dict[str, float
     }
 
 
-def _shares(places: Sequence[Place], members: int) -> list[tuple[Place, int]]:
+def _shares(places: Sequence[TopicLeader], members: int) -> list[tuple[TopicLeader, int]]:
     count = len(places)
     return [(place, members // count + (number < members % count)) for number, place in enumerate(places)]

@@ -1,11 +1,11 @@
-"""Measured: how much later than at its source a batch is read at a shadow on another broker."""
+"""Measures the delay of a batch at a shadow on another broker, compared with its source."""
 
 from __future__ import annotations
 
 import time
 
 from bench.fanout.fleet import cpu_seconds, fleet
-from bench.fanout.scale import Scale
+from bench.fanout.scale import FanoutScale
 from bench.fanout.stamp import value_at
 from bench.generator import GeneratorFailed
 from bench.workspace import Workspace
@@ -13,14 +13,14 @@ from bench.workspace import Workspace
 MESSAGE_BYTES = 100
 FRAMES_PER_SECOND_MAX = 1_000
 FEW_RECORDS = 50
-"""To a batch, where each message by itself would be too many requests for one connection."""
+"""Records of a batch, at rates with too many messages for one request each."""
 OPEN_SECONDS = 30.0
 PERMITS = 1 << 40
 SETTLE_SECONDS = 1.0
 
 
-def measure(workspace: Workspace, scale: Scale, rate: int) -> dict[str, float]:
-    """One run on a new fleet of two brokers: both are read by one subscription each, which the broker pushes to."""
+def measure(workspace: Workspace, scale: FanoutScale, rate: int) -> dict[str, float]:
+    """One run on a new fleet of two brokers, each with one subscription that receives its batches."""
     records = 1 if rate <= FRAMES_PER_SECOND_MAX else FEW_RECORDS
     with fleet(workspace, 2) as served:
         source, shadow = served.create("fan", 1)

@@ -14,23 +14,23 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.cluster import ClusterServer
 from bench.fanout.child import Child
 from bench.generator import GeneratorFailed
-from bench.process import Process
+from bench.process import MeasuredProcess
 from bench.workspace import Workspace
 
 ADMIN_SECONDS = 60.0
 LEADER_SECONDS = 30.0
 PROBE_PARTITIONS = 64
-"""Every broker leads one of them."""
+"""The partitions of the probed topic: with this many, every broker leads at least one."""
 _CPU_CLOCK = 2
-"""Of a process, in ns; what /proc says of it is in ticks of 10 ms."""
+"""The clock of a process, in ns; /proc counts in ticks of 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a topic's only partition is led."""
+class TopicLeader:
+    """The leader of a topic's only partition."""
 
     topic: str
-    broker: Process
+    broker: MeasuredProcess
     kafka_port: int
     native: str
 
@@ -40,7 +40,7 @@ class Place:
 
 
 class Fleet:
-    """One metadata, three bookies, some brokers; all end with its block."""
+    """One metadata service, three bookies, some brokers; all end with its block."""
 
     def __init__(self, workspace: Workspace, brokers: int, settings: Mapping[str, str]) -> None:
         self.directory = workspace.data_dir("fleet")
@@ -54,16 +54,16 @@ class Fleet:
             raise
 
     @property
-    def brokers(self) -> list[Process]:
+    def brokers(self) -> list[MeasuredProcess]:
         return [process for name, process in self.server.members.items() if name.startswith("broker-")]
 
     @property
-    def storage(self) -> list[Process]:
+    def storage(self) -> list[MeasuredProcess]:
         """The metadata and the bookies."""
         return [process for name, process in self.server.members.items() if not name.startswith("broker-")]
 
-    def create(self, source: str, shadows: int) -> list[Place]:
-        """A topic with one partition and its shadows: where each is led, the source first."""
+    def create(self, source: str, shadows: int) -> list[TopicLeader]:
+        """Creates a topic with one partition and its shadows; returns the leader of each, the source first."""
         names = [source, *(f"{source}-shadow-{number + 1}" for number in range(shadows))]
         self._create(NewTopic(source, num_partitions=1, replication_factor=1))
         for name in names[1:]:
@@ -71,8 +71,8 @@ class Fleet:
             self._create(NewTopic(name, num_partitions=1, replication_factor=1, config=told))
         return [self._place(name) for name in names]
 
-    def beside(self, place: Place) -> tuple[str, int]:
-        """A topic's partition that the same broker leads: what else its producers meet."""
+    def beside(self, place: TopicLeader) -> tuple[str, int]:
+        """A topic's partition with the same leader, to measure the effect on other producers."""
         name = f"{place.topic}-beside"
         self._create(NewTopic(name, num_partitions=PROBE_PARTITIONS, replication_factor=1))
         wanted = int(place.broker.ready()["id"])
@@ -93,40 +93,40 @@ class Fleet:
             time.sleep(0.1)
         raise GeneratorFailed(f"topic {topic} has no leader")
 
-    def _place(self, topic: str) -> Place:
+    def _place(self, topic: str) -> TopicLeader:
         broker = self.server.members[f"broker-{self._leaders(topic)[0]}"]
         ready = broker.ready()
-        return Place(topic, broker, int(ready["kafka"].rpartition(":")[2]), ready["native"])
+        return TopicLeader(topic, broker, int(ready["kafka"].rpartition(":")[2]), ready["native"])
 
     def child(self, program: str, task: Mapping[str, object]) -> Child:
         """Starts a load program."""
         return Child(program, task, self.directory / f"{program}.log")
 
-    def pacer(self, place: Place, **task: object) -> Child:
-        """Starts to produce to the leader of a place, or of what is `beside` it, as soon as it has answered once."""
+    def pacer(self, place: TopicLeader, **task: object) -> Child:
+        """Starts to produce to the leader of a place, or to the topic `beside` it, after its first answer."""
         usual = {"topic": place.topic, "partition": 0, "port": place.kafka_port}
         child = self.child("pacer", {**usual, **task})
         child.answer(LEADER_SECONDS)
         return child
 
     def check(self) -> None:
-        """Raises GeneratorFailed where a process has ended."""
+        """Raises GeneratorFailed if a process has ended."""
         for name, process in self.server.members.items():
             if not process.alive:
                 raise GeneratorFailed(f"{name} ended: {process.log_tail()}")
 
     def stored_bytes(self) -> int:
-        """Keys and values in the stores of all bookies, whose processes have ended."""
+        """The size of keys and values in the stores of all bookies, whose processes have ended."""
         return sum(_stored_bytes(path) for path in sorted(self.directory.glob("bookie-*/")))
 
 
-def cpu_seconds(processes: list[Process]) -> float:
-    """What they have used so far."""
+def cpu_seconds(processes: list[MeasuredProcess]) -> float:
+    """The processor time of processes so far."""
     return sum(time.clock_gettime((~process.pid << 3) | _CPU_CLOCK) for process in processes)
 
 
-def anonymous_bytes(processes: list[Process]) -> int:
-    """Memory of their own."""
+def anonymous_bytes(processes: list[MeasuredProcess]) -> int:
+    """The anonymous memory of processes."""
     return sum(process.memory().anonymous for process in processes)
 
 
@@ -145,7 +145,7 @@ def _stored_bytes(directory: Path) -> int:
 
 @contextmanager
 def fleet(workspace: Workspace, brokers: int, settings: Mapping[str, str] | None = None) -> Iterator[Fleet]:
-    """A started fleet for the block; its data go with it."""
+    """A started fleet for the block; its data are removed with it."""
     started = Fleet(workspace, brokers, settings or {})
     try:
         yield started

@@ -1,9 +1,9 @@
 """Program: many Kafka consumers, each with a connection and a group of its own, on one thread.
 
-They speak Kafka's protocol with the timing of Java's consumer: a Fetch waits 500 ms, a heartbeat follows every 3 s, and
-positions are committed every 5 s. It says when all have joined; asked for a number of deliveries, it answers with the
-latencies once so many have come, or `patience_seconds` have passed. Each group's coordinator is the broker that the
-consumer reads from, so that one connection is enough; names of groups are tried until that is so.
+They use Kafka's protocol with the timing of Java's consumer: a Fetch waits 500 ms, a heartbeat follows every 3 s, and
+positions are committed every 5 s. The program reports when all have joined. Asked for a number of deliveries, it
+answers with the latencies once that many have arrived, or `patience_seconds` have passed. Each group's coordinator is
+the broker that the consumer reads from, so that one connection is enough; group names are tried until that is so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FETCH_WAIT_MS, FETCH_BYTES = 500, 1 << 20
 HEARTBEAT_SECONDS, COMMIT_SECONDS = 3.0, 5.0
 SESSION_MS = 45_000
 JOINING_MAX = 50
-"""So many join at a time."""
+"""Members that join at the same time."""
 BATCH_HEAD_BYTES = 12
 LOOK_SECONDS = 0.1
 
@@ -41,14 +41,14 @@ def request(key: int, body: bytes) -> bytes:
 
 
 class Latencies:
-    """Of all deliveries to all consumers."""
+    """The latencies of all deliveries to all consumers."""
 
     def __init__(self, value_at: int) -> None:
         self.value_at = value_at
         self.seconds = array("f")
 
 
-class Member:
+class GroupMember:
     """One consumer, one request at a time."""
 
     def __init__(self, port: int, topic: str, group: str, position: int, latencies: Latencies) -> None:
@@ -69,7 +69,7 @@ class Member:
         self.socket.sendall(request(key, body))
 
     def receive(self) -> None:
-        """Takes what has come, and asks for the next."""
+        """Handles the received bytes, and sends the next request."""
         more = self.socket.recv(1 << 16)
         assert more, "the broker closed the connection"
         self._received += more
@@ -136,7 +136,7 @@ class Member:
 
 
 def exchange(connection: socket.socket, key: int, body: bytes) -> bytes:
-    """A request and its answer, behind the correlation id."""
+    """A request and its answer, after the correlation id."""
     connection.sendall(request(key, body))
     with connection.makefile("rb") as file:
         (size,) = unpack_from(">i", file.read(4))
@@ -164,15 +164,15 @@ class Members:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, GroupMember] = {}
 
     def join(self, waiting: list[tuple[int, str, str, int, Latencies]]) -> None:
-        """Has all join their groups, some at a time; those that have joined are served meanwhile."""
-        joining: set[Member] = set()
+        """Makes all join their groups, some at a time; joined members are served meanwhile."""
+        joining: set[GroupMember] = set()
         waiting.reverse()
         while waiting or joining:
             while waiting and len(joining) < JOINING_MAX:
-                member = Member(*waiting.pop())
+                member = GroupMember(*waiting.pop())
                 joining.add(member)
                 self._members[member.socket.fileno()] = member
                 self._epoll.register(member.socket, select.EPOLLIN)
@@ -180,7 +180,7 @@ class Members:
             joining = {member for member in joining if not member.joined}
 
     def serve(self, latencies: Latencies, patience_seconds: float) -> None:
-        """Until so many deliveries have come as are asked for, or time is up after the question."""
+        """Serves until the requested number of deliveries has arrived, or the time after the question is up."""
         self._epoll.register(sys.stdin, select.EPOLLIN)
         wanted, deadline = sys.maxsize, float("inf")
         while len(latencies.seconds) < wanted and time.monotonic() < deadline:
@@ -188,7 +188,7 @@ class Members:
                 wanted, deadline = heard(sys.stdin.readline()), time.monotonic() + patience_seconds
 
     def _turn(self) -> bool:
-        """Takes what there is; whether something was asked."""
+        """Handles the ready sockets; returns whether a question arrived."""
         asked = False
         for number, _ in self._epoll.poll(LOOK_SECONDS):
             if number == sys.stdin.fileno():
@@ -199,7 +199,7 @@ class Members:
 
 
 def groups_at(places: list[tuple[int, str, int]], latencies: Latencies) -> list[tuple[int, str, str, int, Latencies]]:
-    """Port, topic, group and first offset of each consumer to be."""
+    """Port, topic, group and first offset of each future consumer."""
     waiting = []
     for port, topic, members in places:
         with socket.create_connection(("127.0.0.1", port)) as connection:

@@ -1,8 +1,8 @@
-"""Program: produces at a steady rate over one connection, and says how long each request waited for its answer.
+"""Program: produces at a steady rate over one connection, and reports each request's wait for its answer.
 
-With `held` it sends one request, and goes on once it is told to. Open loop: what is due is sent, whether or not the
-one before was answered. Asked `"stop"`, it sends nothing more, waits for the last answer, and says `{"sent": n,
-"waits": [[sent_at, seconds], …]}`.
+With `held` it sends one request, and continues on a signal from the bench. Open loop: requests are sent on schedule,
+whether or not the one before was answered. On `"stop"` it sends nothing more, waits for the last answer, and reports
+`{"sent": n, "waits": [[sent_at, seconds], …]}`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
 def _pace(
     connection: socket.socket, frame: StampedFrame, interval_seconds: float, count_max: int
 ) -> list[tuple[float, float]]:
-    """Until told to stop, at most so many; the times of all requests."""
+    """Sends until a stop or `count_max`; returns the times of all requests."""
     sent: deque[float] = deque()
     waits: list[tuple[float, float]] = []
     received, begun, count, stop_at = bytearray(), time.monotonic(), 0, float("inf")
@@ -69,7 +69,7 @@ def _pace(
 
 
 def _answered(connection: socket.socket, received: bytearray) -> int:
-    """Takes what has come; how many answers it completes."""
+    """Handles received bytes; returns the number of answers that they complete."""
     more = connection.recv(1 << 16)
     assert more, "the broker closed the connection"
     received += more

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.fanout.goals import CONNECTED_SECONDS, MEAN_MS, consumers_case, delay_case, fan_case, subscriptions_case
-from bench.fanout.record import Record
-from bench.fanout.scale import Scale
-from bench.generator import Unavailable
+from bench.fanout.record import RunRecord
+from bench.fanout.scale import FanoutScale
+from bench.generator import GeneratorUnavailable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ COLOURS = ("#d97706", "#2563eb", "#059669", "#7c3aed", "#a3a3a3")
 GOAL_COLOUR = "#b91c1c"
 
 
-def draw(record: Record, folder: Path) -> None:
+def draw(record: RunRecord, folder: Path) -> None:
     """Writes an SVG for each part that was measured. Raises Unavailable without matplotlib."""
     try:
         import matplotlib
@@ -26,7 +26,7 @@ def draw(record: Record, folder: Path) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise Unavailable("no matplotlib: the pictures need gnomon's dev extra") from None
+        raise GeneratorUnavailable("no matplotlib: the pictures need gnomon's dev extra") from None
     matplotlib.rcParams["svg.hashsalt"] = "gnomon"
     for part, panels, paint in (
         ("subscriptions", 5, _subscriptions),
@@ -36,7 +36,7 @@ def draw(record: Record, folder: Path) -> None:
     ):
         if record.has(part):
             figure, axes = pyplot.subplots(1, panels, figsize=(3.6 * panels, 3.2), squeeze=False)
-            paint(list(axes.flat), record, Scale())
+            paint(list(axes.flat), record, FanoutScale())
             for axis in axes.flat:
                 axis.spines[["top", "right"]].set_visible(False)
                 axis.tick_params(labelsize=7)
@@ -46,7 +46,7 @@ def draw(record: Record, folder: Path) -> None:
 
 
 def _line(
-    axis: Axes, record: Record, part: str, cases: Sequence[tuple[float, str]], figure: str, colour: str, label: str
+    axis: Axes, record: RunRecord, part: str, cases: Sequence[tuple[float, str]], figure: str, colour: str, label: str
 ) -> None:
     found = [(x, spread) for x, case in cases if (spread := record.spread(part, case, figure)) is not None]
     if found:
@@ -59,7 +59,7 @@ def _line(
         )
 
 
-def _subscriptions(axes: list[Axes], record: Record, scale: Scale) -> None:
+def _subscriptions(axes: list[Axes], record: RunRecord, scale: FanoutScale) -> None:
     bounds: list[tuple[str, str, Callable[[int], float | None]]] = [
         ("connected_s", "all connected, s", CONNECTED_SECONDS.get),
         ("mean_ms", "mean delivery, ms", MEAN_MS.get),
@@ -80,7 +80,7 @@ def _subscriptions(axes: list[Axes], record: Record, scale: Scale) -> None:
     axes[0].legend(fontsize=7)
 
 
-def _consumers(axes: list[Axes], record: Record, scale: Scale) -> None:
+def _consumers(axes: list[Axes], record: RunRecord, scale: FanoutScale) -> None:
     kinds = [(0, "all on the source"), (scale.consumer_shadows, f"source + {scale.consumer_shadows} shadows")]
     panels = (
         ({"p50_ms": "p50", "p99_ms": "p99"}, "delivery, ms"),
@@ -97,7 +97,7 @@ def _consumers(axes: list[Axes], record: Record, scale: Scale) -> None:
         axis.legend(fontsize=7)
 
 
-def _delay(axes: list[Axes], record: Record, scale: Scale) -> None:
+def _delay(axes: list[Axes], record: RunRecord, scale: FanoutScale) -> None:
     names = [delay_case(rate) for rate in scale.rates]
     panels = (
         ({"delay_p50_ms": "p50", "delay_p99_ms": "p99"}, "delay source → shadow, ms"),
@@ -114,7 +114,7 @@ def _delay(axes: list[Axes], record: Record, scale: Scale) -> None:
         axis.legend(fontsize=7)
 
 
-def _produce(axes: list[Axes], record: Record, scale: Scale) -> None:
+def _produce(axes: list[Axes], record: RunRecord, scale: FanoutScale) -> None:
     cases = [(float(shadows), fan_case(shadows)) for shadows in scale.fans]
     _line(axes[0], record, "produce", cases, "paced_cpu_us", COLOURS[0], "steady")
     _line(axes[0], record, "produce", cases, "full_cpu_us", COLOURS[1], "full")

@@ -1,4 +1,4 @@
-"""Measured: what a source's shadows cost its own broker while it is written."""
+"""Measures the cost of a source's shadows for its own broker during produce."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bench.fanout.fleet import Fleet, Place, cpu_seconds, fleet
-from bench.fanout.scale import Scale
+from bench.fanout.fleet import Fleet, TopicLeader, cpu_seconds, fleet
+from bench.fanout.scale import FanoutScale
 from bench.generator import Generators
 from bench.workspace import Workspace
 
@@ -15,15 +15,15 @@ MESSAGE_BYTES = 1 << 10
 BATCH_BYTES = 64 << 10
 WARM_UP_MS = 1_000
 PACED_RECORDS, PACED_PER_SECOND = 60, 100
-"""A steady load: so many batches a second of so many records, whatever the machine does beside it."""
+"""A steady load: records a batch, and batches a second, independent of the machine's other load."""
 OPEN_SECONDS = 60.0
 SETTLE_SECONDS = 1.0
 
 
-def measure(workspace: Workspace, scale: Scale, generators: Generators) -> Iterator[tuple[int, dict[str, float]]]:
+def measure(workspace: Workspace, scale: FanoutScale, generators: Generators) -> Iterator[tuple[int, dict[str, float]]]:
     """One run on one new fleet, with a broker for each shadow: figures by the number of shadows.
 
-    Nobody reads: the shadows are in use (a subscription without permits), so that they follow their source.
+    There are no readers: the shadows are in use (a subscription without permits), so that they follow their source.
     """
     with fleet(workspace, max(scale.fans) + 1) as served:
         for shadows in scale.fans:
@@ -34,7 +34,7 @@ def measure(workspace: Workspace, scale: Scale, generators: Generators) -> Itera
 
 
 @contextmanager
-def _in_use(served: Fleet, shadows: Sequence[Place]) -> Iterator[None]:
+def _in_use(served: Fleet, shadows: Sequence[TopicLeader]) -> Iterator[None]:
     topics = [("127.0.0.1", place.native_port, place.topic) for place in shadows]
     if not topics:
         yield
@@ -45,7 +45,7 @@ def _in_use(served: Fleet, shadows: Sequence[Place]) -> Iterator[None]:
         yield
 
 
-def _paced(served: Fleet, source: Place, seconds: float) -> dict[str, float]:
+def _paced(served: Fleet, source: TopicLeader, seconds: float) -> dict[str, float]:
     load = {"records": PACED_RECORDS, "value_bytes": MESSAGE_BYTES, "interval_seconds": 1 / PACED_PER_SECOND}
     with served.pacer(source, **load) as producer:
         time.sleep(SETTLE_SECONDS)
@@ -60,7 +60,7 @@ def _paced(served: Fleet, source: Place, seconds: float) -> dict[str, float]:
     }
 
 
-def _full(source: Place, generators: Generators, seconds: float) -> dict[str, float]:
+def _full(source: TopicLeader, generators: Generators, seconds: float) -> dict[str, float]:
     cpu = cpu_seconds([source.broker])
     arguments = (source.topic, MESSAGE_BYTES, BATCH_BYTES, WARM_UP_MS, int(seconds * 1e3), 10**12, "false")
     figures = generators.rdkafka.run(

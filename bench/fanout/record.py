@@ -1,4 +1,4 @@
-"""What was measured, kept in one file: a part that is measured again replaces what was there of it."""
+"""The measurements in one file: a part that is measured again replaces its earlier figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.summary import Spread
 FILE = "fanout.json"
 
 
-class Record:
+class RunRecord:
     """Runs by part ("subscriptions") and case ("10000 subscriptions, 4 shadows")."""
 
     def __init__(self, folder: Path) -> None:
@@ -22,7 +22,7 @@ class Record:
         self._parts: dict[str, dict[str, Any]] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def add(self, part: str, case: str, figures: dict[str, float], *, first: bool) -> None:
-        """Keeps a run; the `first` one of a case throws away what was there."""
+        """Adds a run; the `first` one of a case replaces earlier runs."""
         cases = self._parts.setdefault(part, {})
         if first or case not in cases:
             cases[case] = {"begun": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "machine": machine(), "runs": []}
@@ -31,15 +31,15 @@ class Record:
         self._path.write_text(json.dumps(self._parts, indent=1, sort_keys=True) + "\n")
 
     def runs(self, part: str, case: str) -> int:
-        """How often a case was measured."""
+        """The number of runs of a case."""
         return len(self._parts.get(part, {}).get(case, {}).get("runs", []))
 
     def has(self, part: str) -> bool:
-        """Whether anything of a part was measured."""
+        """Whether a part has any measurement."""
         return part in self._parts
 
     def spread(self, part: str, case: str, figure: str) -> Spread | None:
-        """Minimum, median and maximum; None where it was not measured."""
+        """Minimum, median and maximum; None if it was not measured."""
         runs = self._parts.get(part, {}).get(case, {}).get("runs", [])
         values = [run[figure] for run in runs if figure in run]
         return Spread.of(values) if values else None
@@ -50,7 +50,7 @@ class Record:
         return None if spread is None else spread.median
 
     def told(self, part: str) -> tuple[str, str, float]:
-        """When a part was measured last, on what, and under which load (the highest of its runs)."""
+        """The time of a part's last measurement, the machine, and the highest load of its runs."""
         cases = self._parts[part].values()
         load = max(run["load"] for case in cases for run in case["runs"])
         newest = max(cases, key=lambda case: str(case["begun"]))
@@ -58,5 +58,5 @@ class Record:
 
 
 def machine() -> str:
-    """In a few words."""
+    """The machine, in a few words."""
     return f"{os.cpu_count()} processors, {platform.system()}, Python {platform.python_version()}"

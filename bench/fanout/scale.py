@@ -1,4 +1,4 @@
-"""How much of everything a run does."""
+"""The amounts of a run."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class FanoutScale:
     """The usual amounts; a quick run tries out the machinery with less."""
 
     seconds: float = 10.0
-    """How long each load runs."""
+    """Length of each load."""
     subscriptions: tuple[int, ...] = (1_000, 10_000, 40_000, 100_000)
     spreads: tuple[int, ...] = (0, 1, 4)
-    """Shadows beside the source that subscriptions are spread over."""
+    """Numbers of shadows over which subscriptions are spread, besides the source."""
     consumers: int = 2_000
     consumer_shadows: int = 3
     rates: tuple[int, ...] = (1_000, 50_000)
-    """Messages a second whose way to a shadow is measured."""
+    """Messages a second at which the delay to a shadow is measured."""
     fans: tuple[int, ...] = (0, 1, 4, 16)
-    """Shadows beside which the source is written."""
+    """Numbers of shadows of a source during produce."""
     stored_messages: int = 2_000
 
 
-QUICK = Scale(
+QUICK = FanoutScale(
     seconds=3.0,
     subscriptions=(1_000, 4_000),
     spreads=(0, 1),

@@ -1,4 +1,4 @@
-"""Produce requests whose first record carries the time at which it is sent, on the clock that all processes share."""
+"""Produce requests whose first record contains its send time, on the clock that all processes share."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CRC_AT, _COVERED_AT = 17, 21
 
 
 def value_at(value_bytes: int) -> int:
-    """Where the value of a batch's first record begins, from the batch's beginning."""
+    """The position of the value of a batch's first record, from the batch's beginning."""
     body = _RECORD_FIELDS_BYTES + len(varint(value_bytes)) + value_bytes + 1
     return BATCH_HEADER_BYTES + len(varint(body)) + _RECORD_FIELDS_BYTES + len(varint(value_bytes))
 
 
 def sent_at(value: bytes | memoryview, at: int = 0) -> float:
-    """When a value was sent, monotonic seconds."""
+    """The send time of a value, monotonic seconds."""
     seconds: float = _STAMP.unpack_from(value, at)[0]
     return seconds
 
 
 class StampedFrame:
-    """One request, sent over and over with a new time in it."""
+    """One request, sent repeatedly with its current time."""
 
     def __init__(self, topic: str, partition: int, records: int, value_bytes: int) -> None:
         self._frame = bytearray(produce_frame(topic, records, value_bytes))
@@ -39,7 +39,7 @@ class StampedFrame:
         struct.pack_into(">i", self._frame, self._batch_at - 8, partition)
 
     def stamped(self) -> bytes:
-        """The request with the time of now."""
+        """The request with the current time."""
         frame, batch_at = self._frame, self._batch_at
         _STAMP.pack_into(frame, self._value_at, time.monotonic())
         covered = memoryview(frame)[batch_at + _COVERED_AT :]
@@ -48,5 +48,5 @@ class StampedFrame:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of figures in order; 0 where there are none."""
+    """A quantile of ordered figures; 0 if there are none."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

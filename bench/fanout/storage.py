@@ -1,11 +1,11 @@
-"""Measured: what shadows add to the bookies."""
+"""Measures the bytes that shadows add to the bookies."""
 
 from __future__ import annotations
 
 import time
 
 from bench.fanout.fleet import fleet
-from bench.fanout.scale import Scale
+from bench.fanout.scale import FanoutScale
 from bench.fanout.subscriptions import PATIENCE_SECONDS
 from bench.generator import GeneratorFailed
 from bench.workspace import Workspace
@@ -16,13 +16,13 @@ MESSAGES_PER_SECOND = 500
 OPEN_SECONDS = 60.0
 SETTLE_SECONDS = 1.0
 FLUSHED_SECONDS = 2.5
-"""For the last positions to be stored."""
+"""Time for the last positions to be stored."""
 SEGMENT_STORE = {"subscriptions.log_segment_based_subscriptions_store_enabled": "true"}
 
 
-def measure(workspace: Workspace, scale: Scale) -> dict[str, float]:
+def measure(workspace: Workspace, scale: FanoutScale) -> dict[str, float]:
     """Keys and values in the bookies' stores after the same messages: without shadows, with shadows that are all read
-    and acknowledged, and the same once more with the positions in ledgers of their own."""
+    and acknowledged, and the same again with the positions in ledgers of their own."""
     messages = scale.stored_messages
     alone, _ = _stored(workspace, messages, 0, {})
     shared, _ = _stored(workspace, messages, SHADOWS, {})
@@ -35,7 +35,7 @@ def measure(workspace: Workspace, scale: Scale) -> dict[str, float]:
 
 
 def _stored(workspace: Workspace, messages: int, shadows: int, settings: dict[str, str]) -> tuple[int, int]:
-    """Bytes on all bookies, and how many deliveries were acknowledged."""
+    """Bytes on all bookies, and the number of acknowledged deliveries."""
     with fleet(workspace, shadows + 1, settings) as served:
         places = served.create("fan", shadows)
         load = {"records": 1, "value_bytes": MESSAGE_BYTES, "interval_seconds": 1 / MESSAGES_PER_SECOND, "held": True}

@@ -1,7 +1,7 @@
-"""Program: many durable subscriptions through gnomon's own client, a number of them on each connection.
+"""Program: many durable subscriptions with gnomon's own client, a number of them on each connection.
 
-It subscribes all of them, says how long that took, and listens. Asked for a number of deliveries, it answers with the
-latencies once so many have come, or `patience_seconds` have passed.
+It subscribes all of them, reports the time for that, and listens. Asked for a number of deliveries, it answers with the
+latencies once that many have arrived, or `patience_seconds` have passed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import trio
 import gnomon
 from bench.fanout.child import heard, say
 from bench.fanout.stamp import quantile, sent_at
-from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.message import DeliveredBatch, Message
+from gnomon.client.consumer import Consumer
+from gnomon.client.delivered_batch import DeliveredBatch
+from gnomon.client.message import Message
 
 SUBSCRIBING_MAX = 10
-"""Connections that subscribe at a time: a call that waits for 10 s behind others is given up and made again."""
+"""Connections that subscribe at the same time: a call that waits for 10 s behind others is retried."""
 
 
-class Listener:
-    """Counts deliveries and keeps how long each took from the producer's send to here."""
+class DelayCounter:
+    """Counts deliveries and keeps the time of each from the producer's send to here."""
 
     def __init__(self) -> None:
         self.seconds = array("f")
@@ -37,7 +38,7 @@ class Listener:
         self._sent = 0.0
 
     def __call__(self, consumer: Consumer, message: Message) -> None:
-        if message.batch is not self._batch:  # a batch comes once for all subscriptions of a connection
+        if message.batch is not self._batch:  # a batch arrives once for all subscriptions of a connection
             self._batch = message.batch
             assert message.value is not None, "the producer writes values"
             self._sent = sent_at(message.value)
@@ -49,7 +50,7 @@ class Listener:
             self._enough.set()
 
     async def until(self, wanted: int) -> None:
-        """Waits until there were so many deliveries."""
+        """Waits for `wanted` deliveries."""
         self._wanted = wanted
         if len(self.seconds) < wanted:
             await self._enough.wait()
@@ -70,7 +71,7 @@ class Listener:
 
 async def main() -> None:
     task = json.loads(sys.argv[1])
-    listener = Listener()
+    listener = DelayCounter()
     done, subscribing = trio.Event(), trio.CapacityLimiter(SUBSCRIBING_MAX)
     left = [len(task["connections"])]
     began, cpu = time.monotonic(), time.process_time()

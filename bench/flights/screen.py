@@ -1,4 +1,4 @@
-"""What the user sees while the job works: bars on a terminal, plain lines elsewhere; all of it on standard error."""
+"""The progress display of the job: bars on a terminal, plain lines elsewhere; all of it on standard error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 REDRAWS_PER_SECOND = 8
-"""A redraw costs the processor that the clients and the broker share."""
+"""A redraw uses the processor that the clients and the broker share."""
 
 
 class Screen:
@@ -35,12 +35,12 @@ class Screen:
             yield
 
     def say(self, text: str) -> None:
-        """One line about something that happened; from any thread."""
+        """Writes one line about an event; from any thread."""
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A stage of the job; its value is to be told how much of the total is done."""
+        """A stage of the job; yields a function that takes the completed part of the total."""
         began = time.monotonic()
         task = self._progress.add_task(name, total=total)
         done = 0

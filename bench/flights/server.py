@@ -10,7 +10,7 @@ import psutil
 from bench.flights.launch import last_words, launch
 
 
-class Server:
+class FlightServer:
     """One data directory and, from the first start on, one port.
 
     Args:
@@ -21,7 +21,7 @@ class Server:
         self.data_dir = folder / "data"
         self.bootstrap = ""
         self.start_seconds: list[float] = []
-        """How long each start took, from the fork to the line that says ready."""
+        """The time of each start, from the fork to the `ready` line."""
         self._log = folder / "broker.log"
         self._port = 0
         self._process: psutil.Popen | None = None
@@ -33,7 +33,7 @@ class Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when the broker serves. Raises NotReady."""
+        """Starts the broker; returns when it serves. Raises NotReady."""
         began = time.monotonic()
         self._log = self._log.with_name(f"broker-{len(self.start_seconds) + 1}.log")
         ports = ("--kafka-port", str(self._port), "--native-port", "0", "--admin-port", "0")
@@ -44,7 +44,7 @@ class Server:
         self._port = int(self.bootstrap.rpartition(":")[2])
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. Without effect when none runs."""
+        """Sends SIGKILL, and waits for the end. No effect when none runs."""
         if self._process is None:
             return
         if self._process.poll() is None:

@@ -1,4 +1,4 @@
-"""The second act: a shadow of the flights, read on other brokers than its source while that is written."""
+"""The second act: a shadow of the flights, read on other brokers while its source is written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from bench.flights.client import ClientSettings, Stalled
-from bench.flights.cluster import Cluster
+from bench.flights.cluster import FlightCluster
 from bench.flights.flight import Flight
 from bench.flights.group import consume, end_offsets
 from bench.flights.producing import Deliveries, create_topic, send
 from bench.flights.screen import Screen
-from bench.flights.shadow_report import SHADOW, SOURCE, ShadowReport, Topic
+from bench.flights.shadow_report import SHADOW, SOURCE, ReportedTopic, ShadowReport
 from bench.flights.stored import Stored
 from bench.flights.tally import Census, Tally, differences
 
@@ -31,13 +31,13 @@ POLL_SECONDS = 0.05
 
 
 def run(
-    cluster: Cluster, settings: ClientSettings, flights: Sequence[Flight], census: Census, screen: Screen
+    cluster: FlightCluster, settings: ClientSettings, flights: Sequence[Flight], census: Census, screen: Screen
 ) -> ShadowReport:
-    """Casts the shadow, reads all flights from it while they are written to the source, and looks at the bookie.
+    """Casts the shadow, reads all flights from it while they are written to the source, and inspects the bookie.
 
     Raises:
-        Stalled: nothing went forward.
-        NoAnswer: the bookie could not be looked at.
+        Stalled: no progress.
+        NoAnswer: the bookie could not be inspected.
     """
     create_topic(settings, SOURCE, PARTITIONS)
     create_topic(settings, SHADOW, -1, {"gnomon.shadow.source": SOURCE})
@@ -89,7 +89,7 @@ def run(
     )
 
 
-def describe(settings: ClientSettings, topic: str) -> Topic:
+def describe(settings: ClientSettings, topic: str) -> ReportedTopic:
     """Asks for the topic until each of its partitions has a leader. Raises Stalled."""
     admin = AdminClient(settings.having())
     deadline = time.monotonic() + ANSWER_SECONDS
@@ -99,13 +99,13 @@ def describe(settings: ClientSettings, topic: str) -> Topic:
         if all(leaders):
             most, least = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
             digits = uuid.UUID(int=(most % 2**64) << 64 | least % 2**64).hex
-            return Topic(digits, tuple(leader.id for leader in leaders))
+            return ReportedTopic(digits, tuple(leader.id for leader in leaders))
         time.sleep(POLL_SECONDS)
     raise Stalled(f"partitions of {topic} have no leader after {ANSWER_SECONDS} s")
 
 
 def refusal(settings: ClientSettings) -> str:
-    """What a producer to the shadow is told. Asked with kafka-python: librdkafka keeps the broker's words to itself."""
+    """The error for a producer to the shadow. Uses kafka-python: librdkafka does not pass the broker's message on."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap)
     try:

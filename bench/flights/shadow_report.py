@@ -19,23 +19,23 @@ SHADOW = "flights-shadow"
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class ReportedTopic:
     """A topic as the brokers describe it."""
 
     id: str
     """32 digits."""
     leaders: tuple[int, ...]
-    """Of each partition, the broker that serves it."""
+    """For each partition, the broker that serves it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """All that the second act found.
+    """The results of the second act.
 
     Args:
         read_meanwhile: flights that were read from the shadow before the last one was acknowledged at the source.
         behind_seconds: from that acknowledgement until the group had all of them.
-        refusal: what a producer to the shadow was told; empty when its record was taken.
+        refusal: the error for a producer to the shadow; empty when its record was accepted.
     """
 
     flights: int
@@ -49,14 +49,14 @@ class ShadowReport:
     read_meanwhile: int
     behind_seconds: float
     differences: Sequence[Difference]
-    source: Topic
-    shadow: Topic
+    source: ReportedTopic
+    shadow: ReportedTopic
     stored: Stored
     refusal: str
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong besides the carriers that differ."""
+        """The faults besides the carriers that differ."""
         troubles = undelivered(self.failed, self.failure, self.consumed)
         if not self.read_meanwhile:
             troubles.append(f"{SHADOW} showed nothing while {SOURCE} was written")

@@ -1,4 +1,4 @@
-"""What the bookies hold of two topics, by the ledgers' own count and by the size of the file on disk."""
+"""The data of two topics on the bookies, by the ledgers' own count and by the size of the file on disk."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 COPY_ROOM = 1.5
-"""What a file may have beyond the entries, as a factor: tree, pages that are not full, consumers' offsets."""
+"""Allowed size of a file relative to its entries: tree, partly filled pages, consumers' offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Entries and bytes, as `gnomon ledger list` and `gnomon bookie list --usage` tell them."""
+    """Entries and bytes, from `gnomon ledger list` and `gnomon bookie list --usage`."""
 
     source_entries: int
     source_bytes: int
     shadow_entries: int
     shadow_bytes: int
     offsets_bytes: int
-    """Of everything else: consumers' offsets."""
+    """Bytes of everything else: consumers' offsets."""
     bookie_bytes: int
     """The pages in use of all bookies' files."""
 

@@ -1,10 +1,10 @@
-"""What should be in the topic, what was read from it, and how the two differ.
+"""Compares the expected records of the topic with the records that were read.
 
-1. A flight is known by its whole document, so a record that was altered counts as foreign, and its flight as lost.
+1. A flight is identified by its whole document, so a changed record counts as foreign, and its flight as lost.
 2. A carrier's count comes from the data set's own column on one side and from the record's key on the other.
-3. Within a partition the flights of the data set appear in its order: they were produced in it by one producer.
-4. Tallies of several readers add up to what one reader of everything would have counted, except that each reader
-   judges the order of what it has read itself.
+3. Within a partition the flights of the data set appear in its order: one producer produced them in that order.
+4. Tallies of several readers add up to the count of one reader of everything, except that each reader checks the order
+   of its own records only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Census:
 
 @dataclass(slots=True)
 class Tally:
-    """What a reader has counted so far."""
+    """The count of a reader so far."""
 
     census: Census
     by_carrier: Counter[str] = field(default_factory=Counter)
@@ -84,9 +84,9 @@ class Difference:
     repeated: int
     """Readings of a flight beyond its first."""
     foreign: int
-    """Records that are no flight of the data set."""
+    """Records that are not a flight of the data set."""
     disordered: int
-    """Flights that came after one which follows them in the data set."""
+    """Flights that came after one that follows them in the data set."""
 
 
 def differences(census: Census, tally: Tally) -> list[Difference]:

@@ -11,13 +11,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gnomon.broker.admin.administered import Administered
 from gnomon.broker.admin.shadow_topics import ShadowTopics
 from gnomon.broker.admin.topic_stats import TopicStats
-from gnomon.broker.broker import Broker
+from gnomon.broker.authorization.admin_table import ADMIN_RULES
+from gnomon.broker.authorization.authorizer import Access
 
 
-def api_routes(broker: Broker) -> list[Route]:
-    """What is served of one broker."""
+def api_routes(served: Administered) -> list[Route]:
+    """The routes of one broker."""
+    access = Access(served.authorizer, ADMIN_RULES)
+    shadow_topics = ShadowTopics(served.topics, served.records, served.admin, served.storage, served.configs, access)
+    stats = TopicStats(
+        served.topics,
+        served.records,
+        served.placement,
+        served.partitions,
+        served.replication,
+        served.cluster_id,
+        served.world,
+        access,
+    )
     document = files(__package__).joinpath("openapi.json").read_bytes()
 
     async def openapi(request: Request) -> Response:
@@ -25,6 +39,6 @@ def api_routes(broker: Broker) -> list[Route]:
 
     return [
         Route("/admin/v2/openapi.json", openapi, methods=["GET"]),
-        *ShadowTopics(broker).routes(),
-        *TopicStats(broker).routes(),
+        *shadow_topics.routes(),
+        *stats.routes(),
     ]

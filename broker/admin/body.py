@@ -15,8 +15,8 @@ import trio
 from starlette.requests import Request
 
 from gnomon.broker.admin.names import topic_name
-from gnomon.broker.admin.refusal import Refused
-from gnomon.broker.topics import InvalidTopicName
+from gnomon.broker.admin.refusal import AdminRefused
+from gnomon.log.topic_name import InvalidTopicName
 
 BODY_BYTES_MAX: Final = 256 << 10
 BODY_SECONDS_MAX: Final = 10.0
@@ -37,15 +37,17 @@ async def named_topics(request: Request) -> list[str] | None:
         return None
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {content_type!r}: use application/json")
+        raise AdminRefused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {content_type!r}: use application/json"
+        )
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON ({error}): {_FORM}") from None
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"the body is not JSON ({error}): {_FORM}") from None
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not an array of texts: {_FORM}")
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"the body is not an array of texts: {_FORM}")
     if len(found) > NAMES_MAX:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has {len(found)} names: send at most {NAMES_MAX} at once")
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"the body has {len(found)} names: send at most {NAMES_MAX} at once")
     return list(dict.fromkeys(map(asked_name, found)))
 
 
@@ -59,7 +61,7 @@ def asked_name(text: str) -> str:
         return topic_name(text)
     except InvalidTopicName as error:
         shown = str(error) if len(text) <= SHOWN_CHARACTERS_MAX else f"a topic name has {len(text)} characters"
-        raise Refused(HTTPStatus.BAD_REQUEST, shown) from None
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, shown) from None
 
 
 async def _read(request: Request) -> bytes:
@@ -68,11 +70,11 @@ async def _read(request: Request) -> bytes:
         async for part in request.stream():
             body += part
             if len(body) > BODY_BYTES_MAX:
-                raise Refused(
+                raise AdminRefused(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES_MAX} bytes", _CLOSE
                 )
         return bytes(body)
-    raise Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {BODY_SECONDS_MAX} seconds", _CLOSE)
+    raise AdminRefused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {BODY_SECONDS_MAX} seconds", _CLOSE)
 
 
 _CLOSE = {"Connection": "close"}

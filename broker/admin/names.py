@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gnomon.broker.topics import DEFAULT_NAMESPACE, InvalidTopicName, plain_name
+from gnomon.log.topic_name import DEFAULT_NAMESPACE, InvalidTopicName, plain_name
 
 SCHEME: Final = "persistent://"
 

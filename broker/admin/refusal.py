@@ -1,4 +1,4 @@
-"""How the admin API says no: a status, and `{"reason": …}` as its body."""
+"""Refusals of the admin API: an HTTP status, and a body `{"reason": …}`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ STATUSES = {
     ErrorCode.KAFKA_STORAGE_ERROR: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""What the refusals of topic administration are here. Names were checked before: what Kafka calls an invalid one then
-is one that collides with that of another topic."""
+"""The HTTP status of each Kafka error of topic administration. Names are checked before; an INVALID_TOPIC_EXCEPTION
+after that check means that the name collides with the name of another topic."""
 
 
-class Refused(HTTPException):
-    """The request is not done; the reason says why, and what to do."""
+class AdminRefused(HTTPException):
+    """The request is refused; the reason says why, and what to do."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, reason, headers)
 
 
 def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
-    """What is answered for each kind of exception."""
+    """The handler of each kind of exception: each makes the answer."""
 
     async def broken(request: Request, error: Exception) -> Response:
         log.error("admin_request_failed", method=request.method, path=request.url.path, reason=repr(error))
-        return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the broker failed at this request; its log says how")
+        return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the broker failed at this request; its log has the error")
 
     return {
         HTTPException: _refused,
@@ -62,11 +62,11 @@ def _answer(status: int, reason: str, headers: Mapping[str, str] | None = None) 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason, headers = error.detail, dict(error.headers or {})
-    if not isinstance(error, Refused) and error.status_code == HTTPStatus.NOT_FOUND:
-        reason = f"there is nothing at {request.url.path}: /admin/v2/openapi.json says what there is"
-    elif not isinstance(error, Refused) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # made from a set
-        reason = f"{request.method} is not served at {request.url.path}, but {headers['Allow']}"
+    if not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.NOT_FOUND:
+        reason = f"nothing is served at {request.url.path}: /admin/v2/openapi.json lists all paths"
+    elif not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set
+        reason = f"{request.method} is not served at {request.url.path}; use {headers['Allow']}"
     return _answer(error.status_code, reason, headers)
 
 
@@ -80,4 +80,4 @@ async def _unavailable(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return _answer(HTTPStatus.BAD_REQUEST, "the request ended before its body did")
+    return _answer(HTTPStatus.BAD_REQUEST, "the connection ended before the whole body arrived")

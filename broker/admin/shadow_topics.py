@@ -20,66 +20,100 @@ from starlette.routing import Route
 
 from gnomon.broker.admin.body import asked_name, named_topics
 from gnomon.broker.admin.names import full_name
-from gnomon.broker.admin.refusal import Refused
+from gnomon.broker.admin.refusal import AdminRefused
+from gnomon.broker.admin.session import check_topic
 from gnomon.broker.admin.topic_path import TOPIC_PATH, name_at, topic_at
-from gnomon.broker.authorizer import Permission, check
-from gnomon.broker.broker import Broker
+from gnomon.broker.authorization.admin_table import AdminRoute
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.operation import Operation
+from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE
-from gnomon.broker.topics import INTERNAL_TOPICS, Topic, metric_name
+from gnomon.broker.storage import Storage
+from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, shadows_known
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import INTERNAL_TOPICS, Topic
+from gnomon.log.topic_name import metric_name
 from gnomon.wire.kafka.errors import ErrorCode
 
 DELETE_PARAMETERS = frozenset({"shadow", "authoritative"})
 """The last one is what Pulsar's clients say when they were sent on from another broker; it means nothing here."""
 
+_CHANGES = {
+    "PUT": AdminRoute.REPLACE_SHADOWS,
+    "POST": AdminRoute.ADD_SHADOWS,
+    "DELETE": AdminRoute.DELETE_SHADOWS,
+}
 
-def shadows_of(broker: Broker, source: Topic) -> list[Topic]:
+
+def shadows_of(topics: Topics, source: Topic) -> list[Topic]:
     """The shadows of a topic, in the order of their places."""
-    return sorted(broker.image.shadows_of(source), key=lambda shadow: (shadow.place, shadow.name))
+    return sorted(topics.image.shadows_of(source), key=lambda shadow: (shadow.place, shadow.name))
 
 
 class ShadowTopics:
     """The shadows of topics, as one broker's admin API has them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._admin = broker.topic_admin
+    def __init__(
+        self,
+        topics: Topics,
+        records: TopicRecords,
+        admin: TopicAdmin,
+        storage: Storage,
+        configs: BrokerConfigs,
+        access: Access[AdminRoute],
+    ) -> None:
+        self._topics = topics
+        self._records = records
+        self._admin = admin
+        self._storage = storage
+        self._configs = configs
+        self._access = access
         self._changing = trio.Lock()
 
     def routes(self) -> list[Route]:
-        """What is served where."""
+        """The routes."""
         return [Route(f"{TOPIC_PATH}/shadowTopics", self._serve, methods=["GET", "PUT", "POST", "DELETE"])]
 
     async def _serve(self, request: Request) -> Response:
         if request.method in ("GET", "HEAD"):
-            source = await topic_at(self._broker, request)
-            return JSONResponse([full_name(shadow.name) for shadow in shadows_of(self._broker, source)])
+            check_topic(self._access, AdminRoute.LIST_SHADOWS, request, Operation.DESCRIBE)
+            source = await topic_at(self._records, request)
+            await self._all_known(source)  # another broker may have made one just before
+            return JSONResponse([full_name(shadow.name) for shadow in shadows_of(self._topics, source)])
         names = await named_topics(request)
         if request.method == "DELETE":
             names = _to_delete(request, names)
         elif names is None:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the body is empty: send a JSON array of names of topics")
+            raise AdminRefused(HTTPStatus.BAD_REQUEST, "the body is empty: send a JSON array of names of topics")
         async with self._changing:
             source = await self._source_at(request)
-            before = shadows_of(self._broker, source)
+            await self._all_known(source)
+            before = shadows_of(self._topics, source)
             if request.method == "DELETE":
                 await self._delete(before if names is None else _among(before, names, source))
             else:
                 assert names is not None, f"{request.method} has names"
-                missing = await self._missing(source, names)
+                known = {shadow.name for shadow in before}
+                missing = await self._missing(source, [name for name in names if name not in known])
                 if request.method == "PUT":  # deleting first, so that new shadows take the places that get free
                     stay = set(names)
                     await self._delete([shadow for shadow in before if shadow.name not in stay])
                 await self._create(source, missing)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
+    async def _all_known(self, source: Topic) -> None:
+        """Waits until the image shows every shadow that the source has now."""
+        await shadows_known(self._storage.metadata, self._topics.follower, source)
+
     async def _source_at(self, request: Request) -> Topic:
         """The topic of the request's path, which may have shadows."""
         _refuse_internal(name_at(request), "has no shadows")
-        topic = await topic_at(self._broker, request)
-        check(self._broker.authorizer, Permission.WRITE_SHADOW_TOPIC, topic.name)
+        check_topic(self._access, _CHANGES[request.method], request, Operation.CAST)
+        topic = await topic_at(self._records, request)
         if topic.source is not None:
-            raise Refused(
+            raise AdminRefused(
                 HTTPStatus.PRECONDITION_FAILED,
                 f"{full_name(topic.name)} is itself a shadow: make shadows of its source, "
                 f"{full_name(topic.source.name)}",
@@ -95,7 +129,7 @@ class ShadowTopics:
             other = alike.setdefault(metric_name(name), name)
             if other != name:  # the second one would be refused when the first one is there
                 reason = f"{full_name(name)} and {full_name(other)} differ in '.' and '_' alone: choose another name"
-                raise Refused(HTTPStatus.CONFLICT, reason)
+                raise AdminRefused(HTTPStatus.CONFLICT, reason)
         return missing
 
     def _new(self, source: Topic, name: str) -> Topic:
@@ -112,7 +146,7 @@ class ShadowTopics:
     async def _lacks(self, source: Topic, name: str) -> bool:
         """Whether the source has no shadow of that name yet; Refused where another topic has the name."""
         _refuse_internal(name, "is no shadow")
-        topic = await self._admin.current(name)
+        topic = await self._records.current(name)
         if topic is None:
             return True
         if topic.source is None:
@@ -121,11 +155,11 @@ class ShadowTopics:
             what = f"is a shadow of {full_name(topic.source.name)} already"
         else:
             return False
-        raise Refused(HTTPStatus.CONFLICT, f"{full_name(name)} {what}: choose another name")
+        raise AdminRefused(HTTPStatus.CONFLICT, f"{full_name(name)} {what}: choose another name")
 
     async def _delete(self, shadows: Sequence[Topic]) -> None:
-        if shadows and not self._broker.configs.flag("delete.topic.enable"):
-            raise Refused(HTTPStatus.FORBIDDEN, "no topic is deleted while delete.topic.enable is false")
+        if shadows and not self._configs.flag("delete.topic.enable"):
+            raise AdminRefused(HTTPStatus.FORBIDDEN, "no topic is deleted while delete.topic.enable is false")
         for shadow in shadows:
             try:
                 await self._admin.delete(shadow)
@@ -137,14 +171,14 @@ class ShadowTopics:
 def _refuse_internal(name: str, what: str) -> None:
     if name in INTERNAL_TOPICS:
         reason = f"{full_name(name)} holds the broker's own state and {what}"
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, reason, {"Allow": "GET, HEAD"})
+        raise AdminRefused(HTTPStatus.METHOD_NOT_ALLOWED, reason, {"Allow": "GET, HEAD"})
 
 
 def _to_delete(request: Request, names: list[str] | None) -> list[str] | None:
     """The shadows to delete, those of the query and those of the body; None for all of them."""
     unknown = sorted(set(request.query_params) - DELETE_PARAMETERS)
     if unknown:  # a misspelt one must not delete all
-        raise Refused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
     named = [asked_name(text) for text in request.query_params.getlist("shadow")]
     return list(dict.fromkeys([*named, *(names or ())])) if named else names
 
@@ -153,5 +187,5 @@ def _among(shadows: list[Topic], names: list[str], source: Topic) -> list[Topic]
     known = {shadow.name: shadow for shadow in shadows}
     for name in names:
         if name not in known:
-            raise Refused(HTTPStatus.NOT_FOUND, f"{full_name(name)} is not a shadow of {full_name(source.name)}")
+            raise AdminRefused(HTTPStatus.NOT_FOUND, f"{full_name(name)} is not a shadow of {full_name(source.name)}")
     return [known[name] for name in names]

@@ -8,9 +8,10 @@ from typing import Final
 from starlette.requests import Request
 
 from gnomon.broker.admin.names import SCHEME, full_name, topic_name
-from gnomon.broker.admin.refusal import Refused
-from gnomon.broker.broker import Broker
-from gnomon.broker.topics import InvalidTopicName, Topic
+from gnomon.broker.admin.refusal import AdminRefused
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.log.topic import Topic
+from gnomon.log.topic_name import InvalidTopicName
 
 TOPIC_PATH: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
@@ -25,17 +26,17 @@ def name_at(request: Request) -> str:
     try:
         return topic_name(f"{SCHEME}{at['tenant']}/{at['namespace']}/{at['topic']}")
     except InvalidTopicName as error:
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such topic: {error}") from None
+        raise AdminRefused(HTTPStatus.NOT_FOUND, f"there is no such topic: {error}") from None
 
 
-async def topic_at(broker: Broker, request: Request) -> Topic:
+async def topic_at(records: TopicRecords, request: Request) -> Topic:
     """The topic as the metadata has it.
 
     Raises:
         Refused: there is none.
     """
     name = name_at(request)
-    topic = await broker.topic_admin.current(name)
+    topic = await records.current(name)
     if topic is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"topic {full_name(name)} does not exist")
+        raise AdminRefused(HTTPStatus.NOT_FOUND, f"topic {full_name(name)} does not exist")
     return topic

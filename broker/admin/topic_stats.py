@@ -1,77 +1,167 @@
-"""What a broker knows of a topic: leaders, offsets, and how far its shadows are behind.
+"""Statistics of a topic: leaders, offsets, and the lag of its shadows.
 
-Nothing is opened and nobody is asked for it: what this broker does not know is null, and the partition's leader, which
-is named, may know it.
+Each leader of a partition is asked over its native port; nothing is opened for it. What nobody knows is null: the
+partition was not used since its leader, which is named, has started, or the leader does not answer.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+import trio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gnomon.broker.admin.names import full_name
+from gnomon.broker.admin.session import check_topic
 from gnomon.broker.admin.shadow_topics import shadows_of
 from gnomon.broker.admin.topic_path import TOPIC_PATH, topic_at
-from gnomon.broker.broker import Broker
-from gnomon.broker.leadership import NOBODY
-from gnomon.broker.topics import Topic
+from gnomon.broker.authorization.admin_table import AdminRoute
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.operation import Operation
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.placement.leadership import NOBODY, LiveBroker
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.replication.shadow_replication import ShadowReplication
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.client.errors import ERRORS, NativeError
+from gnomon.client.protocol import SERVICE
+from gnomon.log.topic import Topic
+from gnomon.runtime.background import background
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.rpc.errors import RpcFailed
+from gnomon.runtime.world import Unreachable, World
+
+ASK_SECONDS = 2.0
+"""The time that another broker may take to answer."""
 
 
 class TopicStats:
-    """What one broker's admin API tells of topics."""
+    """The statistics of topics in the admin API of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        topics: Topics,
+        records: TopicRecords,
+        placement: Placement,
+        partitions: PartitionsInUse,
+        replication: ShadowReplication,
+        cluster_id: str,
+        world: World,
+        access: Access[AdminRoute],
+    ) -> None:
+        self._topics = topics
+        self._records = records
+        self._placement = placement
+        self._partitions = partitions
+        self._replication = replication
+        self._cluster_id = cluster_id
+        self._world = world
+        self._access = access
 
     def routes(self) -> list[Route]:
-        """What is served where."""
+        """The routes."""
         return [Route(f"{TOPIC_PATH}/stats", self._stats, methods=["GET"])]
 
     async def _stats(self, request: Request) -> Response:
-        broker = self._broker
-        topic = await topic_at(broker, request)
+        check_topic(self._access, AdminRoute.STATS, request, Operation.DESCRIBE)
+        topic = await topic_at(self._records, request)
+        shadows = shadows_of(self._topics, topic)
+        known = _GatheredStats(topic, self._placement, self._cluster_id, self._world)
+        known.add_own(self._partitions, self._replication, shadows)
+        await known.gather()
         return JSONResponse(
             {
                 "topic": full_name(topic.name),
                 "topicId": str(topic.id),
                 "source": None if topic.source is None else full_name(topic.source.name),
-                "partitions": [self._partition(topic, index) for index in range(topic.partitions)],
+                "partitions": [known.partition(index) for index in range(topic.partitions)],
                 "shadowReplication": {
                     full_name(shadow.name): {
                         "place": shadow.place,
-                        "partitions": [self._told(shadow, index) for index in range(shadow.partitions)],
+                        "partitions": [known.replication(shadow, index) for index in range(shadow.partitions)],
                     }
-                    for shadow in shadows_of(broker, topic)
+                    for shadow in shadows_of(self._topics, topic)
                 },
             }
         )
 
-    def _partition(self, topic: Topic, index: int) -> dict[str, Any]:
-        log = self._broker.partitions.log(topic, index)
-        return {
-            **self._place(topic, index),
-            "startOffset": None if log is None else log.start_offset,
-            "highWatermark": None if log is None else log.high_watermark,
-        }
 
-    def _told(self, shadow: Topic, index: int) -> dict[str, Any]:
-        told = self._broker.replication.stats(shadow, index)
-        last = None if told is None or told.last_entry is None else [told.last_segment, told.last_entry]
+class _GatheredStats:
+    """The statistics of one topic, gathered from this broker and the other leaders."""
+
+    def __init__(self, topic: Topic, placement: Placement, cluster_id: str, world: World) -> None:
+        self._topic = topic
+        self._placement = placement
+        self._cluster_id = cluster_id
+        self._world = world
+        self._bounds: dict[int, tuple[int, int]] = {}
+        self._replicated: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def add_own(self, partitions: PartitionsInUse, replication: ShadowReplication, shadows: list[Topic]) -> None:
+        """Adds what this broker knows."""
+        self._bounds.update({index: (start, end) for index, start, end in partitions.bounds(self._topic)})
+        for shadow in shadows:
+            for index in range(shadow.partitions):
+                stats = replication.stats(shadow, index)
+                if stats is not None:
+                    self._replicated[shadow.name, index] = asdict(stats)
+
+    async def gather(self) -> None:
+        """Asks the other leaders, all at once."""
+        leaders = dict.fromkeys(self._placement.leaders(self._topic, self._topic.partitions))
+        async with trio.open_nursery() as nursery:
+            for number in leaders:
+                peer = self._placement.broker(number)
+                if peer is not None and number != self._placement.node_id:
+                    nursery.start_soon(self._ask, peer)
+
+    async def _ask(self, peer: LiveBroker) -> None:
+        name, cluster = self._topic.name, self._cluster_id
+        async with background() as nursery:
+            client = RpcClient(
+                self._world, peer.host, peer.native_port, SERVICE, ERRORS, cluster=cluster, call_seconds=ASK_SECONDS
+            )
+            nursery.start_soon(client.run)
+            try:
+                _, bounds = await client.call("topic", name)
+                rows = await client.call("replication", name)
+            except (NativeError, RpcFailed, Unreachable):
+                return
+        for index, start, end in bounds:
+            if self._leader(self._topic, index) == peer.id:
+                self._bounds[index] = (start, end)
+        for row in rows:
+            if self._leader(self._topic, row["partition"]) == peer.id:
+                self._replicated[row["shadow"], row["partition"]] = row
+
+    def partition(self, index: int) -> dict[str, Any]:
+        """The offsets of one partition."""
+        start, end = self._bounds.get(index, (None, None))
+        return {**self._place(self._topic, index), "startOffset": start, "highWatermark": end}
+
+    def replication(self, shadow: Topic, index: int) -> dict[str, Any]:
+        """The replication of one partition of one shadow."""
+        row = self._replicated.get((shadow.name, index), {})
+        last = row.get("last_entry")
         return {
             **self._place(shadow, index),
-            "connected": None if told is None else told.connected,
-            "backlogEntries": None if told is None else told.backlog_entries,
-            "backlogBytes": None if told is None else told.backlog_bytes,
-            "backlogSeconds": None if told is None else told.backlog_seconds,
-            "entriesPerSecond": None if told is None else told.entries_per_second,
-            "recordsPerSecond": None if told is None else told.records_per_second,
-            "bytesPerSecond": None if told is None else told.bytes_per_second,
-            "lastId": None if last is None else dict(zip(("segment", "entry"), last, strict=True)),
+            "connected": row.get("connected"),
+            "backlogEntries": row.get("backlog_entries"),
+            "backlogBytes": row.get("backlog_bytes"),
+            "backlogSeconds": row.get("backlog_seconds"),
+            "entriesPerSecond": row.get("entries_per_second"),
+            "recordsPerSecond": row.get("records_per_second"),
+            "bytesPerSecond": row.get("bytes_per_second"),
+            "lastId": None if last is None else {"segment": row["last_segment"], "entry": last},
         }
 
     def _place(self, topic: Topic, index: int) -> dict[str, Any]:
-        leader = self._broker.leader(topic, index)
-        return {"partition": index, "leader": None if leader == NOBODY else leader}
+        return {"partition": index, "leader": self._leader(topic, index)}
+
+    def _leader(self, topic: Topic, index: int) -> int | None:
+        leader = self._placement.leader(topic, index)
+        return None if leader == NOBODY else leader

@@ -1,30 +1,34 @@
-"""A request to the coordinator on its way to its one answer."""
+"""A request to the coordinator on its way to its one reply.
+
+A refusal of the coordination runtime becomes Kafka's error here (`error_of`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages import group, group_admin, offsets
-from gnomon.wire.kafka.schema import Message, array, int16, string
+from gnomon.wire.kafka.schema import ProtocolMessage, array, int16, string
 
 
-class DeleteTopicOffsetsRequest(Message, versions=(0, 0)):
-    """The broker tells its coordinators which topics were deleted; never on the wire."""
+class DeleteTopicOffsetsRequest(ProtocolMessage, versions=(0, 0)):
+    """Names topics that were deleted; sent by the broker to its own coordinator, never on the wire."""
 
     topics: list[str] = array(string)
 
 
-class DeleteTopicOffsetsResponse(Message, versions=(0, 0)):
-    """Whether the topics' offsets are gone."""
+class DeleteTopicOffsetsResponse(ProtocolMessage, versions=(0, 0)):
+    """The offsets of the topics are deleted, or the error why not."""
 
     error_code: int = int16()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """One request, who sent it, and the caller's own token to know the answer by.
+class GroupCall:
+    """One request, its sender, and the caller's own token, which takes the response.
 
     `request` is a decoded message of `wire.kafka.messages`, `version` its API version.
     """
@@ -38,14 +42,34 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """The answer to a call."""
+    """The response to a call, as the coordination runtime holds it back (`HeldReply`)."""
 
-    call: Call
-    response: Message
+    call: GroupCall
+    response: ProtocolMessage
+
+    def send(self) -> None:
+        """Gives the response to the caller."""
+        self.call.token(self.response)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Gives the caller an error instead."""
+        self.call.token(refused(self.call, error_of(refusal)))
 
 
-def join_refusal(call: Call, error: ErrorCode, member_id: str | None = None) -> group.JoinGroupResponse:
-    """A JoinGroup answer that carries an error; its member id is the request's unless given."""
+_ERRORS = {
+    Refusal.NOT_LEADER: ErrorCode.NOT_COORDINATOR,
+    Refusal.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Refusal.UNAVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def error_of(refusal: Refusal) -> ErrorCode:
+    """Kafka's error for a refusal: the client finds the coordinator again, or tries again."""
+    return _ERRORS[refusal]
+
+
+def join_refusal(call: GroupCall, error: ErrorCode, member_id: str | None = None) -> group.JoinGroupResponse:
+    """A JoinGroup response with an error; its member id is the request's unless given."""
     return group.JoinGroupResponse(
         error_code=error,
         protocol_name=None if call.version >= 7 else "",
@@ -53,8 +77,8 @@ def join_refusal(call: Call, error: ErrorCode, member_id: str | None = None) -> 
     )
 
 
-def refusal(call: Call, error: ErrorCode) -> Message:
-    """The answer that says `error` for everything the call asked, in the shape of its API and version."""
+def refused(call: GroupCall, error: ErrorCode) -> ProtocolMessage:
+    """The response that gives `error` for every item of the call, in the shape of its API and version."""
     request = call.request
     match request:
         case group.JoinGroupRequest():

@@ -1,26 +1,28 @@
-"""The group coordinator of a broker: takes each request to the partition of `__consumer_offsets` its group lives in.
+"""The group coordinator of a broker: takes each request to the partition of `__consumer_offsets` that holds its group.
 
-Group ids are hashed as Kafka does it, so that the group's records lie where Kafka's tools look for them.
+Group ids are hashed as in Kafka, so that Kafka's tools find a group's records.
 """
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Never, TypeAlias, assert_never
 from uuid import UUID
 
 import trio
 
+from gnomon.broker.coordination.hosted_machines import HostedMachines
+from gnomon.broker.coordination.state_log import LogUnavailable, StateLogs
+from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.groups.call import Call, DeleteTopicOffsetsRequest, refusal
-from gnomon.broker.groups.coordinator_state import GroupShard
-from gnomon.broker.groups.hosted_shard import HostedShard, wire_error
-from gnomon.broker.groups.offsets_log import OffsetsLogs
+from gnomon.broker.groups.call import DeleteTopicOffsetsRequest, GroupCall, error_of, refused
+from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.records import CoordinatorRecord
 from gnomon.broker.groups.settings import GroupSettings
-from gnomon.broker.groups.turn import Effects
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.outcome import outcome_of
+from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
@@ -33,22 +35,22 @@ from gnomon.wire.kafka.messages.group_admin import (
     ListGroupsResponse,
 )
 from gnomon.wire.kafka.messages.offsets import FETCH_GROUPS_SINCE, OffsetFetchRequest, OffsetFetchResponse
-from gnomon.wire.kafka.schema import Message
+from gnomon.wire.kafka.schema import ProtocolMessage
 
 Answer: TypeAlias = Callable[[Any], None]
 
 PARTS_PER_TURN = 256
-"""Of a request about more groups the rest waits, so that others have their turn: each takes some 30 us."""
+"""A request about more groups gives way to other tasks this often: each group takes some 30 us."""
 SENT_AWAY_SECONDS = 10.0
-"""Members hear by a heartbeat where their coordinator is: by default of all clients there is one every 3 s."""
+"""Longer than a member takes to find its coordinator by a heartbeat: clients send one every 3 s by default."""
 
 
 _UTF_16 = codecs.lookup("utf-16-le")
-"""Now: on first use there may be no file descriptor left to import it with."""
+"""Looked up at import: on first use there may be no file descriptor left to load it with."""
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group: Java's hash of its id, without sign."""
+    """The partition of `__consumer_offsets` that holds a group: the absolute value of Java's hash of its id."""
     hashed = 0
     units = memoryview(_UTF_16.encode(group_id)[0]).cast("H")
     for unit in units:
@@ -65,18 +67,18 @@ class GroupCoordinator:
         world: gives the clock, and the randomness of member ids.
         timers: of the node, running.
         logs: the partitions of `__consumer_offsets`.
-        partition_count: gives how many the topic has, or will have once it is there.
+        partition_count: gives how many the topic has, or will have once it is created.
         settings: gives the settings as they are now.
         logger: of the node.
-        leads: whether a partition's groups are this broker's, as far as it knows; who asks for others is sent away.
-        lease_lives: whether nobody can have taken this broker for dead yet; else it coordinates nothing.
+        leads: whether this broker leads a partition, as far as it knows; requests for other groups are refused.
+        lease_lives: whether no other broker can have taken this one for dead yet; otherwise it coordinates nothing.
     """
 
     def __init__(
         self,
         world: World,
         timers: Timers,
-        logs: OffsetsLogs,
+        logs: StateLogs,
         partition_count: Callable[[], int],
         settings: Callable[[], GroupSettings],
         logger: Logger,
@@ -85,30 +87,37 @@ class GroupCoordinator:
     ) -> None:
         self._clock = world.clock
         self._random = world.random("groups")
-        self._timers = timers
-        self._logs = logs
         self._partition_count = partition_count
         self._settings = settings
-        self._logger = logger
         self._leads = leads
-        self._lease_lives = lease_lives
-        self._shards: dict[int, HostedShard] = {}
+        self._machines: HostedMachines[GroupCall, CoordinatorRecord, Never] = HostedMachines(
+            logs,
+            self._new_shard,
+            _no_effect,
+            leads,
+            lease_lives,
+            world.clock,
+            timers,
+            logger.bind(machine="groups"),
+        )
         self._asked_in_vain: dict[int, float] = {}
         """Since when offsets are asked for here that another broker has, by partition."""
-        self._nursery: trio.Nursery | None = None
+        self._tasks = OwnTasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until it is cancelled; start it (`nursery.start`) before the first request."""
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+            await nursery.start(self._tasks.run)
+            await nursery.start(self._machines.run)
             task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     def handle(
-        self, request: Message, version: int, client_id: str, client_host: str, reply: Callable[[Message], None]
+        self,
+        request: ProtocolMessage,
+        version: int,
+        client_id: str,
+        client_host: str,
+        reply: Callable[[ProtocolMessage], None],
     ) -> None:
         """Handles one request of a client.
 
@@ -116,16 +125,16 @@ class GroupCoordinator:
         and the ids of an answer about all topics.
 
         Args:
-            request: decoded; any message of `messages.group` (but FindCoordinator), `group_admin` or `offsets`.
+            request: decoded; any message of `messages.group` (except FindCoordinator), `group_admin` or `offsets`.
             version: its API version.
-            client_id: how the client calls itself.
+            client_id: the name that the client gives itself.
             client_host: its address as Kafka's tools show it.
-            reply: gets the answer, once: now or later, perhaps after the client is gone.
+            reply: gets the response, once: now or later, perhaps after the client is gone.
         """
-        call = Call(request, version, client_id, client_host, reply)
+        call = GroupCall(request, version, client_id, client_host, reply)
         match request:
             case ListGroupsRequest():
-                self._start_soon(lambda: self._list(call))
+                self._tasks.start_soon(self._list, call)
             case DescribeGroupsRequest() | DeleteGroupsRequest():
                 self._ask_each(call, *_split(call))
             case OffsetFetchRequest() if version >= FETCH_GROUPS_SINCE:
@@ -134,33 +143,37 @@ class GroupCoordinator:
                 self._ask(partition_for(call.request.group_id, self._partition_count()), call)
 
     def drain(self) -> None:
-        """The broker ends and takes no more requests: see `HostedShard.drain`."""
-        for shard in list(self._shards.values()):
-            shard.drain()
+        """The broker is about to stop: members that wait for other members are sent to find their coordinator again.
+
+        Kafka's coordinator does the same when a partition of it moves. Members that come back in time are known.
+        """
+        self._machines.drain()
 
     def release(self) -> None:
-        """Leaders have changed: lets go of the groups that are another broker's now, and tells who waits."""
+        """Leaders have changed: gives up the groups that other brokers coordinate now, and refuses waiting requests."""
         self._asked_in_vain = {
             partition: since for partition, since in self._asked_in_vain.items() if not self._leads(partition)
         }
-        for partition in [partition for partition in self._shards if not self._leads(partition)]:
-            self._shards.pop(partition).release()
+        self._machines.leaders_changed()
 
     async def delete_topic_offsets(self, topics: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Deletes the offsets of topics that were deleted from all groups that are certainly this broker's.
+        """Deletes the offsets of deleted topics in all groups that this broker certainly coordinates.
 
         Returns:
-            The partitions that were seen to, and those in use that others see to, or may.
+            The partitions that were served here, and the partitions in use that other brokers serve, or may serve.
 
         Raises:
             KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
         """
         request = DeleteTopicOffsetsRequest(topics=list(topics))
-        used = await self._used()
-        mine = [partition for partition in used if self._coordinates(partition)]
+        try:
+            used = await self._machines.used()
+        except LogUnavailable as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        mine = [partition for partition in used if self._machines.serves(partition)]
         parts = [(partition, request) for partition in mine]
         answers: list[Any] = await outcome_of(
-            lambda done: self._gather(parts, Call(request, 0, "", "", None), lambda answers: done(answers, None))
+            lambda done: self._gather(parts, GroupCall(request, 0, "", "", None), lambda answers: done(answers, None))
         )
         seen_to = []
         for partition, answer in zip(mine, answers, strict=True):
@@ -173,46 +186,27 @@ class GroupCoordinator:
 
     # Asking shards
 
-    def _coordinates(self, partition: int) -> bool:
-        return self._leads(partition) and self._lease_lives()
-
-    def _start_soon(self, call: Callable[[], Any]) -> None:
-        if self._nursery is not None:  # else it is stopping: what the last commits bring starts nothing new
-            self._nursery.start_soon(call)
-
-    def _shard(self, partition: int) -> HostedShard:
-        shard = self._shards.get(partition)
-        if shard is None:
-            shard = self._shards[partition] = HostedShard(
-                partition, self._logs, self._new_shard, self._clock, self._timers, self._start_soon, self._logger
-            )
-        return shard
-
     def _new_shard(self) -> GroupShard:
         return GroupShard(self._settings, lambda: str(UUID(int=self._random.getrandbits(128), version=4)))
 
-    def _ask(self, partition: int, call: Call) -> None:
-        def run(shard: GroupShard, now: float, wall_ms: int) -> Effects:
-            return shard.handle(call, now, wall_ms)
-
-        def refuse(error: ErrorCode) -> None:
+    def _ask(self, partition: int, call: GroupCall) -> None:
+        def refuse(refusal: Refusal) -> None:
             asks_for_offsets = isinstance(call.request, OffsetFetchRequest)
-            call.token(refusal(call, self._offsets_refusal(partition) if asks_for_offsets else error))
+            error = self._offsets_refusal(partition) if asks_for_offsets else error_of(refusal)
+            call.token(refused(call, error))
 
-        if not self._coordinates(partition):
-            refuse(ErrorCode.NOT_COORDINATOR)
-        elif isinstance(call.request, OffsetFetchRequest | DeleteTopicOffsetsRequest):
-            self._shard(partition).ask(run, refuse)
+        if isinstance(call.request, OffsetFetchRequest | DeleteTopicOffsetsRequest):
+            self._machines.submit_confirmed(partition, call, refuse)
         else:
-            self._shard(partition).submit(run, refuse)
+            self._machines.submit(partition, call, refuse)
 
     def _offsets_refusal(self, partition: int) -> ErrorCode:
-        """What who asks for offsets is told where they cannot be told now: to ask again, before it is sent elsewhere.
+        """The error of an OffsetFetch that is refused: first to ask again, and only later to ask another broker.
 
         librdkafka (2.16) asks again after COORDINATOR_LOAD_IN_PROGRESS, and never after NOT_COORDINATOR or
-        COORDINATOR_NOT_AVAILABLE (its issue 5586): a member that is told these after it joined holds its partitions,
-        and reads nothing of them, for as long as nobody else joins or leaves. While it asks again its heartbeats tell
-        it where the coordinator is. Who sends none is told so here, after SENT_AWAY_SECONDS.
+        COORDINATOR_NOT_AVAILABLE (its issue 5586): a member that gets one of these after it joined holds its
+        partitions and reads nothing of them, until another member joins or leaves. While it asks again, its heartbeats
+        find the coordinator. A client without heartbeats gets NOT_COORDINATOR after SENT_AWAY_SECONDS.
         """
         if self._leads(partition):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -221,17 +215,22 @@ class GroupCoordinator:
         return ErrorCode.NOT_COORDINATOR if sent_away else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _ask_each(
-        self, call: Call, parts: Sequence[tuple[str, Message]], merge: Callable[[list[Any]], Message]
+        self,
+        call: GroupCall,
+        parts: Sequence[tuple[str, ProtocolMessage]],
+        merge: Callable[[list[Any]], ProtocolMessage],
     ) -> None:
         count = self._partition_count()
-        named: dict[str, Message] = {}
+        named: dict[str, ProtocolMessage] = {}
         for group_id, request in parts:
-            named.setdefault(group_id, request)  # one that is named again is asked for once, as in Kafka
+            named.setdefault(group_id, request)  # a group that is named twice is asked for once, as in Kafka
         placed = [(partition_for(group_id, count), request) for group_id, request in named.items()]
         self._gather(placed, call, lambda answers: call.token(merge(answers)))
 
-    def _gather(self, parts: Collection[tuple[int, Message]], call: Call, done: Callable[[list[Any]], None]) -> None:
-        """Asks shards for parts of a call; `done` gets their answers, in order, when the last one is there."""
+    def _gather(
+        self, parts: Collection[tuple[int, ProtocolMessage]], call: GroupCall, done: Callable[[list[Any]], None]
+    ) -> None:
+        """Asks shards for parts of a call; `done` gets their responses, in order, after the last one arrived."""
         answers: list[Any] = [None] * len(parts)
         missing = len(parts)
 
@@ -245,8 +244,8 @@ class GroupCoordinator:
 
             return answered
 
-        def ask(index: int, partition: int, request: Message) -> None:
-            self._ask(partition, Call(request, call.version, call.client_id, call.client_host, answer_to(index)))
+        def ask(index: int, partition: int, request: ProtocolMessage) -> None:
+            self._ask(partition, GroupCall(request, call.version, call.client_id, call.client_host, answer_to(index)))
 
         async def ask_in_turns() -> None:
             for index, part in enumerate(parts):
@@ -255,22 +254,20 @@ class GroupCoordinator:
                     await trio.lowlevel.checkpoint()
 
         if len(parts) > PARTS_PER_TURN:
-            self._start_soon(ask_in_turns)
+            self._tasks.start_soon(ask_in_turns)
             return
         for index, part in enumerate(parts):
             ask(index, *part)
         if not parts:
             done([])
 
-    async def _used(self) -> list[int]:
-        return sorted({*await self._logs.used(), *self._shards})
-
-    async def _list(self, call: Call) -> None:
+    async def _list(self, call: GroupCall) -> None:
         try:
-            partitions = [partition for partition in await self._used() if self._coordinates(partition)]
-        except KafkaError as error:
-            call.token(refusal(call, wire_error(error)))
+            used = await self._machines.used()
+        except LogUnavailable:
+            call.token(refused(call, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
+        partitions = [partition for partition in used if self._machines.serves(partition)]
 
         def listed(answers: list[Any]) -> None:
             errors = [answer.error_code for answer in answers if answer.error_code]
@@ -280,8 +277,12 @@ class GroupCoordinator:
         self._gather([(partition, call.request) for partition in partitions], call, listed)
 
 
-def _split(call: Call) -> tuple[list[tuple[str, Message]], Callable[[list[Any]], Message]]:
-    """The parts of a request about several groups, each with its group id, and how to join their answers."""
+def _no_effect(effect: Never) -> None:
+    assert_never(effect)
+
+
+def _split(call: GroupCall) -> tuple[list[tuple[str, ProtocolMessage]], Callable[[list[Any]], ProtocolMessage]]:
+    """The parts of a request about several groups, each with its group id, and a function that joins the responses."""
     request = call.request
     match request:
         case DescribeGroupsRequest():

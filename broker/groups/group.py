@@ -1,12 +1,15 @@
-"""A classic consumer group: its members, its generation and what they agreed on.
+"""A classic consumer group: its members, its generation and the protocol that they agreed on.
 
-1. The group is Empty or Dead exactly when it has no member, but for a while of PreparingRebalance.
-2. A generation number only grows; in CompletingRebalance and Stable every member belongs to the current one.
+1. A group without members is Empty, Dead or, for a while, in PreparingRebalance; a group with members is never Empty
+   or Dead.
+2. A generation number only grows; in CompletingRebalance and Stable every member belongs to the current generation.
 3. A parked JoinGroup means PreparingRebalance; a parked SyncGroup means CompletingRebalance.
-   (The one exception: the answer to a static member that came back waits for its record, not in the member.)
-4. An instance id belongs to one member; whoever shows another member id with it is fenced (KIP-345).
+   (The one exception: the response to a static member that came back waits for its record, not in the member.)
+4. An instance id belongs to one member; a request that names another member id with it is fenced (KIP-345).
 5. The leader is a member; the protocol of a generation is one that every member speaks.
 6. `wake` is never later than the earliest deadline of the group.
+7. The whole object is soft state: a reload makes the group again from its last record (`from_record`). A generation
+   that no record holds yet was never stable, so its members join again. All sessions begin again.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from gnomon.broker.groups.member import Member
 from gnomon.broker.groups.records import GroupRecord
 from gnomon.broker.groups.turn import Turn
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription, decode_consumer_protocol
+from gnomon.wire.kafka.messages.consumer_protocol import subscribed_topics
 from gnomon.wire.kafka.messages.group import JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 from gnomon.wire.kafka.schema import MalformedMessage
@@ -48,18 +51,18 @@ _BEFORE = {
 
 
 class Group:
-    """The state of one group; the rules that move it stand in `rebalance` and `membership`.
+    """The state of one group; the rules that change it are in `rebalance` and `membership`.
 
     Attributes:
-        state_since_ms: wall-clock milliseconds when the state was entered; -1 where an old record does not say.
+        state_since_ms: wall-clock milliseconds when the state was entered; -1 if an old record does not have it.
         pending: member ids handed out by MEMBER_ID_REQUIRED that did not join yet, with their deadlines.
         unsynced: members of this generation that did not send SyncGroup yet (an ordered set).
-        join_deadline: when the joining phase ends, whoever has joined; infinite outside of it.
-        sync_deadline: when members that did not sync are dropped; infinite when all have.
-        gathering: whether the joining phase is the first one after Empty, which waits for the group to gather.
+        join_deadline: when the joining phase ends, even if members are missing; infinite outside of it.
+        sync_deadline: when members that did not sync are dropped; infinite when all did.
+        gathering: whether the joining phase is the first one after Empty, which waits for more members.
         gather_left_ms: by how much the gathering may still be extended.
         grew: whether a member was added since the gathering was extended last.
-        assigning: whether the leader's assignment is being made durable.
+        assigning: the record of the leader's assignment while it is not durable.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -79,13 +82,13 @@ class Group:
         self.gathering = False
         self.gather_left_ms = 0
         self.grew = False
-        self.assigning = False
+        self.assigning: GroupRecord | None = None
         self.wake = math.inf
 
     # Membership
 
     def add(self, member: Member) -> None:
-        """Takes a member in; the first one decides the protocol type and leads."""
+        """Adds a member; the first one leads."""
         assert member.member_id not in self.members, member.member_id
         if not self.members:
             assert self.leader is None
@@ -98,7 +101,7 @@ class Group:
         self.note_deadline(member.deadline)
 
     def remove(self, member: Member) -> None:
-        """Drops a member, whose calls have been answered; another one leads if it led."""
+        """Removes a member, whose calls have been answered; another one leads if it led."""
         assert not member.parked, member
         del self.members[member.member_id]
         if member.instance_id is not None:
@@ -108,7 +111,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """Gives a static member, whose calls have been answered, the id under which it came back."""
+        """Replaces the id of a static member that came back; its calls have been answered."""
         assert old.instance_id is not None
         assert not old.parked, old
         led = self.leader == old.member_id
@@ -129,7 +132,7 @@ class Group:
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether a request's member is one of the group: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Whether a request names a member of the group: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -138,7 +141,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def all_joined(self) -> bool:
-        """Whether nobody is left to wait for in the joining phase."""
+        """Whether every member has joined, and every member that was given an id."""
         return not self.pending and all(member.joining is not None for member in self.members.values())
 
     def joined_count(self) -> int:
@@ -146,7 +149,7 @@ class Group:
         return sum(member.joining is not None for member in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one of those who joined; false where nobody did."""
+        """Makes a member that joined the leader, the current one if it joined; false if none joined."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -157,7 +160,7 @@ class Group:
         return True
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks the group to wait for it."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Protocols
@@ -171,7 +174,7 @@ class Group:
         )
 
     def chosen_protocol(self) -> str:
-        """The protocol that most members like best among those that all speak; the first voted for wins a tie."""
+        """The protocol that most members prefer among those that all speak; the first voted for wins a tie."""
         members = list(self.members.values())
         candidates = {name for name, _ in members[0].protocols if all(member.speaks(name) for member in members)}
         votes: dict[str, int] = {}
@@ -181,7 +184,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def topics_read(self) -> Callable[[str], bool]:
-        """Whether a member reads a topic; true also where a member's subscription cannot be read.
+        """Returns whether any member reads a topic; true of every topic if a subscription is malformed, as in Kafka.
 
         All subscriptions are decoded once, for any number of topics.
         """
@@ -198,7 +201,7 @@ class Group:
     def _topics(self, member: Member) -> list[str] | None:
         spoken = self.protocol if self.protocol is not None and member.speaks(self.protocol) else member.protocols[0][0]
         try:
-            return decode_consumer_protocol(ConsumerProtocolSubscription, member.metadata(spoken)).topics
+            return subscribed_topics(member.metadata(spoken))
         except MalformedMessage:
             return None
 
@@ -211,49 +214,49 @@ class Group:
         self.state_since_ms = wall_ms
 
     def note_deadline(self, deadline: float) -> None:
-        """Remembers that something is due at `deadline` (monotonic seconds)."""
+        """Notes a deadline of the group (monotonic seconds)."""
         self.wake = min(self.wake, deadline)
 
     def set_member_deadline(self, member: Member, deadline: float) -> None:
-        """When the member is taken for dead unless it is heard of."""
+        """Sets when the member's session ends unless a request of it arrives."""
         member.deadline = deadline
         self.note_deadline(deadline)
 
     def restart_session(self, member: Member, turn: Turn) -> None:
-        """The member has been heard of; does nothing while one of its calls is parked."""
+        """Begins the member's session again; does nothing while one of its calls is parked."""
         if not member.parked:
             self.set_member_deadline(member, turn.after_ms(member.session_timeout_ms))
 
     def end_sessions(self, but: Collection[str], turn: Turn) -> None:
-        """Dynamic members that are not named are taken for dead."""
+        """Ends the sessions of the dynamic members that are not named."""
         for member in self.members.values():
             if member.instance_id is None and member.member_id not in but:
                 self.set_member_deadline(member, turn.now)
 
     def set_join_deadline(self, deadline: float) -> None:
-        """When the joining phase ends."""
+        """Sets when the joining phase ends."""
         self.join_deadline = deadline
         self.note_deadline(deadline)
 
     def set_sync_deadline(self, deadline: float) -> None:
-        """When members that did not sync are dropped."""
+        """Sets when members that did not sync are dropped."""
         self.sync_deadline = deadline
         self.note_deadline(deadline)
 
     def settle_wake(self) -> None:
-        """Makes `wake` exact again after what was due has been done."""
+        """Makes `wake` exact again, after everything due was done."""
         deadlines = [self.join_deadline, self.sync_deadline, *self.pending.values()]
         deadlines += [member.deadline for member in self.members.values()]
         self.wake = min(deadlines)
 
     def vacant(self) -> bool:
-        """Whether the group holds nothing but perhaps its name and generation."""
+        """Whether the group has no members and expects none: all it may hold is its name and generation."""
         return self.state is GroupState.EMPTY and not self.pending
 
     # Records
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
-        """The group as a record: with its members' assignments, or with these instead."""
+        """The group as a record, with `assignments` or, without them, those that its members have."""
         members = [
             member.recorded(
                 self.protocol, member.assignment if assignments is None else assignments.get(member.member_id, b"")
@@ -272,7 +275,7 @@ class Group:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue, turn: Turn) -> Group:
-        """The group as its last record left it: Stable with its members, whose sessions begin now, or Empty."""
+        """The group of a last record: Stable with the record's members, whose sessions begin now, or Empty."""
         group = cls(group_id)
         group.protocol_type = value.protocol_type
         group.generation = value.generation

@@ -1,4 +1,4 @@
-"""Looking at groups: what DescribeGroups and ListGroups say of one."""
+"""A group as DescribeGroups and ListGroups show it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gnomon.wire.kafka.messages.group_admin import (
 
 CLASSIC = "classic"
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""Read, delete and describe, by Kafka's numbers: without access control everyone may do them."""
+"""Read, delete and describe, by Kafka's numbers: without access control every client may do them."""
 NOT_ASKED = -(2**31)
 
 
 def describe(group_id: str, group: Group | None, known: bool, version: int, operations_asked: bool) -> DescribedGroup:
-    """Describes a group; `group` is None where nobody joined it, `known` tells whether it has offsets then."""
+    """Describes a group; `group` is None if no member ever joined it, and `known` is whether it has offsets then."""
     operations = ALL_OPERATIONS if operations_asked else NOT_ASKED
     if group is not None:
         stable = group.state is GroupState.STABLE
@@ -35,12 +35,12 @@ def describe(group_id: str, group: Group | None, known: bool, version: int, oper
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
     if version >= UNKNOWN_GROUP_ERROR_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"group {group_id!r} has neither members nor offsets here: check its name"
+        described.error_message = f"Group {group_id} not found: it does not exist, check its name"
     return described
 
 
 def listed(group_id: str, group: Group | None, request: ListGroupsRequest) -> ListedGroup | None:
-    """A group's line in ListGroups, or None where a filter (of any case) leaves it out."""
+    """A group's line in ListGroups, or None if a filter (in any case) leaves it out."""
     state = GroupState.EMPTY if group is None else group.state
     if not _passes(state.value, request.states_filter) or not _passes(CLASSIC, request.types_filter):
         return None

@@ -6,22 +6,22 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from gnomon.broker.groups.call import Call
+from gnomon.broker.groups.call import GroupCall
 from gnomon.wire.kafka.messages.group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from gnomon.wire.kafka.messages.group_admin import DescribedGroupMember
 from gnomon.wire.kafka.messages.offsets_topic import MemberMetadata
 
 MEMBER_BYTES = 64
-"""Of a member that says nothing."""
+"""Size of a member without texts and metadata."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member: what it speaks, what it was given, and what it waits for.
+    """One member: its protocols, its assignment, and its parked calls.
 
     `protocols` are (name, metadata) in the member's order of preference. `joining` and `syncing` are its parked calls.
-    `deadline` (monotonic seconds) is when it is taken for dead; infinite while one of its calls is parked, unless the
-    member is `new`: nobody but the parked call knows its id, so it must not stay for ever.
+    `deadline` (monotonic seconds) is the end of its session; infinite while one of its calls is parked, unless the
+    member is `new`: no client knows its id before the parked call is answered, so it must not stay for ever.
     """
 
     member_id: str
@@ -32,18 +32,18 @@ class Member:
     rebalance_timeout_ms: int
     protocols: list[tuple[str, bytes]]
     assignment: bytes = b""
-    joining: Call | None = None
-    syncing: Call | None = None
+    joining: GroupCall | None = None
+    syncing: GroupCall | None = None
     new: bool = False
     deadline: float = math.inf
     said_bytes: int = field(init=False)
-    """About what the member takes in memory and in its group's record, but for its assignment."""
+    """About how many bytes the member takes in memory and in its group's record, except for its assignment."""
 
     def __post_init__(self) -> None:
         self.speak(self.protocols)
 
     def speak(self, protocols: list[tuple[str, bytes]]) -> None:
-        """Takes over what the member says of itself."""
+        """Sets the protocols that the member speaks."""
         self.protocols = protocols
         texts = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
         self.said_bytes = MEMBER_BYTES + texts + sum(len(name) + len(metadata) for name, metadata in protocols)
@@ -54,7 +54,7 @@ class Member:
         return self.joining is not None or self.syncing is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under a protocol; empty where it does not speak it."""
+        """The member's metadata for a protocol; empty if it does not speak it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def speaks(self, protocol: str) -> bool:
@@ -62,15 +62,15 @@ class Member:
         return any(name == protocol for name, _ in self.protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The protocol it likes best among `candidates`, all of which it speaks."""
+        """The protocol that it prefers among `candidates`, all of which it speaks."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def says_the_same(self, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether a JoinGroup repeats what is known of the member."""
+        """Whether a JoinGroup repeats the member's protocols."""
         return self.protocols == [(item.name, item.metadata) for item in protocols]
 
     def listed(self, protocol: str | None) -> JoinGroupResponseMember:
-        """The member as the leader sees it."""
+        """The member as a JoinGroup response lists it for the leader."""
         return JoinGroupResponseMember(
             member_id=self.member_id, group_instance_id=self.instance_id, metadata=self.metadata(protocol)
         )
@@ -101,7 +101,7 @@ class Member:
 
     @classmethod
     def from_record(cls, stored: MemberMetadata, protocol: str | None) -> Member:
-        """The member that a record holds; it speaks only the protocol that was chosen."""
+        """The member of a record; it speaks only the protocol that was chosen."""
         return cls(
             member_id=stored.member_id,
             instance_id=stored.group_instance_id,

@@ -1,19 +1,19 @@
-"""What members ask of their group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. The rules are Kafka's.
+"""The requests of members to their group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. The rules are Kafka's.
 
-1. From JoinGroup v4 on a dynamic member joins with an id that it was given first (KIP-394).
+1. From JoinGroup v4 on a dynamic member joins with an id that the coordinator gave it before (KIP-394).
 2. A static member comes back under a new id without a rebalance if the protocol stays the same; the old id is fenced
-   (KIP-345). From v9 on a leader that comes back is told to skip the assignment (KIP-814); before, it is told that
-   its old self leads, to the same end.
-3. What a group's members say and are assigned is bounded, so that its record fits into the log: a failed append costs
-   all groups of the shard their calls.
-4. Nobody but a member of the current generation gets anything but an error.
+   (KIP-345). From v9 on a leader that comes back is asked to skip the assignment (KIP-814); before v9 the response
+   names the leader's old id, which has the same effect.
+3. The subscriptions and assignments of a group's members are bounded, so that its record fits into the log: a failed
+   append refuses the calls of all groups of the shard.
+4. A request that names no member of the current generation gets an error.
 """
 
 from __future__ import annotations
 
 import math
 
-from gnomon.broker.groups.call import Call, Reply, join_refusal
+from gnomon.broker.groups.call import GroupCall, Reply, join_refusal
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.member import MEMBER_BYTES, Member
 from gnomon.broker.groups.rebalance import (
@@ -43,19 +43,19 @@ from gnomon.wire.kafka.messages.group import (
 FIRST_VERSION_WITH_GIVEN_IDS = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 MEMBER_NAME_CHARACTERS_MAX = 1000
-"""How much of its client's name a member id begins with: an id must fit into the 32,767 bytes of a Kafka text."""
+"""A member id begins with this much of its client's name: an id must fit into the 32,767 bytes of a Kafka text."""
 MEMBERS_BYTES_MAX = 8 << 20
-"""What all members of a group may say of themselves; Kafka's bound is that of a batch, 1 MiB unless set."""
+"""Bound on the metadata of all members of a group; Kafka's bound is that of a batch, 1 MiB by default."""
 PROTOCOLS_MAX = 500
-"""Of one member; those of all members are compared with each other."""
+"""Bound on the protocols of one member; those of all members are compared with each other."""
 ASSIGNMENTS_BYTES_MAX = 8 << 20
-"""What a leader may assign, likewise."""
+"""Bound on the assignments of a leader, for the same reason."""
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a new member's parked JoinGroup keeps it in the group, as in Kafka: nobody else knows its id."""
+"""A new member's parked JoinGroup keeps it in the group this long, as in Kafka: no client knows its id yet."""
 
 
-def join(group: Group, call: Call, turn: Turn) -> None:
-    """Lets a member in, now or when the joining phase ends."""
+def join(group: Group, call: GroupCall, turn: Turn) -> None:
+    """Adds a member to the group, or has a known one join again; answers now or when the joining phase ends."""
     request: JoinGroupRequest = call.request
     if not _has_room(group, request.member_id, turn.settings.members_max) or not _fits(group, call):
         _turn_away(group, request.member_id, turn)
@@ -75,15 +75,15 @@ def _has_room(group: Group, member_id: str, members_max: int) -> bool:
         case GroupState.EMPTY:
             return True
         case GroupState.PREPARING_REBALANCE:
-            # Those who do not come back make room, so whoever joins first is in.
+            # Members that do not join again make room, so the first ones that join are in.
             known = group.members.get(member_id)
             return (known is not None and known.joining is not None) or group.joined_count() < members_max
         case _:
             return member_id in group.members or len(group.members) < members_max
 
 
-def _fits(group: Group, call: Call) -> bool:
-    """Whether the group's record will fit into its log, whatever each of its members says."""
+def _fits(group: Group, call: GroupCall) -> bool:
+    """Whether the group's record will fit into its log."""
     request: JoinGroupRequest = call.request
     said_bytes = sum(len(item.name) + len(item.metadata) for item in request.protocols)
     others = (member.said_bytes for member in group.members.values() if member.member_id != request.member_id)
@@ -98,7 +98,7 @@ def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
         rebalance(group, turn)
 
 
-def _join_new(group: Group, call: Call, turn: Turn) -> None:
+def _join_new(group: Group, call: GroupCall, turn: Turn) -> None:
     request: JoinGroupRequest = call.request
     instance_id = request.group_instance_id
     whose = call.client_id if instance_id is None else instance_id
@@ -121,7 +121,7 @@ def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     return given_ms if given_ms > 0 else request.session_timeout_ms
 
 
-def _add(group: Group, call: Call, member_id: str, turn: Turn) -> None:
+def _add(group: Group, call: GroupCall, member_id: str, turn: Turn) -> None:
     request: JoinGroupRequest = call.request
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -142,8 +142,8 @@ def _add(group: Group, call: Call, member_id: str, turn: Turn) -> None:
     rebalance(group, turn)
 
 
-def _update(group: Group, call: Call, member: Member, turn: Turn) -> None:
-    """Takes over what a JoinGroup says of a member and parks it; the caller sees to the rebalance."""
+def _update(group: Group, call: GroupCall, member: Member, turn: Turn) -> None:
+    """Updates a member from its JoinGroup, which is parked; the caller starts the rebalance."""
     request: JoinGroupRequest = call.request
     refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     member.speak([(item.name, item.metadata) for item in request.protocols])
@@ -154,7 +154,7 @@ def _update(group: Group, call: Call, member: Member, turn: Turn) -> None:
         member.deadline = math.inf
 
 
-def _join_again(group: Group, call: Call, turn: Turn) -> None:
+def _join_again(group: Group, call: GroupCall, turn: Turn) -> None:
     request: JoinGroupRequest = call.request
     error = group.check_member(request.member_id, request.group_instance_id)
     if error:
@@ -163,7 +163,7 @@ def _join_again(group: Group, call: Call, turn: Turn) -> None:
     member = group.members[request.member_id]
     leads = group.leader == member.member_id
     unchanged = member.says_the_same(request.protocols)
-    # In CompletingRebalance the answer was lost on its way; in Stable a leader that joins wants a rebalance.
+    # In CompletingRebalance the response was lost; in Stable a leader that joins wants a rebalance.
     if unchanged and (
         group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
     ):
@@ -174,8 +174,8 @@ def _join_again(group: Group, call: Call, turn: Turn) -> None:
     rebalance(group, turn)
 
 
-def _come_back(group: Group, call: Call, old: Member, member_id: str, turn: Turn) -> None:
-    """A static member has restarted."""
+def _come_back(group: Group, call: GroupCall, old: Member, member_id: str, turn: Turn) -> None:
+    """A static member has restarted and joins under a new id."""
     previous_leader = group.leader
     refuse_join(old, ErrorCode.FENCED_INSTANCE_ID, turn)
     refuse_sync(group, old, ErrorCode.FENCED_INSTANCE_ID, turn)
@@ -197,8 +197,8 @@ def _come_back(group: Group, call: Call, old: Member, member_id: str, turn: Turn
     turn.append([group.record()], [Reply(call, response)])
 
 
-def sync(group: Group, call: Call, turn: Turn) -> None:
-    """Gives a member its assignment, now or when the leader's is durable."""
+def sync(group: Group, call: GroupCall, turn: Turn) -> None:
+    """Answers with the member's assignment, now or once the leader's assignment is durable."""
     request: SyncGroupRequest = call.request
     error = _check_sync(group, request)
     if error:
@@ -213,7 +213,7 @@ def sync(group: Group, call: Call, turn: Turn) -> None:
     refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     member.syncing = call
     member.deadline = math.inf
-    if group.leader == member.member_id and not group.assigning:
+    if group.leader == member.member_id and group.assigning is None:
         assign(group, {item.member_id: item.assignment for item in request.assignments}, turn)
 
 
@@ -231,8 +231,8 @@ def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR if assigned_bytes > ASSIGNMENTS_BYTES_MAX else ErrorCode.NONE
 
 
-def heartbeat(group: Group, call: Call, turn: Turn) -> None:
-    """Keeps a member's session alive and tells it of a rebalance."""
+def heartbeat(group: Group, call: GroupCall, turn: Turn) -> None:
+    """Keeps a member's session alive and notifies it of a rebalance."""
     request: HeartbeatRequest = call.request
     error = group.check_member(request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
@@ -245,8 +245,8 @@ def heartbeat(group: Group, call: Call, turn: Turn) -> None:
     turn.reply(call, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE))
 
 
-def leave(group: Group, call: Call, turn: Turn) -> None:
-    """Lets members go: by their ids, or static ones by their instance ids alone."""
+def leave(group: Group, call: GroupCall, turn: Turn) -> None:
+    """Removes members: by their ids, or static ones by their instance ids alone."""
     request: LeaveGroupRequest = call.request
     single = call.version < 3
     identities = [MemberIdentity(member_id=request.member_id)] if single else request.members

@@ -1,8 +1,8 @@
-"""Committed offsets: who may commit, what a fetch shows, what is deleted, when they expire.
+"""Committed offsets: who may commit, what a fetch shows, what is deleted, when offsets expire.
 
-1. An offset is visible once its record is durable, and then is what replaying the log would give.
-2. A deletion also covers commits that are not durable yet: it comes after them in the log.
-3. Offsets of a group in use do not expire, but for topics that a stable consumer group does not read.
+1. An offset is visible once its record is durable: `GroupOffsets.stored` changes by replaying records alone.
+2. A deletion also covers commits that are not durable yet: its records follow theirs in the log.
+3. Offsets of a group in use do not expire, except those of topics that a stable consumer group does not read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from gnomon.broker.groups.call import Call, Reply
+from gnomon.broker.groups.call import GroupCall, Reply
 from gnomon.broker.groups.group import CONSUMER_PROTOCOL, Group, GroupState
 from gnomon.broker.groups.records import OffsetRecord, StoredOffset
 from gnomon.broker.groups.turn import Turn
@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 NO_OFFSET = StoredOffset(-1, -1, "", -1)
 RECORD_BYTES = 64
-"""Of an offset's record without its texts."""
+"""Size of an offset's record without its texts."""
 COMMIT_BYTES_MAX = 8 << 20
-"""Records of one commit; Kafka's bound is that of a batch, 1 MiB unless set."""
+"""Bound on the records of one commit; Kafka's bound is that of a batch, 1 MiB by default."""
 NEVER_MS = (1 << 63) - 1
 """The latest expiry that a record can hold."""
 
 
 class GroupOffsets:
-    """The durable offsets of one group, and how many commits to each partition are under way."""
+    """The durable offsets of one group, and how many commits to each partition are under way (soft state)."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[int, StoredOffset]] = {}
@@ -60,16 +60,18 @@ class GroupOffsets:
         place = (record.topic, record.partition)
         self._under_way[place] = self._under_way.get(place, 0) + 1
 
-    def finish(self, record: OffsetRecord) -> None:
-        """The record that began is durable."""
+    def replay(self, record: OffsetRecord) -> None:
+        """Applies a durable record, which is no longer under way."""
         place = (record.topic, record.partition)
-        self._under_way[place] -= 1
-        if not self._under_way[place]:
+        under_way = self._under_way.get(place, 0)
+        if under_way > 1:
+            self._under_way[place] = under_way - 1
+        elif under_way:
             del self._under_way[place]
         self.apply(record)
 
     def apply(self, record: OffsetRecord) -> None:
-        """Takes over a durable record."""
+        """Changes the durable offsets as the record says."""
         if record.stored is not None:
             self.stored.setdefault(record.topic, {})[record.partition] = record.stored
             return
@@ -92,12 +94,12 @@ class GroupOffsets:
         return (topic, partition) in self._under_way
 
     def empty(self) -> bool:
-        """Whether there is nothing, durable or under way."""
+        """Whether no offset is durable or under way."""
         return not self.stored and not self._under_way
 
 
-def commit(group: Group | None, call: Call, turn: Turn) -> None:
-    """Stores offsets for a member of the group, or for anybody while the group has no members."""
+def commit(group: Group | None, call: GroupCall, turn: Turn) -> None:
+    """Stores offsets for a member of the group, or for any client while the group has no members."""
     request: OffsetCommitRequest = call.request
     error = _check_commit(group, request)
     if error:
@@ -128,7 +130,7 @@ def commit(group: Group | None, call: Call, turn: Turn) -> None:
 
 
 def _size(request: OffsetCommitRequest) -> int:
-    """About the bytes of a commit's records: each names its group and its topic again."""
+    """About how many bytes the records of a commit take: each names its group and its topic again."""
     return sum(
         RECORD_BYTES + len(request.group_id) + len(topic.name) + len(part.committed_metadata or "")
         for topic in request.topics
@@ -164,8 +166,8 @@ def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) 
     )
 
 
-def fetch(offsets: GroupOffsets, call: Call, turn: Turn) -> None:
-    """Answers with durable offsets, of the one group that the request names; a group nobody knows has none."""
+def fetch(offsets: GroupOffsets, call: GroupCall, turn: Turn) -> None:
+    """Answers with the durable offsets of the one group that the request names; an unknown group has none."""
     request: OffsetFetchRequest = call.request
     if call.version < FETCH_GROUPS_SINCE:
         topics = [_fetched_v1(offsets, topic) for topic in _wanted(offsets, request.topics)]
@@ -219,8 +221,8 @@ def _committed(
     ]
 
 
-def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -> None:
-    """Deletes offsets of topics that no member reads."""
+def delete(group: Group | None, offsets: GroupOffsets, call: GroupCall, turn: Turn) -> None:
+    """Deletes the offsets of topics that no member reads."""
     request: OffsetDeleteRequest = call.request
     if group is None and offsets.empty():
         turn.refuse(call, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -251,11 +253,11 @@ def delete(group: Group | None, offsets: GroupOffsets, call: Call, turn: Turn) -
 
 
 def expired(group_id: str, group: Group | None, offsets: GroupOffsets, turn: Turn) -> Iterator[OffsetRecord]:
-    """Tombstones for the offsets whose time is over.
+    """Tombstones for the offsets that have expired (KIP-211).
 
-    An explicit expiry (OffsetCommit 2 to 4) counts alone. Else the retention runs from when the group became Empty;
-    from the commit, where nobody ever joined the group, and for topics that a stable consumer group does not read
-    (KIP-211).
+    An explicit expiry (OffsetCommit 2 to 4) counts alone. Otherwise the retention time starts when the group became
+    Empty. It starts at the commit if no member ever joined the group, and for topics that a stable consumer group does
+    not read.
     """
     if group is not None and not (
         group.state is GroupState.EMPTY

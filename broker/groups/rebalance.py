@@ -1,10 +1,10 @@
-"""How a group moves from one generation to the next, and what its deadlines do.
+"""The way of a group from one generation to the next, and the effects of its deadlines.
 
 1. PreparingRebalance ends when every member has joined and no handed-out member id is outstanding, or at its
    deadline: the longest rebalance timeout of the members, or, from Empty, the initial rebalance delay.
-2. At that end dynamic members that did not join are dropped; static ones stay until their session ends.
-3. Every parked call is answered by the end of its phase, or when its member goes.
-4. A generation has one assignment: the first that its leader sent. It counts once its record is durable.
+2. At that end dynamic members that did not join are dropped; static members stay until their session ends.
+3. Every parked call is answered by the end of its phase, or when its member is removed.
+4. A generation has one assignment: the first that its leader sent. It takes effect once its record is replayed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnomon.wire.kafka.messages.group import JoinGroupResponse, SyncGroupRespons
 
 
 def rebalance(group: Group, turn: Turn) -> None:
-    """Starts a joining phase, or ends the one that goes on if nobody is left to wait for."""
+    """Starts a joining phase; ends one that has begun if all members have joined."""
     if group.state is GroupState.PREPARING_REBALANCE:
         end_joining_if_all_joined(group, turn)
         return
@@ -30,7 +30,7 @@ def rebalance(group: Group, turn: Turn) -> None:
         refuse_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     group.unsynced.clear()
     group.sync_deadline = math.inf
-    group.assigning = False
+    group.assigning = None
     group.enter(GroupState.PREPARING_REBALANCE, turn.wall_ms)
     delay_ms = turn.settings.initial_rebalance_delay_ms
     if initial and delay_ms > 0:
@@ -50,13 +50,13 @@ def end_joining_if_all_joined(group: Group, turn: Turn) -> None:
 
 
 def end_joining(group: Group, turn: Turn) -> None:
-    """Begins the next generation with those who joined."""
+    """Begins the next generation with the members that joined."""
     group.join_deadline = math.inf
     group.gathering = False
     for member in [m for m in group.members.values() if m.joining is None and m.instance_id is None]:
         group.remove(member)
     if group.members and not group.elect_joined_leader():
-        # Static members only, and none came: wait on, until they come or their sessions end.
+        # Static members only, and none joined: the phase goes on until one joins or all sessions end.
         session_end = min(member.deadline for member in group.members.values())
         group.set_join_deadline(max(session_end, turn.after_ms(group.rebalance_timeout_ms())))
         return
@@ -127,22 +127,20 @@ def note_synced(group: Group, member: Member) -> None:
 
 
 def assign(group: Group, assignments: Mapping[str, bytes], turn: Turn) -> None:
-    """Makes the leader's assignment durable, then gives everyone theirs; members it left out get nothing."""
-    generation = group.generation
-
-    def stable(later: Turn) -> None:
-        if group.assigning and group.generation == generation:
-            _become_stable(group, assignments, later)
-
-    group.assigning = True
-    turn.append([group.record(assignments)], then=stable)
+    """Appends the leader's assignment; members that it left out get nothing."""
+    group.assigning = group.record(assignments)
+    turn.append([group.assigning])
 
 
-def _become_stable(group: Group, assignments: Mapping[str, bytes], turn: Turn) -> None:
-    group.assigning = False
+def become_stable(group: Group, turn: Turn) -> None:
+    """The record of the assignment was replayed: every member gets its part of it."""
+    assert group.assigning is not None
+    assert group.assigning.value is not None
+    assignments = {stored.member_id: stored.assignment for stored in group.assigning.value.members}
+    group.assigning = None
     group.enter(GroupState.STABLE, turn.wall_ms)
     for member in group.members.values():
-        member.assignment = assignments.get(member.member_id, b"")
+        member.assignment = assignments[member.member_id]
         call, member.syncing = member.syncing, None
         if call is not None:
             turn.reply(call, sync_response(group, member))
@@ -150,7 +148,7 @@ def _become_stable(group: Group, assignments: Mapping[str, bytes], turn: Turn) -
 
 
 def drop(group: Group, member: Member, turn: Turn) -> None:
-    """Removes a member; its parked calls learn that it is unknown. The caller rebalances when all are dropped."""
+    """Removes a member; its parked calls get UNKNOWN_MEMBER_ID. The caller rebalances after the last removal."""
     refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
     refuse_sync(group, member, ErrorCode.UNKNOWN_MEMBER_ID, turn)
     group.remove(member)

@@ -1,6 +1,6 @@
-"""The records of `__consumer_offsets` as the coordinator means them, and as Kafka stores them.
+"""The records of `__consumer_offsets`, as objects and in Kafka's format.
 
-1. `decode_record(*record.encoded())` is the record again.
+1. `decode_record(*record.encoded())` equals the record.
 2. A record without a value (a tombstone) undoes every earlier one with its key.
 3. Versions written are those of Kafka 4: keys 1 and 2, offsets 3 (1 with an expiry of their own), groups 3.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gnomon.broker.coordination.state_machine import Encoded
 from gnomon.wire.kafka.messages.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -25,9 +26,6 @@ _EXPIRING_OFFSET_VERSION = 1
 _GROUP_KEY_VERSION = 2
 _GROUP_VERSION = 3
 
-Encoded: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value of a stored record."""
-
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
@@ -42,12 +40,17 @@ class StoredOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A group's offset in one partition, or that it has none."""
+    """A group's offset in one partition; `stored` is None if it has none any more."""
 
     group_id: str
     topic: str
     partition: int
     stored: StoredOffset | None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the record undoes earlier ones."""
+        return self.stored is None
 
     def encoded(self) -> Encoded:
         """Key and value as Kafka stores them."""
@@ -68,10 +71,15 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group's generation with its members, or that there is no such group."""
+    """A group's generation with its members; `value` is None if the group is gone."""
 
     group_id: str
     value: GroupMetadataValue | None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the record undoes earlier ones."""
+        return self.value is None
 
     def encoded(self) -> Encoded:
         """Key and value as Kafka stores them."""
@@ -83,7 +91,7 @@ CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
 
 
 def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """The record behind stored bytes; None where it is of a kind that is none of ours.
+    """The record of stored bytes; None if it is of an unknown kind.
 
     Raises:
         MalformedMessage: the bytes are damaged.

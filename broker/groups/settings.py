@@ -1,4 +1,4 @@
-"""What a group coordinator may be told, by Kafka's names."""
+"""The settings of a group coordinator, by Kafka's names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupSettings:
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long offsets outlive their use, in milliseconds."""
+        """Unused offsets are kept this long, in milliseconds."""
         return self.offsets_retention_minutes * 60_000
 
     @classmethod

@@ -6,7 +6,10 @@ served they show an error page, or try again for ever.
 
 from __future__ import annotations
 
-from gnomon.broker.kafka.request import Handler, Request, too_many
+from functools import partial
+
+from gnomon.broker.kafka.connections.refusal_log import ACLS, RefusalLog
+from gnomon.broker.kafka.connections.request import Handler, Request, too_many
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.acls import (
@@ -20,31 +23,34 @@ from gnomon.wire.kafka.messages.acls import (
 )
 
 REFUSED = ErrorCode.SECURITY_DISABLED
-REASON = "ACLs are not built yet: whoever reaches the port may read and write."
 
 
 def _describe(request: Request) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=REFUSED, error_message=REASON)
+    return DescribeAclsResponse(error_code=REFUSED, error_message=ACLS)
 
 
-def _create(request: Request) -> CreateAclsResponse | None:
+def _create(refusals: RefusalLog, request: Request) -> CreateAclsResponse | None:
     message: CreateAclsRequest = request.message
     if too_many(request, len(message.creations), "ACLs"):
         return None
-    refused = AclCreationResult(error_code=REFUSED, error_message=REASON)
+    refusals.refused(request.exchange, ACLS)
+    refused = AclCreationResult(error_code=REFUSED, error_message=ACLS)
     return CreateAclsResponse(results=[refused] * len(message.creations))
 
 
-def _delete(request: Request) -> DeleteAclsResponse | None:
+def _delete(refusals: RefusalLog, request: Request) -> DeleteAclsResponse | None:
     message: DeleteAclsRequest = request.message
     if too_many(request, len(message.filters), "filters"):
         return None
-    refused = DeleteAclsFilterResult(error_code=REFUSED, error_message=REASON)
+    refusals.refused(request.exchange, ACLS)
+    refused = DeleteAclsFilterResult(error_code=REFUSED, error_message=ACLS)
     return DeleteAclsResponse(filter_results=[refused] * len(message.filters))
 
 
-ACL_HANDLERS: dict[int, Handler] = {
-    ApiKey.DESCRIBE_ACLS: _describe,
-    ApiKey.CREATE_ACLS: _create,
-    ApiKey.DELETE_ACLS: _delete,
-}
+def acl_handlers(refusals: RefusalLog) -> dict[int, Handler]:
+    """The handler of each API key. Who only looks is not logged: consoles do so of their own accord."""
+    return {
+        ApiKey.DESCRIBE_ACLS: _describe,
+        ApiKey.CREATE_ACLS: partial(_create, refusals),
+        ApiKey.DELETE_ACLS: partial(_delete, refusals),
+    }

@@ -1,16 +1,24 @@
-"""What a client asks first: the versions served, the brokers, who coordinates, a producer id."""
+"""The first requests of a client: the versions served, the brokers, coordinators, a producer id."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.metadata import CLUSTER_OPERATIONS
-from gnomon.broker.kafka.request import Handler, Request
+from gnomon.broker.kafka.connections.refusal_log import (
+    SASL,
+    SHARE_GROUPS,
+    TEXT_CHARACTERS_MAX,
+    TRANSACTIONS,
+    RefusalLog,
+)
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.producer_ids import ProducerIds
+from gnomon.broker.topics.offsets_topic import OffsetsTopic
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -20,11 +28,10 @@ from gnomon.wire.kafka.messages.cluster import (
 from gnomon.wire.kafka.messages.group import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
+BATCHED_SINCE = 4
+"""FindCoordinator asks for several coordinators at a time."""
 BROKERS_ENDPOINT_TYPE = 1
 CONTROLLERS_ENDPOINT_TYPE = 2
 
@@ -32,18 +39,36 @@ CONTROLLERS_ENDPOINT_TYPE = 2
 class ClusterHandlers:
     """Answers ApiVersions, SaslHandshake, DescribeCluster, FindCoordinator and InitProducerId for one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        placement: Placement,
+        offsets_topic: OffsetsTopic,
+        producer_ids: ProducerIds,
+        cluster_id: str,
+        refusals: RefusalLog,
+    ) -> None:
+        self._placement = placement
+        self._offsets_topic = offsets_topic
+        self._producer_ids = producer_ids
+        self._cluster_id = cluster_id
+        self._refusals = refusals
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
         return {
-            ApiKey.API_VERSIONS: lambda request: self.api_versions_response(ErrorCode.NONE),
+            ApiKey.API_VERSIONS: self.api_versions,
             ApiKey.SASL_HANDSHAKE: self.sasl_handshake,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
         }
+
+    def api_versions(self, request: Request) -> ApiVersionsResponse:
+        """The versions that are served; from version 3 on the client names its software."""
+        message: ApiVersionsRequest = request.message
+        software = f"{message.client_software_name} {message.client_software_version}".strip()
+        request.exchange.connection.software = software[:TEXT_CHARACTERS_MAX]
+        return self.api_versions_response(ErrorCode.NONE)
 
     @staticmethod
     def api_versions_response(error: ErrorCode) -> ApiVersionsResponse:
@@ -56,52 +81,46 @@ class ClusterHandlers:
             ],
         )
 
-    @staticmethod
-    def sasl_handshake(request: Request) -> SaslHandshakeResponse:
+    def sasl_handshake(self, request: Request) -> SaslHandshakeResponse:
         """Refuses, as Kafka does on a port without SASL: clients give up at once; closed connections they try again."""
+        self._refusals.refused(request.exchange, SASL)
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def describe_cluster(self, request: Request) -> DescribeClusterResponse:
         """The brokers and the controller; one who asks for controllers has come to the wrong port (KIP-919)."""
         message: DescribeClusterRequest = request.message
-        broker = self._broker
         if message.endpoint_type != BROKERS_ENDPOINT_TYPE:
             controllers = message.endpoint_type == CONTROLLERS_ENDPOINT_TYPE
             return DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="there are no controller endpoints: ask for the brokers (endpoint type 1)",
             )
-        response = DescribeClusterResponse(
-            cluster_id=broker.cluster_id,
-            controller_id=broker.leadership.controller,
+        return DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=self._placement.leadership.controller,
             brokers=[
                 DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in broker.brokers_told()
+                for one in self._placement.advertised()
             ],
         )
-        if message.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return response
 
     async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
-        """Who leads a group's partition of the offsets topic coordinates it; nobody coordinates transactions yet."""
+        """The leader of a group's partition of the offsets topic coordinates it; transactions have none yet."""
         message: FindCoordinatorRequest = request.message
-        keys = message.coordinator_keys if request.version >= 4 else [message.key]
+        keys = message.coordinator_keys if request.version >= BATCHED_SINCE else [message.key]
         if message.key_type == GROUP_KEY_TYPE:
             try:
-                await self._broker.topic_admin.offsets_topic()
+                await self._offsets_topic.made()
             except KafkaError as error:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
             else:
                 found = [self._coordinator(key) for key in keys]
         else:
-            text = "transactions and share groups are not built yet: only groups (key type 0) have a coordinator"
-            # Clients give up on the first; librdkafka would ask again until its time-out after any other.
-            transactions = message.key_type == TRANSACTION_KEY_TYPE
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transactions else ErrorCode.INVALID_REQUEST
+            code, text = _without_coordinator(message.key_type, request.version)
+            self._refusals.refused(request.exchange, text)
             found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
-        if request.version >= 4:
+        if request.version >= BATCHED_SINCE:
             return FindCoordinatorResponse(coordinators=found)
         only = found[0]
         return FindCoordinatorResponse(
@@ -113,7 +132,7 @@ class ClusterHandlers:
         )
 
     def _coordinator(self, group_id: str) -> Coordinator:
-        one = self._broker.coordinator_of(group_id)
+        one = self._offsets_topic.coordinator_of(group_id)
         if one is None:
             code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker leads the group's partition at the moment"
             return Coordinator(key=group_id, node_id=-1, port=-1, error_code=code, error_message=text)
@@ -123,8 +142,22 @@ class ClusterHandlers:
         """A new producer id for an idempotent producer; epochs begin at 0."""
         message: InitProducerIdRequest = request.message
         if message.transactional_id is not None:
+            self._refusals.refused(request.exchange, TRANSACTIONS)
             return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         try:
-            return InitProducerIdResponse(producer_id=await self._broker.producer_ids.next())
+            return InitProducerIdResponse(producer_id=await self._producer_ids.next())
         except KafkaError as error:
             return InitProducerIdResponse(error_code=error.code)
+
+
+def _without_coordinator(key_type: int, version: int) -> tuple[ErrorCode, str]:
+    """The refusal of a client that looks for a coordinator of something other than groups.
+
+    Clients that ask in the newer versions (Java, kafka-python, franz-go) tell INVALID_REQUEST with the reason, or that
+    it is in the broker's log. librdkafka asks in an older one, and asks again until its time-out after any error but
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, with which it tells the reason.
+    """
+    if key_type != TRANSACTION_KEY_TYPE:
+        return ErrorCode.INVALID_REQUEST, SHARE_GROUPS
+    older = version < BATCHED_SINCE
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if older else ErrorCode.INVALID_REQUEST, TRANSACTIONS

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS, ConfigValue, check_broker_config
-from gnomon.broker.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs, ConfigValue, check_broker_config
+from gnomon.broker.configs.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.configs.stored_configs import StoredConfigs
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS, check_topic_configs
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.shadow.cast import SHADOW_SOURCE, described_source
-from gnomon.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs
-from gnomon.broker.topics import Topic
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.topics.cast import SHADOW_SOURCE, described_source
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import Topic
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
@@ -38,16 +43,13 @@ from gnomon.wire.kafka.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 R = TypeVar("R")
 
 RESOURCES_PER_TURN = 16
 """Each is some thirty keys, in 0.3 ms: a long list leaves the others their turn."""
 
 
-class Resource(IntEnum):
+class ConfigResource(IntEnum):
     """The resource types that have configs here."""
 
     TOPIC = 2
@@ -59,7 +61,7 @@ _WITHOUT_CONFIGS = {8: "a broker's loggers", 16: "client metrics", 32: "groups"}
 
 
 class AlterOperation(IntEnum):
-    """What IncrementalAlterConfigs does with one key (KIP-339)."""
+    """The operations of IncrementalAlterConfigs on one key (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -70,8 +72,21 @@ class AlterOperation(IntEnum):
 class ConfigHandlers:
     """Answers the config requests of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        topics: Topics,
+        records: TopicRecords,
+        admin: TopicAdmin,
+        configs: BrokerConfigs,
+        stored: StoredConfigs,
+        node_id: int,
+    ) -> None:
+        self._topics = topics
+        self._records = records
+        self._admin = admin
+        self._configs = configs
+        self._stored = stored
+        self._node_id = node_id
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -112,15 +127,15 @@ class ConfigHandlers:
     ) -> Iterable[DescribeConfigsResourceResult]:
         asked = resource.configuration_keys
         table: Mapping[str, ConfigKey]
-        if resource.resource_type == Resource.TOPIC:
+        if resource.resource_type == ConfigResource.TOPIC:
             topic = self._topic(resource.resource_name)
             table = TOPIC_CONFIGS
-            configs = self._broker.configs_of(topic)
-            values = {name: self._broker.configs.topic_synonyms(name, configs) for name in table}
+            configs = self._topics.configs_of(topic)
+            values = {name: self._configs.topic_synonyms(name, configs) for name in table}
             for key, text, source in described_source(topic):
                 if not asked or key.name in asked:
                     yield _described(key, [ConfigValue(key.name, text, source)], message)
-        elif resource.resource_type == Resource.BROKER:
+        elif resource.resource_type == ConfigResource.BROKER:
             self._check_broker(resource.resource_name)
             table = BROKER_CONFIGS
             values = self._broker_values(resource.resource_name)
@@ -131,22 +146,22 @@ class ConfigHandlers:
                 yield _described(table[name], found, message)
 
     def _broker_values(self, name: str) -> dict[str, list[ConfigValue]]:
-        configs = self._broker.configs
+        configs = self._configs
         if name == "":  # the defaults for all brokers, as far as they are set
             layer = configs.layer(ConfigSource.DYNAMIC_DEFAULT_BROKER)
             return {key: [ConfigValue(key, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)] for key, text in layer.items()}
         return {key: configs.synonyms(key) for key in BROKER_CONFIGS}
 
     def _topic(self, name: str) -> Topic:
-        topic = self._broker.image.get(name)
+        topic = self._topics.image.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         return topic
 
     def _check_broker(self, name: str) -> None:
-        if name not in ("", str(self._broker.node_id)):
+        if name not in ("", str(self._node_id)):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Broker {name!r} is not known: this is broker {self._broker.node_id}."
+                ErrorCode.INVALID_REQUEST, f"Broker {name!r} is not known: this is broker {self._node_id}."
             )
 
     # --- alter --------------------------------------------------------------------------------------------------
@@ -204,9 +219,9 @@ class ConfigHandlers:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource '{name}' is named twice in one request.")
             if len(changes) != len(resource.configs):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is named twice in one request.")
-            if resource.resource_type == Resource.TOPIC:
+            if resource.resource_type == ConfigResource.TOPIC:
                 await self._alter_topic(name, changes, validate_only, replace)
-            elif resource.resource_type == Resource.BROKER:
+            elif resource.resource_type == ConfigResource.BROKER:
                 await self._alter_broker(name, changes, validate_only, replace)
             else:
                 raise _without_configs(resource.resource_type)
@@ -219,7 +234,7 @@ class ConfigHandlers:
     async def _alter_topic(
         self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
     ) -> None:
-        await self._broker.topic_admin.find(name)  # another broker may have created it just now
+        await self._records.find(name)  # another broker may have created it just now
         shown = self._topic(name)
 
         def changed(topic: Topic) -> Topic:
@@ -228,12 +243,12 @@ class ConfigHandlers:
                 return topic
             before = {} if replace else topic.configs
             configs = _changed(before, changes, TOPIC_CONFIGS, "topic")
-            return topic.with_configs(check_topic_configs(configs, self._broker.quorum.ack_quorum))
+            return topic.with_configs(check_topic_configs(configs))
 
         if validate_only:
             changed(shown)
         else:
-            await self._broker.topic_admin.change(name, changed)
+            await self._admin.change(name, changed)
 
     async def _alter_broker(
         self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
@@ -242,24 +257,38 @@ class ConfigHandlers:
         source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
 
         def changed(layer: Mapping[str, str]) -> dict[str, str]:
+            with _refused_as_request():
+                for key in changes:
+                    if key not in BROKER_CONFIGS:
+                        check_broker_config(key, "")
             configs = _changed({} if replace else layer, changes, BROKER_CONFIGS, "broker")
-            for key, text in configs.items():
-                check_broker_config(key, text)
-                if not BROKER_CONFIGS[key].alterable:
-                    raise InvalidConfig(
-                        f"Cannot update {key} while the broker runs: set it in the settings file and start it again"
-                    )
+            with _refused_as_request():
+                for key, text in configs.items():
+                    check_broker_config(key, text)
+                    if not BROKER_CONFIGS[key].alterable:
+                        raise InvalidConfig(
+                            f"Cannot update {key} while the broker runs: set it in the settings file and start it again"
+                        )
             return configs
 
         if validate_only:
-            changed(self._broker.configs.layer(source))
+            changed(self._configs.layer(source))
         else:
-            await self._broker.stored_configs.change(source, changed)
+            await self._stored.change(source, changed)
 
 
 def _without_configs(kind: int) -> KafkaError:
     what = _WITHOUT_CONFIGS.get(kind, f"resources of type {kind}")
     return KafkaError(ErrorCode.INVALID_REQUEST, f"There are no configs of {what} here: topics and brokers have some.")
+
+
+@contextmanager
+def _refused_as_request() -> Iterator[None]:
+    """Around what is said of a broker's configs: Kafka answers INVALID_REQUEST there, and INVALID_CONFIG of topics."""
+    try:
+        yield
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _check_shadow(topic: Topic, changes: Mapping[str, IncrementalAlterableConfig], replace: bool) -> None:
@@ -308,7 +337,7 @@ def _changed(
             configs[name] = ",".join(have + (given if operation == AlterOperation.APPEND else []))
         elif operation == AlterOperation.SET:
             if item.value is None:
-                raise InvalidConfig(f"Null value not supported for {kind} configs: {name}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {kind} configs: {name}")
             configs[name] = item.value
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown config operation {operation} for {name}.")

@@ -1,50 +1,74 @@
-"""A consumer's polls are alike but for the correlation id and the offset: the next one is known by its bytes.
+"""A consumer's polls are alike except for the correlation id and the offset: their bytes identify the next one.
 
 Comparing them replaces parsing and look-ups: with `poll` invariant 4, 42 to 12 us of Python a
 delivery, where 200 consumers wait for the next record of one partition.
 
 1. A route takes a request only when every byte but the correlation id and the one fetch offset is that of the request
    it was made from, and that one had no session.
-2. It ends where a topic ends or leaders change: the next request is parsed again.
+2. It ends when a topic ends, leaders change or the authorizer may decide differently: the next request is parsed again.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.operation import Operation
+from gnomon.broker.authorization.operation import topic as topic_resource
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.exchange import Exchange
+from gnomon.broker.in_use.routes import Routes
+from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.kafka.fetch_sessions import FINAL_EPOCH, Followed
-from gnomon.broker.kafka.poll import Poll, RecentAnswers
+from gnomon.broker.kafka.poll import Poll, Polls
 from gnomon.broker.partition.readable import Readable
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics.topics import Topics
+from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest, fetch_offset_at
 from gnomon.wire.kafka.frame import CORRELATION_ID_AT, RequestHeader
-
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
 
 AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
 _OFFSET = Struct(">q")
 
 
-def fetch_route(
-    broker: Broker, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int, recent: RecentAnswers
-) -> FetchRoute | None:
-    """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
-    if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
-        return None
-    offset_at = fetch_offset_at(frame, request, exchange.api_version)
-    if offset_at is None:
-        return None
-    topic, (spec,) = request.topics[0]
-    try:
-        partition = broker.partition_of(topic, spec.partition)
-    except KafkaError:
-        return None
-    header = RequestHeader(exchange.api_key, exchange.api_version, 0, exchange.client_id, 0)
-    return FetchRoute(broker, header, bytes(frame), offset_at, request, partition, bytes_max, recent)
+class FetchRoutes:
+    """Finds the partitions that fetches of one broker read, and makes the routes to them."""
+
+    def __init__(
+        self, topics: Topics, routes: Routes, placement: Placement, access: Access[ApiKey], polls: Polls
+    ) -> None:
+        self.routes = routes
+        self.lease_lives = placement.lease_lives
+        self.authorizer = access.authorizer
+        self.polls = polls
+        self._topics = topics
+        self._access = access
+
+    def partition(self, exchange: Exchange, ref: str | bytes, index: int) -> Readable:
+        """A partition that the session of an exchange may read.
+
+        Raises:
+            KafkaError: it may not, no topic has the id, or as `Routes.to_read`.
+        """
+        name = ref if isinstance(ref, str) else self._topics.find(ref).name
+        self._access.check(ApiKey.FETCH, exchange.session(), Operation.READ, topic_resource(name))
+        return self.routes.to_read(ref, index)
+
+    def route(self, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int) -> FetchRoute | None:
+        """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
+        if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
+            return None
+        offset_at = fetch_offset_at(frame, request, exchange.api_version)
+        if offset_at is None:
+            return None
+        topic, (spec,) = request.topics[0]
+        try:
+            partition = self.partition(exchange, topic, spec.partition)
+        except KafkaError:
+            return None
+        header = RequestHeader(exchange.api_key, exchange.api_version, 0, exchange.client_id, 0)
+        return FetchRoute(self, header, bytes(frame), offset_at, request, partition, bytes_max)
 
 
 class FetchRoute:
@@ -52,18 +76,21 @@ class FetchRoute:
 
     def __init__(
         self,
-        broker: Broker,
+        routes: FetchRoutes,
         header: RequestHeader,
         frame: bytes,
         offset_at: int,
         request: FetchRequest,
         partition: Readable,
         bytes_max: int,
-        recent: RecentAnswers,
     ) -> None:
         self.header = header
-        self._broker = broker
-        self._routes_revision = broker.routes_revision
+        self._routes = routes.routes
+        self._routes_revision = routes.routes.revision
+        self._authorizer = routes.authorizer
+        self._authorized_at = routes.authorizer.revision
+        self._lease_lives = routes.lease_lives
+        self._polls = routes.polls
         self._size = len(frame)
         self._offset_at = offset_at
         self._offset_end = offset_at + _OFFSET.size
@@ -75,7 +102,6 @@ class FetchRoute:
         self._spec = request.topics[0][1][0]
         self._partition = partition
         self._bytes_max = bytes_max
-        self._recent = recent
 
     def fits(self, frame: memoryview) -> bool:
         """See `Shortcut.fits`."""
@@ -86,8 +112,9 @@ class FetchRoute:
             request[AFTER_CORRELATION_ID : self._offset_at] == self._middle
             and request[self._offset_end :] == self._after
             and request[:CORRELATION_ID_AT] == self._head
-            and self._routes_revision == self._broker.routes_revision
-            and self._broker.lease_lives()
+            and self._routes_revision == self._routes.revision
+            and self._authorized_at == self._authorizer.revision
+            and self._lease_lives()
         )
 
     def handle(self, exchange: Exchange, frame: memoryview) -> None:
@@ -96,4 +123,4 @@ class FetchRoute:
         (offset,) = _OFFSET.unpack_from(frame, self._offset_at)
         spec = FetchPartition(partition, leader_epoch, offset, fetched_epoch, log_start, bytes_max)
         wanted = ((Followed(self._topic, spec), self._partition, ErrorCode.NONE),)
-        Poll(self._broker, exchange, self._request, None, wanted, self._bytes_max, self._recent).start()
+        Poll(self._polls, exchange, self._request, None, wanted, self._bytes_max).start()

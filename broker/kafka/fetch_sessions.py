@@ -1,13 +1,13 @@
-"""Incremental fetch sessions (KIP-227): what each client follows, so that a poll names only what changed.
+"""Incremental fetch sessions (KIP-227): the partitions that each client follows, so that a poll names only changes.
 
-1. A session's epoch goes 1, 2, 3 … (after 2^31 - 1 comes 1), one per request; any other epoch is refused, and
-   the client begins again.
-2. A response of a session names a partition when it has records, an error, or a mark that the client was not told.
-3. There are at most `slots` sessions; a new one takes the place of the one that was idle longest if that was idle for
-   EVICTION_SECONDS, else the client is served without one, which is always allowed.
-4. A session follows SESSION_PARTITIONS_MAX partitions at most, and all together ALL_PARTITIONS_MAX: one that would be
-   more does not begin (its client is served without), one that grows beyond ends.
-5. Whoever was served records moves to the end of its session, so that everybody's turn comes.
+1. A session's epoch grows by one with each request: 1, 2, 3 … (1 follows 2^31 - 1). Any other epoch is refused, and
+   the client starts a new session.
+2. A response of a session names a partition if it has records, an error, or a mark that the client has not got yet.
+3. There are at most `slots` sessions. A new session evicts the one that was idle longest if that was idle for
+   EVICTION_SECONDS; otherwise the client is served without a session, which is always allowed.
+4. A session follows at most SESSION_PARTITIONS_MAX partitions, and all sessions together ALL_PARTITIONS_MAX. A session
+   that would exceed either does not begin (its client is served without one); a session that grows beyond either ends.
+5. A partition whose records were sent moves to the end of its session, so that every partition gets its turn.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.topics import NAME_CHARACTERS_MAX
+from gnomon.log.topic_name import NAME_CHARACTERS_MAX
 from gnomon.runtime.world import RandomStream
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
 
 EVICTION_SECONDS = 120.0
 SESSION_PARTITIONS_MAX = 200_000
-"""A session lives on when its client is gone: what one can hold is bounded, as their number is."""
+"""A session outlives its client, so its size is bounded, as the number of sessions is."""
 ALL_PARTITIONS_MAX = 500_000
-"""Of all sessions: each takes some 300 bytes, and one with a longer name than a topic can have counts for more."""
+"""Partitions of all sessions: each takes some 300 bytes; one with a name longer than a topic's counts for several."""
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = (1 << 31) - 1
 
 TopicRef = str | bytes
-"""A topic as the request names it: by name below version 13, from there on by the 16 bytes of its id."""
+"""A topic as a request refers to it: by name below version 13, by the 16 bytes of its id from version 13 on."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """One partition of a fetch: where the client stands, and the marks it was told last."""
+    """One partition of a fetch: the client's position, and the marks that the client got last."""
 
     topic: TopicRef
     spec: FetchPartition
@@ -53,10 +53,10 @@ class FetchSession:
         self.used_at = now
         self.followed: dict[tuple[TopicRef, int], Followed] = {}
         self.weight = 0
-        """What it counts for: its partitions, those with names that no topic has for more than one."""
+        """The number of partitions as the limits count it: one with a name longer than a topic's counts for several."""
 
     def follow(self, request: FetchRequest) -> None:
-        """Takes what a request adds, changes and forgets."""
+        """Applies the partitions that a request adds, changes and forgets."""
         for topic, partitions in request.forgotten:
             for partition in partitions:
                 if self.followed.pop((topic, partition), None) is not None:
@@ -71,7 +71,7 @@ class FetchSession:
                 known.spec = followed.spec
 
     def served(self, followed: Followed) -> None:
-        """The partition has given records: the others come first next time."""
+        """Moves a partition whose records were sent to the end: the others come first in the next response."""
         key = (followed.topic, followed.spec.partition)
         if self.followed.pop(key, None) is not None:
             self.followed[key] = followed
@@ -82,7 +82,7 @@ def _weight(topic: TopicRef) -> int:
 
 
 def followed_by(request: FetchRequest) -> list[Followed]:
-    """The partitions that a request names itself."""
+    """The partitions that the request itself names."""
     return [Followed(topic, spec) for topic, partitions in request.topics for spec in partitions]
 
 
@@ -99,10 +99,10 @@ class FetchSessions:
         return len(self._sessions)
 
     def find(self, request: FetchRequest, now: float) -> tuple[FetchSession | None, Iterable[Followed]]:
-        """The session that a request belongs to, if any, and the partitions that it asks for.
+        """Finds or begins the session of a request, if it has one, and the partitions that it asks for.
 
         Raises:
-            KafkaError: the session is not known here, or its epoch is another.
+            KafkaError: the session is unknown, or the request has another epoch.
         """
         if request.session_epoch == FINAL_EPOCH:
             self._end(request.session_id)

@@ -7,13 +7,15 @@ by id. A topic id that is not known here is answered with UNKNOWN_TOPIC_ID and n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from gnomon.broker.kafka.request import Handler, Request, too_many
+from gnomon.broker.groups.coordinator import GroupCoordinator
+from gnomon.broker.kafka.connections.request import Handler, Request, too_many
+from gnomon.broker.topics.topics import Topics
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import NO_UUID, Message
+from gnomon.wire.kafka.fields import NO_UUID, ProtocolMessage
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -30,17 +32,15 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 TOPIC_IDS_SINCE = 10
 
 
 class GroupHandlers:
     """Takes the group requests of one broker to its coordinator."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, topics: Topics, coordinator: GroupCoordinator) -> None:
+        self._topics = topics
+        self._coordinator = coordinator
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -64,10 +64,10 @@ class GroupHandlers:
         """A request that the coordinator understands as it is."""
         self._ask(request, request.message, request.reply)
 
-    def _ask(self, request: Request, message: Message, reply: Callable[[Any], None]) -> None:
+    def _ask(self, request: Request, message: ProtocolMessage, reply: Callable[[Any], None]) -> None:
         if too_many(request, _groups_count(message), "groups"):
             return
-        self._broker.coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
+        self._coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
     def commit(self, request: Request) -> OffsetCommitResponse | None:
         """OffsetCommit; partitions that do not exist are refused here, the others go on."""
@@ -76,7 +76,7 @@ class GroupHandlers:
         refused: list[OffsetCommitResponseTopic] = []
         kept = []
         for topic in message.topics:
-            known = self._broker.image.get_by_id(topic.topic_id) if by_id else self._broker.image.get(topic.name)
+            known = self._topics.image.get_by_id(topic.topic_id) if by_id else self._topics.image.get(topic.name)
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             count = 0 if known is None else known.partitions
             wrong = [part for part in topic.partitions if not 0 <= part.partition_index < count]
@@ -117,7 +117,7 @@ class GroupHandlers:
         unknown: dict[str, list[OffsetFetchResponseTopics]] = {}
         for group in message.groups:
             for topic in group.topics or []:
-                known = self._broker.image.get_by_id(topic.topic_id)
+                known = self._topics.image.get_by_id(topic.topic_id)
                 if known is not None:
                     topic.name = known.name
                 else:
@@ -140,7 +140,7 @@ class GroupHandlers:
         message: OffsetDeleteRequest = request.message
         refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
         for topic in message.topics:
-            known = self._broker.image.get(topic.name)
+            known = self._topics.image.get(topic.name)
             count = 0 if known is None else known.partitions
             refused.setdefault(topic.name, []).extend(
                 OffsetDeleteResponsePartition(
@@ -167,7 +167,7 @@ class GroupHandlers:
             reply(OffsetDeleteResponse())
 
     def _id_of(self, name: str) -> UUID:
-        topic = self._broker.image.get(name)
+        topic = self._topics.image.get(name)
         return NO_UUID if topic is None else topic.id
 
 
@@ -183,7 +183,7 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
     )
 
 
-def _groups_count(message: Message) -> int:
+def _groups_count(message: ProtocolMessage) -> int:
     match message:
         case DescribeGroupsRequest() | OffsetFetchRequest():
             return len(message.groups)

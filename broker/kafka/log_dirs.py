@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.runtime.world import WorldError
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics.topics import Topics
+from gnomon.runtime.world import DiskSpace, WorldError
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.log_dirs import (
@@ -21,39 +25,51 @@ from gnomon.wire.kafka.messages.log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
-
 UNKNOWN_BYTES = -1
 
 
 class LogDirHandlers:
-    """Answers for one broker: the partitions that it leads, in its data directory.
+    """Answers for one broker: the partitions that it leads, in its log directory.
 
-    A broker of a cluster has none: its log directory is a name, and the size of what is behind it unknown.
+    The log directory of a broker that keeps no records itself is a name, and its size is unknown.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        topics: Topics,
+        placement: Placement,
+        partitions: PartitionsInUse,
+        configs: BrokerConfigs,
+        space: Callable[[Path], DiskSpace] | None,
+    ) -> None:
+        """Answers for the directory that the broker's configs name.
+
+        Args:
+            space: gives the size of the file system that holds it; None where that is only a name.
+        """
+        self._topics = topics
+        self._placement = placement
+        self._partitions = partitions
+        self._configs = configs
+        self._space = space
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
         return {ApiKey.DESCRIBE_LOG_DIRS: self.describe, ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter}
 
     def _directory(self) -> Path:
-        text = self._broker.configs.text("log.dirs")
+        text = self._configs.text("log.dirs")
         assert text is not None, "the broker was not told its directory"
         return Path(text).absolute()
 
     async def describe(self, request: Request) -> DescribeLogDirsResponse:
         """Sizes of the partitions asked for, as far as they exist, and of the file system (KIP-827)."""
         message: DescribeLogDirsRequest = request.message
-        broker, directory = self._broker, self._directory()
+        directory = self._directory()
         total_bytes = usable_bytes = UNKNOWN_BYTES
-        if broker.lease_until is None:
+        if self._space is not None:
             try:
-                space = broker.world.disk.space(directory)
+                space = self._space(directory)
             except WorldError:
                 failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
                 return DescribeLogDirsResponse(results=[failed])
@@ -61,14 +77,14 @@ class LogDirHandlers:
         asked: dict[str, set[int]] = {}
         for item in message.topics or []:
             asked.setdefault(item.topic, set()).update(item.partitions)
-        sizes = await broker.partitions.stored_bytes()
+        sizes = await self._partitions.stored_bytes()
         topics = []
-        for topic in broker.image:
+        for topic in self._topics.image:
             wanted = range(topic.partitions) if message.topics is None else asked.get(topic.name, ())
             described = [
                 DescribeLogDirsPartition(partition_index=index, partition_size=sizes.get((topic.id, index), 0))
-                for index, leader in enumerate(broker.leaders(topic, topic.partitions))
-                if index in wanted and leader == broker.node_id
+                for index, leader in enumerate(self._placement.leaders(topic, topic.partitions))
+                if index in wanted and leader == self._placement.node_id
             ]
             if described:
                 topics.append(DescribeLogDirsTopic(name=topic.name, partitions=described))
@@ -84,7 +100,7 @@ class LogDirHandlers:
         verdicts: dict[str, dict[int, ErrorCode]] = {}
         for target in message.dirs:
             for item in target.topics:
-                topic = self._broker.image.get(item.name)
+                topic = self._topics.image.get(item.name)
                 count = 0 if topic is None else topic.partitions
                 for index in item.partitions:
                     code = ErrorCode.NONE if index in range(count) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

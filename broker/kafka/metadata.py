@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.leadership import NOBODY
-from gnomon.broker.topics import Topic, is_topic_name
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.placement.leadership import NOBODY
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import Topic
+from gnomon.log.topic_name import is_topic_name
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -23,22 +27,20 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 TOPICS_PER_TURN = 256
-CLUSTER_OPERATIONS = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write, by Kafka's numbers: without
-access control everyone may do them (KIP-430)."""
-TOPIC_OPERATIONS = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, write, create, delete, alter, describe, describe and alter configs."""
 
 
 class MetadataHandler:
     """Answers the Metadata requests of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, topics: Topics, placement: Placement, partitions: PartitionsInUse, admin: TopicAdmin, cluster_id: str
+    ) -> None:
+        self._topics = topics
+        self._placement = placement
+        self._partitions = partitions
+        self._admin = admin
+        self._cluster_id = cluster_id
 
     def handlers(self) -> dict[int, Handler]:
         """The handler by API key."""
@@ -47,9 +49,8 @@ class MetadataHandler:
     async def handle(self, request: Request) -> MetadataResponse:
         """Describes the topics asked for, or all of them."""
         message: MetadataRequest = request.message
-        broker = self._broker
         if message.topics is None or (request.version == 0 and not message.topics):
-            topics = [self._describe(topic, request) for topic in broker.image]
+            topics = [self._describe(topic, request) for topic in self._topics.image]
         else:
             topics = []
             # Each once, as Kafka answers; and a long list leaves the others their turn.
@@ -57,21 +58,18 @@ class MetadataHandler:
                 topics.append(await self._find(item, message.allow_auto_topic_creation, request))
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
-        response = MetadataResponse(
+        return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in broker.brokers_told()
+                for one in self._placement.advertised()
             ],
-            cluster_id=broker.cluster_id,
-            controller_id=broker.leadership.controller,
+            cluster_id=self._cluster_id,
+            controller_id=self._placement.leadership.controller,
             topics=topics,
         )
-        if message.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return response
 
     async def _find(self, item: MetadataRequestTopic, create: bool, request: Request) -> MetadataResponseTopic:
-        image = self._broker.image
+        image = self._topics.image
         if item.topic_id != NO_UUID:
             topic = image.get_by_id(item.topic_id)
             if topic is None:
@@ -85,19 +83,19 @@ class MetadataHandler:
         topic = image.get(name)
         if topic is None:
             try:
-                topic = await self._broker.topic_admin.auto_create(name, create)
+                topic = await self._admin.auto_create(name, create)
             except KafkaError as error:
                 code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
                 return MetadataResponseTopic(error_code=code, name=name)
         return self._describe(topic, request)
 
     def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
-        broker = self._broker
-        nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in broker.leadership.leading}}
-        if broker.image.has_ended(topic):
+        placement = self._placement
+        nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in placement.leadership.leading}}
+        if self._topics.image.has_ended(topic):
             # Clients show this one to who uses them; of other errors they make that the topic is still to come.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
-        described = MetadataResponseTopic(
+        return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.id if request.version >= 10 else uuid.UUID(int=0),
@@ -107,13 +105,10 @@ class MetadataHandler:
                     error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
                     leader_id=leader,
-                    leader_epoch=broker.leader_epoch(topic, index),
+                    leader_epoch=self._partitions.advertised_epoch(topic, index),
                     replica_nodes=nodes[leader],
                     isr_nodes=nodes[leader],
                 )
-                for index, leader in enumerate(broker.leaders(topic, topic.partitions))
+                for index, leader in enumerate(placement.leaders(topic, topic.partitions))
             ],
         )
-        if request.message.include_topic_authorized_operations:
-            described.topic_authorized_operations = TOPIC_OPERATIONS
-        return described

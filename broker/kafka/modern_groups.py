@@ -1,12 +1,15 @@
 """Consumer groups of KIP-848 and share groups: refused, as Kafka does where both are switched off.
 
 The code makes clients end at once: librdkafka with a fatal error, Java's with the advice to use the classic protocol.
-Java's admin client asks for a classic group instead.
+Java's admin client asks for a classic group instead, so that to describe a consumer group is not logged as refused.
 """
 
 from __future__ import annotations
 
-from gnomon.broker.kafka.request import Handler, Request, too_many
+from functools import partial
+
+from gnomon.broker.kafka.connections.refusal_log import CONSUMER_GROUPS, SHARE_GROUPS, RefusalLog
+from gnomon.broker.kafka.connections.request import Handler, Request, too_many
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.modern_group import (
@@ -21,15 +24,15 @@ from gnomon.wire.kafka.messages.modern_group import (
 )
 
 REFUSED = ErrorCode.UNSUPPORTED_VERSION
-CONSUMER_GROUPS = "The new consumer group protocol is not built yet: set group.protocol=classic."
-SHARE_GROUPS = "Share groups are not built yet: use a consumer group with group.protocol=classic."
 
 
-def _consumer_heartbeat(request: Request) -> ConsumerGroupHeartbeatResponse:
+def _consumer_heartbeat(refusals: RefusalLog, request: Request) -> ConsumerGroupHeartbeatResponse:
+    refusals.refused(request.exchange, CONSUMER_GROUPS)
     return ConsumerGroupHeartbeatResponse(error_code=REFUSED, error_message=CONSUMER_GROUPS)
 
 
-def _share_heartbeat(request: Request) -> ShareGroupHeartbeatResponse:
+def _share_heartbeat(refusals: RefusalLog, request: Request) -> ShareGroupHeartbeatResponse:
+    refusals.refused(request.exchange, SHARE_GROUPS)
     return ShareGroupHeartbeatResponse(error_code=REFUSED, error_message=SHARE_GROUPS)
 
 
@@ -45,10 +48,11 @@ def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse
     )
 
 
-def _describe_share_groups(request: Request) -> ShareGroupDescribeResponse | None:
+def _describe_share_groups(refusals: RefusalLog, request: Request) -> ShareGroupDescribeResponse | None:
     message: ShareGroupDescribeRequest = request.message
     if too_many(request, len(message.group_ids), "groups"):
         return None
+    refusals.refused(request.exchange, SHARE_GROUPS)
     return ShareGroupDescribeResponse(
         groups=[
             DescribedShareGroup(error_code=REFUSED, error_message=SHARE_GROUPS, group_id=group)
@@ -57,9 +61,11 @@ def _describe_share_groups(request: Request) -> ShareGroupDescribeResponse | Non
     )
 
 
-MODERN_GROUP_HANDLERS: dict[int, Handler] = {
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
-    ApiKey.SHARE_GROUP_HEARTBEAT: _share_heartbeat,
-    ApiKey.SHARE_GROUP_DESCRIBE: _describe_share_groups,
-}
+def modern_group_handlers(refusals: RefusalLog) -> dict[int, Handler]:
+    """The handler of each API key."""
+    return {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: partial(_consumer_heartbeat, refusals),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
+        ApiKey.SHARE_GROUP_HEARTBEAT: partial(_share_heartbeat, refusals),
+        ApiKey.SHARE_GROUP_DESCRIBE: partial(_describe_share_groups, refusals),
+    }

@@ -1,15 +1,17 @@
-"""Which brokers hold and lead partitions: DescribeTopicPartitions, ElectLeaders, partition reassignments."""
+"""The placement of partitions: DescribeTopicPartitions, ElectLeaders, partition reassignments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.metadata import TOPIC_OPERATIONS
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.leadership import NOBODY
-from gnomon.broker.topics import Topic, is_topic_name
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.placement.leadership import NOBODY
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import Topic
+from gnomon.log.topic_name import is_topic_name
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.placement import (
@@ -30,9 +32,6 @@ from gnomon.wire.kafka.messages.placement import (
     ReplicaElectionResult,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 PAGE_PARTITIONS_MAX = 2000
 """Kafka's `max.request.partition.size.limit`."""
 ELECTION_TYPES = (0, 1)
@@ -41,8 +40,10 @@ ELECTION_TYPES = (0, 1)
 class PlacementHandlers:
     """Answers for one broker; who leads a partition counts as the one that holds it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, topics: Topics, placement: Placement, partitions: PartitionsInUse) -> None:
+        self._topics = topics
+        self._placement = placement
+        self._partitions = partitions
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -57,7 +58,7 @@ class PlacementHandlers:
         """One page of topics (KIP-966), from the cursor on."""
         message: DescribeTopicPartitionsRequest = request.message
         left = max(1, min(message.response_partition_limit, PAGE_PARTITIONS_MAX))
-        image, begin = self._broker.image, message.cursor or Cursor()
+        image, begin = self._topics.image, message.cursor or Cursor()
         names = {item.name for item in message.topics} or {topic.name for topic in image}
         response = DescribeTopicPartitionsResponse()
         for name in sorted(name for name in names if name >= begin.topic_name):
@@ -80,8 +81,7 @@ class PlacementHandlers:
         return response
 
     def _described(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
-        broker = self._broker
-        leaders = broker.leaders(topic, indexes.stop)
+        leaders = self._placement.leaders(topic, indexes.stop)
         return DescribeTopicPartitionsResponseTopic(
             name=topic.name,
             topic_id=topic.id,
@@ -91,13 +91,12 @@ class PlacementHandlers:
                     error_code=ErrorCode.NONE if leaders[index] != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
                     leader_id=leaders[index],
-                    leader_epoch=broker.leader_epoch(topic, index),
+                    leader_epoch=self._partitions.advertised_epoch(topic, index),
                     replica_nodes=_holders(leaders[index]),
                     isr_nodes=_holders(leaders[index]),
                 )
                 for index in indexes
             ],
-            topic_authorized_operations=TOPIC_OPERATIONS,
         )
 
     def elect(self, request: Request) -> ElectLeadersResponse:
@@ -147,10 +146,10 @@ class PlacementHandlers:
             yield moved
 
     def _leader(self, name: str, index: int) -> int:
-        topic = self._broker.image.get(name)
+        topic = self._topics.image.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return self._broker.leader(topic, index)
+        return self._placement.leader(topic, index)
 
 
 def _holders(leader: int) -> list[int]:

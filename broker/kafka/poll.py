@@ -5,7 +5,7 @@
    into the answer or one segment holds; else at its deadline, or when another request is behind it on its connection
    and its partitions are open.
 3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
-4. Who asks for the same while the log stands as it did is given the same bytes, but for the correlation id.
+4. A client that asks for the same while the log is unchanged gets the same bytes, except for the correlation id.
 5. Where bookies have to be asked, the poll waits for them, beyond its deadline too: for all before the first partition
    that has records at hand. The others are left out of the answer, and their entries are there for the next one.
 """
@@ -13,29 +13,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gnomon.bookie.ledger import LocalViews, NotInMemory, Reading
-from gnomon.broker.kafka.exchange import Exchange
+from gnomon.bookie.ledgers.catalog import LocalViews, NotInMemory, Reading
+from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.kafka.fetch_sessions import FetchSession, Followed, TopicRef
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.readable import Readable
-from gnomon.runtime.timers import Timer
+from gnomon.log.entry import Offset
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Buffer
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchRequest
 from gnomon.wire.kafka.fetch_response import FetchedPartition, encode_fetch_body, fetch_prefix
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
-
 SMALL_BYTES_MAX = 64 << 10
 RECENT_MAX = 64
 
 
-class Answer(NamedTuple):
+class PollAnswer(NamedTuple):
     """A response without what differs from one request to its equals."""
 
     body_bytes: int
@@ -51,10 +48,10 @@ class RecentAnswers:
     """
 
     def __init__(self) -> None:
-        self._answers: dict[Hashable, Answer] = {}
+        self._answers: dict[Hashable, PollAnswer] = {}
         self.get = self._answers.get
 
-    def put(self, key: Hashable, answer: Answer) -> None:
+    def put(self, key: Hashable, answer: PollAnswer) -> None:
         """Remembers an answer if it is small; the oldest one goes."""
         if answer.body_bytes <= SMALL_BYTES_MAX:
             if len(self._answers) >= RECENT_MAX:
@@ -62,16 +59,24 @@ class RecentAnswers:
             self._answers[key] = answer._replace(chunks=[b"".join(answer.chunks)])
 
 
+class Polls:
+    """The resources that all polls of a broker share."""
+
+    def __init__(self, timers: Timers, metrics: Metrics) -> None:
+        self.timers = timers
+        self.metrics = metrics
+        self.recent = RecentAnswers()
+
+
 class Poll:
     """One fetch request until its answer."""
 
     __slots__ = (
-        "_broker",
         "_bytes_max",
         "_exchange",
         "_hurried",
+        "_polls",
         "_reading",
-        "_recent",
         "_request",
         "_session",
         "_timer",
@@ -80,27 +85,25 @@ class Poll:
 
     def __init__(
         self,
-        broker: Broker,
+        polls: Polls,
         exchange: Exchange,
         request: FetchRequest,
         session: FetchSession | None,
         wanted: Sequence[tuple[Followed, Readable | None, ErrorCode]],
         bytes_max: int,
-        recent: RecentAnswers,
     ) -> None:
         """A poll of `wanted`, each with its partition or why there is none; `bytes_max` of records in all."""
-        self._broker = broker
+        self._polls = polls
         self._exchange = exchange
         self._request = request
         self._session = session
         self._wanted = wanted
         self._bytes_max = bytes_max
-        self._recent = recent
         self._timer: Timer | None = None
         self._hurried = False
         """Another request has come behind this one."""
         self._reading: Reading | None = None
-        """What was asked of bookies."""
+        """The entries that bookies were asked for."""
 
     def start(self) -> None:
         """Answers, or begins to wait."""
@@ -109,7 +112,7 @@ class Poll:
             return
         exchange = self._exchange
         exchange.cut_short = self._cut_short
-        self._timer = self._broker.timers.call_at(exchange.started + wait_seconds, self._finish)
+        self._timer = self._polls.timers.call_at(exchange.started + wait_seconds, self._finish)
         for _, partition, _ in self._wanted:
             if partition is not None:
                 partition.wait(self)
@@ -150,7 +153,7 @@ class Poll:
             return False
         self._bytes_max = min(self._bytes_max, self._exchange.connection.answer_room())
         key = self._key()
-        answer = self._recent.get(key) if key is not None else None
+        answer = self._polls.recent.get(key) if key is not None else None
         if answer is not None:
             self._send(answer)
             return True
@@ -174,7 +177,7 @@ class Poll:
                 return False
             answer = self._answer(results, total)
             if key is not None and enough and not failed:
-                self._recent.put(key, answer)
+                self._polls.recent.put(key, answer)
             self._send(answer)
         return True
 
@@ -241,7 +244,7 @@ class Poll:
         watermark = log.high_watermark
         return FetchedPartition(spec.partition, code, watermark, watermark, log.start_offset, records=chunks), size
 
-    def _answer(self, results: list[tuple[Followed, FetchedPartition]], size: int) -> Answer:
+    def _answer(self, results: list[tuple[Followed, FetchedPartition]], size: int) -> PollAnswer:
         session = self._session
         full = session is None or self._request.session_epoch <= 0
         topics: dict[TopicRef, list[FetchedPartition]] = {}
@@ -258,10 +261,10 @@ class Poll:
             session.id if session is not None else 0,
             list(topics.items()),
         )
-        return Answer(body_bytes, chunks, size, sum(len(fetched.records) for _, fetched in results))
+        return PollAnswer(body_bytes, chunks, size, sum(len(fetched.records) for _, fetched in results))
 
-    def _send(self, answer: Answer) -> None:
-        exchange, metrics = self._exchange, self._broker.metrics
+    def _send(self, answer: PollAnswer) -> None:
+        exchange, metrics = self._exchange, self._polls.metrics
         metrics.fetch_bytes += answer.records_bytes
         metrics.fetch_batches += answer.batches
         prefix = fetch_prefix(answer.body_bytes, exchange.correlation_id, exchange.api_version)

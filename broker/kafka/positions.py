@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.broker.errors import KafkaError, refused_when_full
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.partition.entry import LeaderEpoch, Offset
-from gnomon.broker.partition.log_reader import LogBounds
+from gnomon.broker.errors import KafkaError, metadata_refusals
+from gnomon.broker.in_use.routes import Routes
+from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.partition.readable import Readable
+from gnomon.broker.placement.placement import Placement
+from gnomon.log.entry import LeaderEpoch, Offset
+from gnomon.log.log_reader import LogBounds
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
@@ -39,9 +41,6 @@ from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -58,8 +57,9 @@ R = TypeVar("R")
 class PositionHandlers:
     """Answers the requests about places in the log of one broker's partitions."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, routes: Routes, placement: Placement) -> None:
+        self._routes = routes
+        self._placement = placement
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -70,7 +70,7 @@ class PositionHandlers:
         }
 
     async def _opened(self, topic: str, index: int) -> tuple[Readable, LogBounds]:
-        partition = self._broker.partition_of(topic, index)
+        partition = self._routes.to_read(topic, index)
         log = await partition.opened()
         if log is None:
             raise _not_opened(partition)
@@ -145,15 +145,15 @@ class PositionHandlers:
     async def _delete_one(self, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = item.partition_index
         try:
-            self._broker.check_lease()
-            partition = self._broker.partition_to_change(topic, index)
+            self._placement.check_lease()
+            partition = self._routes.to_change(topic, index)
             log = await partition.opened()
             if log is None:
                 raise _not_opened(partition)
             before = log.high_watermark if item.offset == -1 else Offset(item.offset)
             if not 0 <= before <= log.high_watermark:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.high_watermark}")
-            with refused_when_full():
+            with metadata_refusals():
                 low_watermark = await partition.delete_before(before)
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)

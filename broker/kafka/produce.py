@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.operation import Operation, Resource, ResourceType
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.connection import KafkaConnection
-from gnomon.broker.kafka.exchange import Exchange
-from gnomon.broker.kafka.produce_route import produce_route, refusal_by_attributes
+from gnomon.broker.kafka.connections.exchange import Exchange, ExchangeConnection
+from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS, RefusalLog
+from gnomon.broker.kafka.produce_route import ACKS_ALL, ProduceRoutes, refusal_by_attributes
 from gnomon.broker.partition.appends import Produced
+from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.runtime.world import Clock
+from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.produce import (
     PartitionProduced,
@@ -17,9 +22,6 @@ from gnomon.wire.kafka.produce import (
     encode_produce_response,
     parse_produce,
 )
-
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
 
 OLDEST_SERVED = 3
 """Versions below are advertised, so that librdkafka <= 2.0 keeps compressing (KIP-896), and refused."""
@@ -29,9 +31,21 @@ _NO_TRANSACTIONAL_ID = b"\xff\xff"
 class ProduceHandler:
     """Answers the Produce requests of one broker."""
 
-    def __init__(self, broker: Broker, flush_later: Callable[[KafkaConnection], None]) -> None:
-        self._broker = broker
-        self._flush_later = flush_later
+    def __init__(
+        self,
+        routes: ProduceRoutes,
+        refused: RefusedBatches,
+        access: Access[ApiKey],
+        clock: Clock,
+        refusals: RefusalLog,
+    ) -> None:
+        """Answers with the outcome of each batch; `refused` remembers those for partitions that are led elsewhere."""
+        self._routes = routes
+        self._refused = refused
+        self._access = access
+        self._clock = clock
+        self._refusals = refusals
+        self._flush_later = routes.flush_later
 
     def handle(self, exchange: Exchange, frame: memoryview, body_start: int) -> None:
         """Takes one request; the answer follows when its batches are durable or refused."""
@@ -44,25 +58,33 @@ class ProduceHandler:
         else:
             request = parse_produce(frame, body_start, version)
         if request.transactional_id is not None:
-            refusal = (
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "transactions are not built yet: unset transactional.id",
-            )
-        elif request.acks not in (-1, 0, 1):
+            refusal = self._transactional(exchange, request.transactional_id)
+        elif request.acks not in (ACKS_ALL, 0, 1):
             refusal = ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: only -1 (all), 0 and 1 exist"
         if refusal is None:
-            exchange.connection.shortcut = produce_route(self._broker, exchange, frame, request, self._flush_later)
+            exchange.connection.shortcut = self._routes.route(exchange, frame, request)
         answer = PendingProduce(exchange, request, self._flush_later)
         slot = 0
         for topic, partitions in request.topics:
+            denied = refusal or self._routes.refusal(exchange, topic)
             for index, records in partitions:
-                if refusal is not None:
-                    answer.refuse(slot, *refusal)
+                if denied is not None:
+                    answer.refuse(slot, *denied)
                 else:
                     self._append(answer, slot, topic, index, records)
                 slot += 1
         if slot == 0:
             answer.finish()
+
+    def _transactional(self, exchange: Exchange, transactional_id: str) -> tuple[ErrorCode, str]:
+        """The refusal of a transactional request: transactions are not built."""
+        resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+        text = TRANSACTIONS
+        if self._access.allows(ApiKey.PRODUCE, exchange.session(), Operation.WRITE, resource):
+            self._refusals.refused(exchange, TRANSACTIONS)
+        else:
+            text = f"not authorized for WRITE on transactional id '{transactional_id}'"
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text
 
     def _append(
         self, answer: PendingProduce, slot: int, topic: str | bytes, index: int, records: memoryview | None
@@ -75,24 +97,24 @@ class ProduceHandler:
             answer.refuse(slot, *refusal)
             return
         try:
-            partition = self._broker.partition_to_produce(topic, index)
+            partition = self._routes.routes.to_produce(topic, index)
         except KafkaError as error:
-            self._broker.refused.of(topic, index).refused_batch(records, self._broker.world.clock.wall_ms())
+            self._refused.of(topic, index).refused_batch(records, self._clock.wall_ms())
             answer.refuse(slot, error.code, error.text)
             return
-        metrics = self._broker.metrics
+        metrics = self._routes.metrics
         metrics.produce_bytes += len(records)
         metrics.produce_batches += 1
-        partition.append(records, answer, slot)
+        partition.append(records, answer, slot, by_all=answer.by_all)
 
 
 class PendingProduce:
     """One request until all its batches have an outcome; its slots are its partitions in the order it names them."""
 
-    __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "version")
+    __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "by_all", "version")
 
     def __init__(
-        self, exchange: Exchange, request: ProduceRequest, flush_later: Callable[[KafkaConnection], None]
+        self, exchange: Exchange, request: ProduceRequest, flush_later: Callable[[ExchangeConnection], None]
     ) -> None:
         self._exchange = exchange
         self.version = exchange.api_version
@@ -101,6 +123,7 @@ class PendingProduce:
         self._left = len(self._places[0][1]) if len(self._places) == 1 else sum(len(some) for _, some in self._places)
         self._outcomes: list[Produced | None] = [None] * self._left
         self._silent = request.acks == 0
+        self.by_all = request.acks == ACKS_ALL
         self._flush_later = flush_later
 
     def refuse(self, slot: int, code: ErrorCode, text: str) -> None:
@@ -108,7 +131,7 @@ class PendingProduce:
         self.appended(slot, Produced.refusal(code, text))
 
     def appended(self, slot: Any, outcome: Produced) -> None:
-        """See `Appender.appended`."""
+        """See `AppendCallback.appended`."""
         assert self._outcomes[slot] is None, f"two outcomes for batch {slot} of one request"
         self._outcomes[slot] = outcome
         self._left -= 1
@@ -126,7 +149,7 @@ class PendingProduce:
         self._flush_later(exchange.connection)
 
     def _finish_silent(self) -> None:
-        """acks=0: an error is told by closing, so that the client refreshes its metadata, as Kafka does."""
+        """acks=0: an error closes the connection, so that the client refreshes its metadata, as in Kafka."""
         self._exchange.no_reply()
         for outcome in self._outcomes:
             if outcome is not None and outcome.error != ErrorCode.NONE:

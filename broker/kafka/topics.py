@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from gnomon.broker.authorizer import Permission, check
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.authorization.operation import Operation
+from gnomon.broker.authorization.operation import topic as topic_resource
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.request import Handler, Request
-from gnomon.broker.shadow.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, source_name
-from gnomon.broker.topic_configs import TOPIC_CONFIGS
-from gnomon.broker.topics import Topic
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, source_name
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import Topic
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -31,9 +38,6 @@ from gnomon.wire.kafka.messages.topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
-
 T = TypeVar("T")
 
 TOPIC_ID_SINCE = 6
@@ -42,8 +46,21 @@ TOPIC_ID_SINCE = 6
 class TopicHandlers:
     """Answers the topic administration requests of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        topics: Topics,
+        placement: Placement,
+        records: TopicRecords,
+        admin: TopicAdmin,
+        configs: BrokerConfigs,
+        access: Access[ApiKey],
+    ) -> None:
+        self._topics = topics
+        self._placement = placement
+        self._records = records
+        self._admin = admin
+        self._configs = configs
+        self._access = access
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -61,25 +78,25 @@ class TopicHandlers:
             try:
                 if twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")
-                results.append(await self._create(item, message.validate_only))
+                results.append(await self._create(request, item, message.validate_only))
             except KafkaError as error:
                 results.append(
                     CreatableTopicResult(name=item.name, error_code=error.code, error_message=error.text, configs=[])
                 )
         return CreateTopicsResponse(topics=results)
 
-    async def _create(self, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    async def _create(self, request: Request, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
         partitions = self._partitions_asked(item)
         configs = {config.name: config.value for config in item.configs}
         source = configs.get(SHADOW_SOURCE)
         if source is not None:
-            await self._broker.topic_admin.find(source_name(source, item.name))
-        if self._broker.image.get(item.name) is not None:
-            await self._broker.topic_admin.current(item.name)
-        topic = self._broker.topic_admin.check_new(item.name, partitions, configs)
-        self._check_shadow_policy(topic)
+            await self._records.find(source_name(source, item.name))
+        if self._topics.image.get(item.name) is not None:
+            await self._records.current(item.name)
+        topic = self._admin.check_new(item.name, partitions, configs)
+        self._check_cast(ApiKey.CREATE_TOPICS, request, topic)
         if not validate_only:
-            topic = await self._broker.topic_admin.create(topic)
+            topic = await self._admin.create(topic)
         return CreatableTopicResult(
             name=topic.name,
             topic_id=NO_UUID if validate_only else topic.id,
@@ -88,10 +105,10 @@ class TopicHandlers:
             configs=self._configs_of(topic),
         )
 
-    def _check_shadow_policy(self, topic: Topic) -> None:
-        """Raises KafkaError where a shadow is not to come or go by the will of who asks."""
+    def _check_cast(self, api: ApiKey, request: Request, topic: Topic) -> None:
+        """Raises KafkaError where the session may not cast or delete the shadows of a shadow's source."""
         if topic.source is not None:
-            check(self._broker.authorizer, Permission.WRITE_SHADOW_TOPIC, topic.source.name)
+            self._access.check(api, request.session, Operation.CAST, topic_resource(topic.source.name))
 
     def _partitions_asked(self, item: CreatableTopic) -> int:
         if item.assignments:
@@ -105,7 +122,7 @@ class TopicHandlers:
             for assignment in item.assignments:
                 self._check_assignment(assignment.broker_ids)
             return len(indexes)
-        brokers = len(self._broker.leadership.brokers)
+        brokers = len(self._placement.leadership.brokers)
         if not brokers:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "No broker is registered at the moment: ask again in a second.")
         if item.replication_factor != BROKER_DEFAULT and not 1 <= item.replication_factor <= brokers:
@@ -119,7 +136,7 @@ class TopicHandlers:
         return item.num_partitions
 
     def _check_assignment(self, broker_ids: list[int]) -> None:
-        brokers = list(self._broker.leadership.brokers)
+        brokers = list(self._placement.leadership.brokers)
         if len(brokers) != 1 or broker_ids != brokers:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -129,8 +146,8 @@ class TopicHandlers:
             )
 
     def _configs_of(self, topic: Topic) -> list[CreatableTopicConfigs]:
-        configs = self._broker.configs_of(topic)
-        values = (self._broker.configs.topic_synonyms(name, configs)[0] for name in TOPIC_CONFIGS)
+        configs = self._topics.configs_of(topic)
+        values = (self._configs.topic_synonyms(name, configs)[0] for name in TOPIC_CONFIGS)
         own = [
             CreatableTopicConfigs(name=key.name, value=text, config_source=source, read_only=True)
             for key, text, source in described_source(topic)
@@ -141,7 +158,7 @@ class TopicHandlers:
         ]
 
     async def delete_topics(self, request: Request) -> DeleteTopicsResponse:
-        """Deletes each topic, by name or by id."""
+        """Deletes each topic, by name or by id: shadows first, so that their sources can go in the same request."""
         message: DeleteTopicsRequest = request.message
         asked = (
             message.topics
@@ -149,12 +166,21 @@ class TopicHandlers:
             else [DeleteTopicState(name=name) for name in message.topic_names]
         )
         each = _each_once(asked, lambda item: (item.name, item.topic_id))
-        return DeleteTopicsResponse(responses=[await self._delete(item, twice) for item, twice in each])
+        topics = [await self._to_delete(item) for item, _ in each]
+        answers: dict[int, DeletableTopicResult] = {}
+        for at in sorted(range(len(each)), key=lambda at: not _is_shadow(topics[at])):
+            answers[at] = await self._delete(request, *each[at], topics[at])
+        return DeleteTopicsResponse(responses=[answers[at] for at in range(len(each))])
 
-    async def _delete(self, item: DeleteTopicState, twice: bool) -> DeletableTopicResult:
-        image = self._broker.image
+    async def _to_delete(self, item: DeleteTopicState) -> Topic | None:
+        if item.topic_id != NO_UUID:
+            return self._topics.image.get_by_id(item.topic_id)
+        return await self._records.current(item.name or "")
+
+    async def _delete(
+        self, request: Request, item: DeleteTopicState, twice: bool, topic: Topic | None
+    ) -> DeletableTopicResult:
         by_id = item.topic_id != NO_UUID
-        topic = image.get_by_id(item.topic_id) if by_id else await self._broker.topic_admin.current(item.name or "")
         name = topic.name if topic is not None else (None if by_id else item.name)
         try:
             if twice or by_id == (item.name is not None):
@@ -166,10 +192,10 @@ class TopicHandlers:
                 raise KafkaError(code, "This server does not host this topic.")
             if topic.internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{topic.name}'.")
-            if not self._broker.configs.flag("delete.topic.enable"):
+            if not self._configs.flag("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable.")
-            self._check_shadow_policy(topic)
-            await self._broker.topic_admin.delete(topic)
+            self._check_cast(ApiKey.DELETE_TOPICS, request, topic)
+            await self._admin.delete(topic)
         except KafkaError as error:
             return DeletableTopicResult(
                 name=name, topic_id=item.topic_id, error_code=error.code, error_message=error.text
@@ -193,13 +219,12 @@ class TopicHandlers:
         return CreatePartitionsResponse(results=results)
 
     async def _grow(self, item: CreatePartitionsTopic, validate_only: bool) -> None:
-        topic = await self._broker.topic_admin.current(item.name)
+        topic = await self._records.current(item.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
         if topic.internal:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{topic.name}'.")
-        admin = self._broker.topic_admin
-        admin.check_growth(topic, item.count)
+        self._admin.check_growth(topic, item.count)
         if item.assignments is not None:
             if len(item.assignments) != item.count - topic.partitions:
                 raise KafkaError(
@@ -209,7 +234,11 @@ class TopicHandlers:
             for assignment in item.assignments:
                 self._check_assignment(assignment.broker_ids)
         if not validate_only:
-            await admin.grow(item.name, item.count)
+            await self._admin.grow(item.name, item.count)
+
+
+def _is_shadow(topic: Topic | None) -> bool:
+    return topic is not None and topic.source is not None
 
 
 def _each_once(items: Sequence[T], named: Callable[[T], Hashable]) -> list[tuple[T, bool]]:

@@ -1,1 +1,1 @@
-"""The native front end: what Kafka's protocol cannot say, and the client for it."""
+"""The native front end: RPC for what Kafka's protocol cannot express, above all subscriptions."""

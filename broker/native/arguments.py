@@ -1,25 +1,23 @@
-"""The arguments of calls, checked: what a peer sends never stops the broker. Pure."""
+"""Checks of the arguments of native calls: no input of a peer stops the broker. Pure."""
 
 from __future__ import annotations
 
-from struct import unpack_from
+from collections.abc import Iterator
+from struct import iter_unpack
 from typing import Any, Final
 
-from gnomon.broker.native.errors import SUBSCRIBE_MAX, InvalidCall
 from gnomon.broker.subscriptions.subscription import SubscriptionType
+from gnomon.client.errors import InvalidCall
+from gnomon.client.protocol import GROUPS_MAX, NUMBER_MAX, SUBSCRIBE_MAX
 
 CLIENT_CHARACTERS_MAX: Final = 100
-GROUPS_MAX: Final = 10_000
-"""Of one call, during which nobody else is served: some 3 us each."""
-NUMBER_MAX: Final = 2**62
-"""What every number in a call is below, so that sums of two stay within 64 bits."""
 
 
 def subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, list[Any]]:
-    """Topic, partition, type, initial position, and of each consumer: subscription, number, client and permits.
+    """Topic, partition, type, initial position; and for each consumer: subscription, number, client and permits.
 
     Raises:
-        InvalidCall: that is not what they are.
+        InvalidCall: the arguments have another form.
     """
     name, index, kind, initial, items = checked(args, str, int, str, str, list)
     if kind not in [each.value for each in SubscriptionType]:
@@ -36,10 +34,10 @@ def subscribe_args(args: list[Any]) -> tuple[str, int, SubscriptionType, str, li
 
 
 def checked(args: Any, *kinds: type) -> list[Any]:
-    """As many arguments, each of its kind; numbers are below NUMBER_MAX.
+    """The arguments, if they have these types in this order and every number is below NUMBER_MAX.
 
     Raises:
-        InvalidCall: that is not what they are.
+        InvalidCall: they do not.
     """
     if type(args) is not list or len(args) != len(kinds) or not all(map(_is, args, kinds)):
         raise InvalidCall(f"arguments are {', '.join(kind.__name__ for kind in kinds)}")
@@ -50,11 +48,11 @@ def _is(value: object, kind: type) -> bool:
     return type(value) is kind and not (isinstance(value, int) and abs(value) >= NUMBER_MAX)
 
 
-def groups(args: list[Any], fields: int) -> list[list[Any]]:
-    """Groups of so many fields: numbers, with the consumers that each is of.
+def groups(args: list[Any], fields: int) -> Iterator[list[Any]]:
+    """Groups of `fields` fields, each checked when it is its turn: numbers, then the packed numbers of consumers.
 
     Raises:
-        InvalidCall: that is not what they are.
+        InvalidCall: a group has another form.
     """
     if len(args) > GROUPS_MAX:
         raise InvalidCall(f"send at most {GROUPS_MAX} groups at a time, not {len(args)}")
@@ -64,15 +62,19 @@ def groups(args: list[Any], fields: int) -> list[list[Any]]:
             raise InvalidCall("offsets, permits and delays are not negative")
         if fields > 2 and group[0] > group[1]:
             raise InvalidCall(f"records {group[0]} to {group[1]} end before they begin")
-    return args
+        yield group
 
 
-def numbers_of(packed: Any) -> tuple[int, ...]:
-    """The consumers' numbers in a call.
+def numbers_of(packed: Any) -> Iterator[int]:
+    """The distinct numbers of consumers in a call.
 
     Raises:
-        InvalidCall: it holds none.
+        InvalidCall: they are not packed as u32.
     """
     if type(packed) is not bytes or len(packed) % 4:
         raise InvalidCall("numbers of consumers are packed as u32")
-    return tuple(dict.fromkeys(unpack_from(f"<{len(packed) // 4}I", packed)))  # each counts once
+    seen: set[int] = set()
+    for (number,) in iter_unpack("<I", packed):
+        if number not in seen:
+            seen.add(number)
+            yield number

@@ -1,82 +1,92 @@
-"""One native client's connection: what it consumes, and the stream of its deliveries.
+"""One native client's connection: its consumers, and the stream of its deliveries.
 
-1. A batch leaves a connection once, with the numbers of all consumers that get something of it.
-2. While the client does not take what was sent, nothing more is given to its consumers; other connections go on.
-3. What is needed of a partition is held once, in a lane, and not for each of its thousands of consumers.
+1. A batch is sent once over a connection, with the numbers of all consumers that get records of it.
+2. While the client does not take deliveries, its consumers are given nothing more; other connections are not affected.
+3. State of a partition is kept once for a connection, in a lane, and not once for each of its thousands of consumers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import pack
+from typing import TypeAlias
 
-import trio
-
-from gnomon.broker.native.errors import MISSED, MOVED
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.subscriptions.delivering_link import DeliveringLink
-from gnomon.broker.subscriptions.dispatcher import Part
+from gnomon.broker.subscriptions.dispatcher import Parcel
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
-from gnomon.broker.subscriptions.reading import Batch
-from gnomon.broker.subscriptions.subscription import Consumer
-from gnomon.runtime.rpc_call import Call
+from gnomon.broker.subscriptions.subscription import AttachedConsumer
+from gnomon.client.protocol import MISSED, MOVED
+from gnomon.log.entry import Offset
+from gnomon.log.log_positions import Batch
+from gnomon.runtime.rpc.call import Call
+from gnomon.runtime.signal import Signal
 
 
-class Lane(DeliveringLink):
-    """One partition's consumers on a connection."""
+class Lane:
+    """The consumers of one partition on a connection: the channel of their dispatcher."""
 
-    def __init__(self, connection: NativeConnection, host: HostedPartition) -> None:
+    def __init__(self, connection: NativeConnection, host: Host, topic: str) -> None:
         self.host = host
+        self.topic = topic
+        """The name of the partition's topic."""
         self.ready = connection.ready
         self._connection = connection
 
-    def deliver(self, batch: Batch, parts: Sequence[Part]) -> None:
-        """See `DeliveringLink`."""
-        self._connection.deliver(batch, parts)
+    def deliver(self, batch: Batch, parcels: Sequence[Parcel]) -> None:
+        """See `DeliveryChannel`."""
+        self._connection.deliver(batch, parcels)
 
-    def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
-        """See `DeliveringLink`."""
-        self._connection.let_go(consumers, to_return=to_return)
+    def let_go(self, numbers: Sequence[int]) -> None:
+        """See `DeliveryChannel`."""
+        self._connection.let_go(numbers)
 
-    def tell_missed(self, consumers: Sequence[Consumer], first: Offset, end: Offset) -> None:
-        """See `DeliveringLink`."""
-        self._connection.tell_missed(consumers, first, end)
+    def notify_missed(self, numbers: Sequence[int], first: Offset, end: Offset) -> None:
+        """See `DeliveryChannel`."""
+        self._connection.notify_missed(numbers, first, end)
+
+
+Host: TypeAlias = HostedPartition[Lane]
+"""A partition whose consumers are attached over lanes."""
+LaneConsumer: TypeAlias = AttachedConsumer[Lane]
 
 
 class NativeConnection:
-    """Made when a client opens its stream of deliveries, which lives as long as the connection."""
+    """Made when a client opens its stream of deliveries, and over when that stream ends."""
 
     def __init__(self, stream: Call) -> None:
-        self.consumers: dict[int, Consumer] = {}
-        """By the client's numbers; each one's link is a lane."""
+        self.consumers: dict[int, LaneConsumer] = {}
+        """The attached consumers, by the client's numbers."""
+        self.awaited: set[int] = set()
+        """Numbers of consumers that are being attached, and were not closed meanwhile."""
         self.ready = True
-        """Whether the client takes what is sent."""
+        """Whether the client takes deliveries now."""
+        self.revision = 0
+        """All consumers were authorized at this revision of the authorizer or a later one."""
         self.deliveries = 0
-        """Records times consumers, since it was opened."""
-        self._lanes: dict[HostedPartition, Lane] = {}
+        """Records times consumers, since the connection was opened."""
+        self._lanes: dict[Host, Lane] = {}
         self._stream = stream
-        self._full = trio.Event()
+        self._full = Signal()
 
     @property
     def gone(self) -> bool:
         """Whether the client has left."""
         return self._stream.over
 
-    def lane(self, host: HostedPartition) -> Lane:
-        """The one to a partition."""
+    def lane(self, host: Host, topic: str) -> Lane:
+        """The lane of a partition, which is made on first use."""
         lane = self._lanes.get(host)
         if lane is None:
             self._lanes = {each: lane for each, lane in self._lanes.items() if not each.ended}
-            lane = self._lanes[host] = Lane(self, host)
+            lane = self._lanes[host] = Lane(self, host, topic)
         return lane
 
-    def deliver(self, batch: Batch, parts: Sequence[Part]) -> None:
-        """See `DeliveringLink`."""
+    def deliver(self, batch: Batch, parcels: Sequence[Parcel]) -> None:
+        """See `DeliveryChannel`."""
         listed: list[bytes | None] = []
-        for part in parts:
-            listed += part
+        for parcel in parcels:
+            listed += parcel
         self._stream.item([batch.segment, batch.entry, batch.base_offset, batch.epoch, batch.records, listed])
-        self.deliveries += sum(len(part.numbers) for part in parts) // 4
+        self.deliveries += sum(len(parcel.numbers) for parcel in parcels) // 4
         if not self._stream.has_room:
             self._set_ready(False)
             self._full.set()
@@ -86,46 +96,50 @@ class NativeConnection:
         for lane in self._lanes.values():
             lane.ready = ready
 
-    def let_go(self, consumers: Sequence[Consumer], *, to_return: bool) -> None:
-        """See `DeliveringLink`."""
-        for consumer in consumers:
-            self.consumers.pop(consumer.number, None)
-        if to_return:
-            self._stream.item([_packed(consumers), MOVED])
+    def let_go(self, numbers: Sequence[int]) -> None:
+        """See `DeliveryChannel`."""
+        for number in numbers:
+            self.consumers.pop(number, None)
+        self._stream.item([_packed(numbers), MOVED])
 
-    def tell_missed(self, consumers: Sequence[Consumer], first: Offset, end: Offset) -> None:
-        """See `DeliveringLink`."""
-        self._stream.item([_packed(consumers), MISSED, first, end])
+    def notify_missed(self, numbers: Sequence[int], first: Offset, end: Offset) -> None:
+        """See `DeliveryChannel`."""
+        self._stream.item([_packed(numbers), MISSED, first, end])
+
+    def close_consumers(self, numbers: Iterable[int]) -> Iterator[Host | None]:
+        """Detaches consumers that the client has closed or given up; those being attached will not be.
+
+        Yields:
+            After each consumer its partition, which may have records for other consumers now.
+        """
+        for number in numbers:
+            self.awaited.discard(number)
+            consumer = self.consumers.pop(number, None)
+            if consumer is None:
+                yield None
+            else:
+                host = consumer.channel.host
+                host.dispatcher.detach(consumer)
+                yield host
 
     async def watch_room(self) -> None:
-        """Goes on giving when the client has taken what was sent; until the connection is gone."""
+        """Resumes deliveries each time that the client has room again, until the connection is gone."""
         while not self.gone:
             await self._full.wait()
-            self._full = trio.Event()
+            self._full.clear()
             await self._stream.room()
             self._set_ready(True)
             for lane in list(self._lanes.values()):
-                lane.host.dispatcher.link_ready(lane)
+                lane.host.dispatcher.channel_ready(lane)
                 lane.host.pump()
 
-    def close(self) -> None:
-        """The client has left: what it did not acknowledge goes to others."""
+    def close(self) -> Iterator[Host | None]:
+        """The client has left: its unacknowledged records go to other consumers, as with `close_consumers`."""
         self._set_ready(False)
         self._full.set()
-        for consumer in self.consumers.values():
-            host_of(consumer).dispatcher.detach(consumer)
-        self.consumers.clear()
-        lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            lane.host.pump()
+        self._lanes.clear()
+        return self.close_consumers(list(self.consumers))
 
 
-def host_of(consumer: Consumer) -> HostedPartition:
-    """The partition that a connection's consumer reads."""
-    lane = consumer.link
-    assert isinstance(lane, Lane), "consumers of connections are attached to lanes"
-    return lane.host
-
-
-def _packed(consumers: Sequence[Consumer]) -> bytes:
-    return pack(f"<{len(consumers)}I", *(consumer.number for consumer in consumers))
+def _packed(numbers: Sequence[int]) -> bytes:
+    return pack(f"<{len(numbers)}I", *numbers)

@@ -1,90 +1,128 @@
-"""Which partitions' subscriptions are in use at a broker: each opened when it is first needed, for one term."""
+"""The hosted partitions of a broker: each is opened on first use, for one term of its leader."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import trio
 
-from gnomon.broker.native.errors import NativeError, NoSuchTopic, NotLeader, Unavailable
-from gnomon.broker.partition.chain import ledgers_prefix
-from gnomon.broker.partition.cut import Cut, cut_key
+from gnomon.broker.in_use.routes import Routes
+from gnomon.broker.native.connection import Host
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
-from gnomon.broker.subscriptions.store import SubscriptionsStore
-from gnomon.broker.topics import Topic
-from gnomon.runtime.settings import SubscriptionsSettings
+from gnomon.broker.subscriptions.positions.store import SubscriptionsStore
+from gnomon.broker.subscriptions.rounds import Rounds
+from gnomon.broker.subscriptions.unpacked import UnpackedBatches
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.client.errors import NativeError, NoSuchTopic, NotLeader, Unavailable
+from gnomon.log.chains import ledgers_prefix
+from gnomon.log.cut import Cut, cut_key
+from gnomon.log.topic import Topic
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.timers import Timers
+from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from gnomon.broker.broker import Broker
 
 OpenStore: TypeAlias = Callable[[Topic, int], SubscriptionsStore]
 HostKey: TypeAlias = tuple[uuid.UUID, int]
 """A topic's id, and the number of a partition."""
 
 RELIEF_PAUSES = 4
-"""After a flush nothing is stored for so many times as long as it took: many brokers together could ask for more than
-the metadata and the bookies can do, and make everybody wait for that."""
+"""The pause after a flush lasts this many times as long as the flush: otherwise many brokers together could overload
+the metadata and the bookies, and delay all other work."""
 RELIEF_SECONDS_MAX = 10.0
-"""But for no longer than this."""
+"""The longest pause of this kind."""
 
 
 class Hosts:
     """The hosted partitions of one broker."""
 
     def __init__(
-        self, broker: Broker, nursery: trio.Nursery, settings: SubscriptionsSettings, open_store: OpenStore
+        self,
+        topics: Topics,
+        records: TopicRecords,
+        routes: Routes,
+        placement: Placement,
+        settings: SubscriptionsSettings,
+        open_store: OpenStore,
+        storage: Storage,
+        world: World,
+        timers: Timers,
+        log: Logger,
     ) -> None:
-        """No partition yet; `open_store` gives the positions of a topic's partition."""
-        self._broker = broker
-        self._nursery = nursery
+        """No partition is open yet.
+
+        Args:
+            open_store: gives the store of positions of a topic's partition.
+        """
+        self._topics = topics
+        self._records = records
+        self._routes = routes
+        self._placement = placement
         self._settings = settings
         self._open_store = open_store
-        self._hosts: dict[HostKey, HostedPartition] = {}
+        self._storage = storage
+        self._clock = world.clock
+        self._timers = timers
+        self._log = log
+        self._tasks = OwnTasks()
+        self._hosts: dict[HostKey, Host] = {}
         self._opening: dict[HostKey, trio.Lock] = {}
-        """As long as somebody asks for the partition: any number may be asked for."""
+        """A lock for each partition that is being asked for, and for no other: clients may ask for any number."""
+        self.rounds = Rounds(world.clock, timers)
+        self._unpacked = UnpackedBatches(world, self._tasks, self.rounds)
 
-    def all(self) -> Iterable[tuple[HostKey, HostedPartition]]:
-        """Those that are in use."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stores positions regularly, and holds the tasks of the partitions, until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._tasks.run)
+            nursery.start_soon(self._flush_regularly)
+            task_status.started()
+
+    def all(self) -> Iterable[tuple[HostKey, Host]]:
+        """The partitions in use, by topic id and number."""
         return list(self._hosts.items())
 
     @property
     def subscriptions(self) -> int:
-        """How many there are of these partitions."""
+        """The number of subscriptions of these partitions."""
         return sum(len(host.dispatcher.subscriptions) for host in self._hosts.values())
 
     async def end(self) -> None:
-        """Ends all of them, and waits until what was acknowledged is stored."""
+        """Ends all of them, and waits until acknowledgements are stored."""
         hosts = list(self._hosts.values())
         for host in hosts:
             host.end()
         for host in hosts:
             await host.finished.wait()
 
-    async def host(self, name: str, index: int) -> HostedPartition:
-        """The subscriptions of a partition that this broker leads.
+    async def host(self, name: str, index: int) -> Host:
+        """The hosted partition of a partition that this broker leads, which is opened on first use.
 
         Raises:
-            KafkaError: there is no such topic, or another broker leads it.
-            NativeError: it could not be opened.
+            KafkaError: the topic does not exist, or another broker leads the partition.
+            NativeError: the partition could not be opened.
             MetadataError, LedgerError, SubscriptionsError, WorldError: its subscriptions could not be read.
         """
-        await self._broker.topic_admin.find(name)
-        topic = self._broker.find_topic(name)
+        await self._records.find(name)
+        topic = self._topics.find(name)
         key = (topic.id, index)
         lock = self._opening.setdefault(key, trio.Lock())
         try:
             async with lock:
                 return await self._host(topic, index, key)
         finally:
-            if not lock.locked():  # nor waits anybody for it
+            if not lock.locked():  # and no task waits for it
                 self._opening.pop(key, None)
 
-    async def _host(self, topic: Topic, index: int, key: HostKey) -> HostedPartition:
-        broker = self._broker
-        partition = broker.partition_of(topic.id.bytes, index)
+    async def _host(self, topic: Topic, index: int, key: HostKey) -> Host:
+        partition = self._routes.to_read(topic.id.bytes, index)
         host = self._hosts.get(key)
         if host is not None and not host.ended and host.partition is partition:
             return host
@@ -98,13 +136,16 @@ class Hosts:
             partition,
             log,
             self._open_store(topic, index),
-            broker.world.clock,
-            broker.timers,
-            broker.lease_lives,
+            self._clock,
+            self._timers,
+            self.rounds,
+            self._unpacked,
+            self._placement.lease_lives,
             lambda ended: self._ended(key, ended),
-            broker.log.bind(topic=topic.name, partition=index),
+            self._log.bind(topic=topic.name, partition=index),
             self._settings.ranges_max,
             lambda: self._last_cut(topic, index),
+            self._tasks,
         )
         self._hosts[key] = host
         try:
@@ -115,24 +156,24 @@ class Hosts:
         return host
 
     async def _last_cut(self, topic: Topic, index: int) -> Cut | None:
-        item = await self._broker.metadata.get(cut_key(ledgers_prefix(topic.ranked_as, index)))
+        item = await self._storage.metadata.get(cut_key(ledgers_prefix(topic.ranked_as, index)))
         try:
             return None if item is None else Cut.decode(item.value)
         except (ValueError, TypeError) as error:
-            self._broker.log.error("cut_unreadable", topic=topic.name, partition=index, reason=str(error))
+            self._log.error("cut_unreadable", topic=topic.name, partition=index, reason=str(error))
             return None
 
-    def _ended(self, key: HostKey, host: HostedPartition) -> None:
+    def _ended(self, key: HostKey, host: Host) -> None:
         async def finish() -> None:
             await host.finish()
             if self._hosts.get(key) is host:
                 del self._hosts[key]
 
-        self._nursery.start_soon(finish)
+        self._tasks.start_soon(finish)
 
-    async def flush_regularly(self) -> None:
-        """Stores positions, until it is cancelled; where that is slow, for a fifth of the time."""
-        clock = self._broker.world.clock
+    async def _flush_regularly(self) -> None:
+        """Stores positions, until cancelled; if that is slow, during a fifth of the time."""
+        clock = self._clock
         pause_seconds = self._settings.flush_seconds
         while True:
             await clock.sleep(pause_seconds)

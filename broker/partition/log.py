@@ -1,12 +1,12 @@
-"""The log of one partition as a pure state: what an append becomes, what is durable, what is kept.
+"""The state of one partition's log: decides what each append becomes, what is durable and what is kept. Pure.
 
-1. start_offset <= high_watermark <= next_offset. Offsets below next_offset are given out, once each.
-2. The high watermark is the end of the durable prefix: it moves in log order, entry by entry, and never back.
+1. start_offset <= high_watermark <= next_offset. Each offset below next_offset is assigned once.
+2. The high watermark is the end of the durable prefix. It moves forward in log order, entry by entry, and never back.
 3. Nothing at or above the high watermark is ever shown to a reader or named in a successful answer.
-4. An append is decided against the state as if all earlier appends will succeed; when one fails, this state is thrown
-   away whole and rebuilt from the ledger, so a failed append leaves no trace here.
-5. A repeated batch is answered with its first offset, but only once that offset is below the high watermark.
-6. Leader epochs only grow along the log.
+4. Each append is decided as if all earlier appends succeed. When one fails, the whole state is discarded and rebuilt
+   from the ledger, so a failed append leaves no trace.
+5. A repeated batch is answered with its first offset, and only after that offset is below the high watermark.
+6. Leader epochs never decrease along the log.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnomon.broker.partition.entry import (
+from gnomon.broker.partition.producers import Duplicate, Producers
+from gnomon.log.entry import (
     HEADER_BYTES,
+    NO_ABORT,
     NO_TIMESTAMP,
     EntryHeader,
     EntryKind,
@@ -23,7 +25,6 @@ from gnomon.broker.partition.entry import (
     Offset,
     pack_header,
 )
-from gnomon.broker.partition.producers import Duplicate, Producers
 from gnomon.wire.kafka.batch import (
     PREFIX_BYTES,
     BatchHeader,
@@ -38,23 +39,23 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import recompressed
 
 RECODED_BYTES_MAX = 64 << 20
-"""Most bytes that the records of a batch may decompress to where the broker compresses them anew."""
+"""Maximum decompressed size of a batch that the broker compresses again."""
 SNAPSHOT_ENTRIES_MIN = 4096
-"""Entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
+"""Minimum entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
 SNAPSHOT_BYTES_MIN = 4 << 20
-"""Bytes of batches after which one comes sooner: who opens the log reads them from other machines, in some 20 ms."""
+"""After this many bytes of batches a snapshot comes sooner: an opening reads them from other machines in some 20 ms."""
 SNAPSHOT_BYTES_PER_PRODUCER = 8 << 10
-"""Some fifty times what a producer takes in a snapshot."""
+"""Some fifty times the size of one producer in a snapshot."""
 
 OVERRUN_BYTES_MAX = 4 << 30
-"""How much more than its size a segment takes while it cannot roll: some minutes of the fastest partition. Retention
-gives up whole segments, so that this is what may stay on the disk for too long."""
+"""The bytes by which a segment may exceed its size while it cannot roll: some minutes of the fastest partition.
+Retention drops whole segments, so up to this many bytes may stay on the disk for too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogSettings:
-    """The topic's settings that the log obeys; sizes in bytes, times in milliseconds, -1 = no limit."""
+class PartitionSettings:
+    """The topic's settings for its log; sizes in bytes, times in milliseconds, -1 = no limit."""
 
     batch_bytes_max: int = 1_048_588
     segment_bytes: int = 1 << 30
@@ -63,7 +64,7 @@ class LogSettings:
     retention_ms: int = 7 * 86_400_000
     log_append_time: bool = False
     codec: int | None = None
-    """What all records are compressed with; None is what the producer chose."""
+    """The codec of all records; None keeps the producer's choice."""
     timestamp_before_ms_max: int = (1 << 63) - 1
     timestamp_after_ms_max: int = 3_600_000
     producer_expiry_ms: int = 86_400_000
@@ -72,18 +73,22 @@ class LogSettings:
     backlog_bytes_max: int = -1
     backlog_ms_max: int = -1
     backlog_drops: bool = False
-    """Whether the oldest records go where a backlog is too large; else what is produced is refused."""
+    """Whether the oldest records are dropped when a backlog is too large; otherwise new records are refused."""
+    enough_copies: bool = True
+    """Whether an acknowledged record has as many copies as the topic requires for acks=all."""
 
 
 Append = tuple[Sequence[bytes | memoryview], Offset, int]
-"""A batch that is to be written: the entry's payload, its base offset, and its log append time in milliseconds (-1
-where the records keep the producer's timestamps). A plain tuple, since one is made per batch."""
+"""A batch to write: the entry's payload, its base offset, and its log append time in milliseconds (-1 if the records
+keep the producer's timestamps). A plain tuple, since one is made per batch."""
 
 
 class PartitionLog:
     """The state of the log of one partition under one leader epoch; times are wall-clock milliseconds."""
 
-    def __init__(self, epoch: LeaderEpoch, start_offset: Offset, next_offset: Offset, settings: LogSettings) -> None:
+    def __init__(
+        self, epoch: LeaderEpoch, start_offset: Offset, next_offset: Offset, settings: PartitionSettings
+    ) -> None:
         self.epoch = epoch
         self.settings = settings
         self.start_offset = start_offset
@@ -91,14 +96,14 @@ class PartitionLog:
         self.high_watermark = next_offset
         self.producers = Producers()
         self.refusal: str | None = None
-        """Why nothing more is taken at the moment; what is in the log already is answered all the same."""
+        """Why new batches are refused at the moment; repeats of batches in the log are still answered."""
         self.begin_segment()
 
     def begin_segment(self) -> None:
-        """The next entry is the first of a new ledger: it has to be a snapshot where any producer is known."""
+        """The next entry is the first of a new ledger: it must be a snapshot if any producer is known."""
         self.segment_max_timestamp = NO_TIMESTAMP
         self.segment_bytes = 0
-        """The bytes of its record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
+        """The bytes of the segment's record batches, as Kafka counts them for `segment.bytes` and `retention.bytes`."""
         self._snapshots_bytes = 0
         self._untimed_append_ms = NO_TIMESTAMP
         self.segment_first_append_ms: int | None = None
@@ -109,18 +114,19 @@ class PartitionLog:
     def restore(
         self, header: EntryHeader, entry: int, payload_bytes: int, first_append_ms: int | None, now_ms: int
     ) -> None:
-        """Takes the place of the segment's last entry: where the log goes on after opening, once all was replayed.
+        """Continues after the segment's last entry; called at the end of an opening, after the replay.
 
-        Where no snapshot was replayed (no producer is known), the segment's snapshots count among its bytes. They are
-        a few bytes each, but for those written before its last producer expired.
+        If no snapshot was replayed (no producer is known), the segment's snapshots count among its bytes. They are a
+        few bytes each, except those written before the last producer expired.
 
         Args:
             header: of that entry.
             entry: its id.
-            payload_bytes: of all entries of the ledger; fewer, down to none, where its last confirmed entry was out of
-                reach when it was claimed (`bookie/recovery.py`). The segment then counts as empty, never as less.
-            first_append_ms: when the segment began, None where it has no batch.
-            now_ms: stands for the last append of a record without timestamp, whose time no entry says.
+            payload_bytes: of all entries of the ledger. It may be too small, down to 0, if the last confirmed entry
+                could not be read when the ledger was claimed (`bookie/ledgers/recovery.py`); the segment then counts as
+                empty.
+            first_append_ms: when the segment began, None if it has no batch.
+            now_ms: used as the time of the last append of a record without timestamp, which no entry stores.
         """
         self.next_offset = self.high_watermark = header.next_offset
         self.segment_max_timestamp = header.max_timestamp
@@ -131,9 +137,9 @@ class PartitionLog:
         self._bare = False
 
     def replay(self, header: EntryHeader, body: memoryview, now_ms: int) -> None:
-        """Takes one stored entry into the producer states.
+        """Applies one stored entry to the producer states.
 
-        A producer counts as used now, not when its records say: their timestamps are the application's.
+        The producer counts as used now: the timestamps of its records are the application's.
         """
         if header.kind == EntryKind.PRODUCERS:
             self._snapshots_bytes = self.producers.restore_snapshot(body) + len(body)
@@ -146,7 +152,7 @@ class PartitionLog:
             self._remember(batch, header.base_offset, now_ms)
 
     def snapshot_due(self) -> bool:
-        """Whether the next entry should be a producer snapshot, so that replaying stays short."""
+        """Whether the next entry should be a producer snapshot, so that a replay stays short."""
         if self._bare:
             return len(self.producers) > 0
         entries, size_bytes = self._entries_since_snapshot, self._bytes_since_snapshot
@@ -158,7 +164,7 @@ class PartitionLog:
         return known > 0 and size_bytes >= max(SNAPSHOT_BYTES_MIN, SNAPSHOT_BYTES_PER_PRODUCER * known)
 
     def snapshot(self, entry: int) -> Sequence[bytes | memoryview]:
-        """The payload of a snapshot entry that is about to be written as `entry`."""
+        """The payload of a snapshot, which is written next as `entry`."""
         self._replay_from = entry
         self._entries_since_snapshot = self._bytes_since_snapshot = 0
         self._bare = False
@@ -167,7 +173,7 @@ class PartitionLog:
         return (self._header(EntryKind.PRODUCERS, self.next_offset, self.next_offset), body)
 
     def append(self, view: memoryview, now_ms: int, entry: int) -> Append | Duplicate:
-        """Decides about one produced batch; `entry` is the ledger entry it would become.
+        """Decides about one produced batch; `entry` is the id of the ledger entry that would hold it.
 
         Raises:
             BatchRejected: with the Kafka error and the reason.
@@ -215,7 +221,7 @@ class PartitionLog:
 
     @property
     def segment_youngest_ms(self) -> int:
-        """What `retention.ms` counts from: the segment's largest timestamp, else when it was last appended to.
+        """The start of `retention.ms`: the segment's largest timestamp, or the time of its last append without one.
 
         Kafka does the same with the time of the segment's file (LogSegment.largestTimestamp).
         """
@@ -224,11 +230,11 @@ class PartitionLog:
 
     @property
     def replay_from(self) -> int:
-        """The entry of the current ledger that opening needs first; shrinking must not pass it."""
+        """The first entry of the current ledger that an opening replays; the ledger must not be shrunk beyond it."""
         return self._replay_from
 
     def roll_due(self, now_ms: int, more_bytes: int = 0) -> bool:
-        """Whether the segment is full or old; an empty segment never is (`segment.bytes`, `segment.ms`)."""
+        """Whether the segment is full or old (`segment.bytes`, `segment.ms`); False for an empty segment."""
         first_ms = self.segment_first_append_ms
         if first_ms is None:
             return False
@@ -238,16 +244,16 @@ class PartitionLog:
         )
 
     def may_overrun(self, more_bytes: int) -> bool:
-        """Whether a segment that is due to roll, and cannot, takes so much more."""
+        """Whether a segment that cannot roll may grow by this many bytes."""
         return self.segment_bytes + more_bytes <= self.settings.segment_bytes + OVERRUN_BYTES_MAX
 
     def segment_is_old(self, now_ms: int) -> bool:
-        """Whether the segment being written should end although nobody appends: by its age, or all of it expired."""
+        """Whether the segment being written should end without an append, because it is old or has expired."""
         has_records = self.segment_first_append_ms is not None
         return has_records and (self.roll_due(now_ms) or _expired(self.settings, self.segment_youngest_ms, now_ms))
 
     def segments_to_drop(self, sealed: Sequence[tuple[int, int]], now_ms: int) -> int:
-        """How many of the oldest segments go by `retention.ms` and `retention.bytes`.
+        """The number of oldest segments that are due to be dropped by `retention.ms` and `retention.bytes`.
 
         Args:
             sealed: (bytes, time of the youngest record) of each sealed segment, the oldest first.
@@ -255,21 +261,27 @@ class PartitionLog:
         return segments_to_drop(self.settings, sealed, self.segment_bytes, now_ms)
 
     def durable(self, next_offset: Offset) -> None:
-        """An entry that ends at `next_offset` is durable, and all before it."""
+        """The entry that ends at `next_offset`, and all entries before it, are durable."""
         assert self.high_watermark <= next_offset <= self.next_offset, (
             f"high watermark {self.high_watermark} asked to move to {next_offset}, log ends at {self.next_offset}"
         )
         self.high_watermark = next_offset
 
+    def unwritten(self, now_ms: int) -> None:
+        """The appends that are not durable have failed: their offsets are free again, and producers may repeat them."""
+        self.producers.lost(self.high_watermark, now_ms)
+        self.next_offset = self.high_watermark
+
     def trim(self, start_offset: Offset) -> None:
-        """Nothing below `start_offset` is kept any more."""
+        """The log starts at `start_offset` from now on."""
         assert start_offset <= self.high_watermark, (
             f"trim to {start_offset} is beyond the high watermark {self.high_watermark}"
         )
         self.start_offset = max(self.start_offset, start_offset)
 
     def _header(self, kind: EntryKind, base_offset: Offset, next_offset: Offset) -> bytes:
-        return pack_header(kind, self.epoch, base_offset, next_offset, self.segment_max_timestamp, self._replay_from)
+        epoch, timestamp, replay_from = self.epoch, self.segment_max_timestamp, self._replay_from
+        return pack_header(kind, epoch, base_offset, next_offset, next_offset, timestamp, replay_from, NO_ABORT)
 
     def _remember(self, batch: BatchHeader, base_offset: Offset, used_ms: int) -> None:
         self.producers.record(
@@ -278,7 +290,7 @@ class PartitionLog:
             batch.base_sequence,
             batch.last_sequence,
             base_offset,
-            batch.records_count,
+            batch.last_offset_delta + 1,
             used_ms,
         )
 
@@ -308,7 +320,9 @@ class PartitionLog:
             )
 
 
-def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], active_bytes: int, now_ms: int) -> int:
+def segments_to_drop(
+    settings: PartitionSettings, sealed: Sequence[tuple[int, int]], active_bytes: int, now_ms: int
+) -> int:
     """See `PartitionLog.segments_to_drop`; `active_bytes` is the size of the segment being written."""
     excess = sum(size for size, _ in sealed) + active_bytes - settings.retention_bytes
     limited = settings.retention_bytes >= 0
@@ -321,7 +335,7 @@ def segments_to_drop(settings: LogSettings, sealed: Sequence[tuple[int, int]], a
     return count
 
 
-def _expired(settings: LogSettings, youngest_ms: int, now_ms: int) -> bool:
+def _expired(settings: PartitionSettings, youngest_ms: int, now_ms: int) -> bool:
     limit_ms = settings.retention_ms
     return limit_ms >= 0 and youngest_ms != NO_TIMESTAMP and now_ms - youngest_ms > limit_ms
 

@@ -1,13 +1,13 @@
-"""Idempotent producers of one partition: which batch is new, which is a repeat, which is out of order.
+"""The idempotent producers of one partition: finds repeats and batches out of order. Pure.
 
-1. Per producer id the newest epoch and its last five batches are remembered (KIP-98, KAFKA-5494).
-2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it gets the first one's offset and
-   nothing is appended.
-3. Otherwise its first sequence is the last one + 1, where 2^31 - 1 is followed by 0; anything else is out of order.
-4. A newer epoch begins at sequence 0; an older one is fenced.
-5. A producer that is not known may begin at any sequence: its state may have expired here. But one whose batch was
-   refused, for want of storage or a leader, goes on with that batch: what it had sent behind it must not overtake it.
-6. A state nobody used for the expiry time is dropped; time is the wall time of its last batch.
+1. The newest epoch of each producer id and its last five batches are remembered (KIP-98, KAFKA-5494).
+2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset of the
+   first copy, and nothing is appended.
+3. Any other batch must begin with the last sequence + 1, where 0 follows 2^31 - 1; otherwise it is out of order.
+4. A newer epoch begins at sequence 0; an older epoch is fenced.
+5. An unknown producer may begin at any sequence, because its state may have expired. If a batch of a producer was
+   refused, for lack of storage or of a leader, the producer must continue with that batch: no later one overtakes it.
+6. A producer state expires a fixed time after its last batch, in wall time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from gnomon.broker.partition.entry import Offset
+from gnomon.log.entry import Offset, UnknownEntry
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -33,11 +33,12 @@ class ProducedBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: Offset
-    records_count: int
+    offsets_count: int
+    """The number of offsets that the batch covers."""
 
 
 class ProducerState:
-    """What is remembered of one producer id."""
+    """The state of one producer id: its epoch and its last batches."""
 
     __slots__ = ("batches", "epoch", "last_used_ms")
 
@@ -48,22 +49,22 @@ class ProducerState:
 
 
 def _comes_before(first: int, other: int) -> bool:
-    """Whether one sequence is before another, which may have begun anew at 0."""
+    """Whether one sequence is before another, which may have wrapped around to 0."""
     return 0 < (other - first) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
 
 
 PRODUCERS_AWAITED_MAX = 10_000
-"""Of each partition; beyond these the oldest are forgotten, and their batches may be overtaken again."""
+"""Maximum per partition; beyond it the oldest are forgotten, and their batches can be overtaken again."""
 
 
 class AwaitedBatches:
-    """The oldest batch that was refused of each producer and not appended since: (epoch, first sequence, when)."""
+    """The oldest refused batch of each producer that was not appended since: (epoch, first sequence, time)."""
 
     def __init__(self) -> None:
         self._batches: dict[int, tuple[int, int, int]] = {}
 
     def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
-        """A batch was not appended; of several the one that was sent first is awaited, whichever is told first."""
+        """A batch was refused. Of several, the one that was sent first is awaited, in whatever order they are given."""
         before = self._batches.get(producer_id)
         if before is None or before[0] < epoch or (before[0] == epoch and _comes_before(first, before[1])):
             self._batches[producer_id] = (epoch, first, now_ms)
@@ -71,7 +72,7 @@ class AwaitedBatches:
                 del self._batches[next(iter(self._batches))]
 
     def refused_batch(self, records: memoryview, now_ms: int) -> None:
-        """A batch as it was sent was not appended; malformed ones, and those of other producers, do not matter."""
+        """A batch was refused, given as it was sent; malformed batches and those of other producers are ignored."""
         try:
             batch = parse_batch(records)
         except MalformedBatch:
@@ -80,28 +81,28 @@ class AwaitedBatches:
             self.refused(batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms)
 
     def absorb(self, other: AwaitedBatches) -> None:
-        """What was refused elsewhere was refused here."""
+        """Adds the refused batches of another instance."""
         for producer_id, awaited in other._batches.items():
             self.refused(producer_id, *awaited)
 
     def overtaken(self, producer_id: int, epoch: int, first: int) -> bool:
-        """Whether a batch comes too early: another one of its epoch is awaited."""
+        """Whether a batch comes too early, because another one of its epoch is awaited."""
         awaited = self._batches.get(producer_id)
         return awaited is not None and awaited[0] == epoch and awaited[1] != first
 
     def appended(self, producer_id: int) -> None:
-        """The producer goes on."""
+        """The producer has continued: no batch of it is awaited."""
         if self._batches:
             self._batches.pop(producer_id, None)
 
     def expire(self, before_ms: int) -> None:
-        """Forgets what was refused before `before_ms`."""
+        """Forgets the batches refused before `before_ms`."""
         for producer_id in [key for key, awaited in self._batches.items() if awaited[2] < before_ms]:
             del self._batches[producer_id]
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already."""
+    """A batch that is in the log already: the place of its first copy."""
 
     base_offset: Offset
     next_offset: Offset
@@ -113,7 +114,7 @@ class Producers:
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
         self.awaited = AwaitedBatches()
-        """Replace it by the one from before a reopening."""
+        """A reopened partition replaces it by the instance from before."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -127,7 +128,7 @@ class Producers:
             first, last: the sequences of its first and last record.
 
         Returns:
-            None when the batch is to be appended, the place of its first copy when it is a repeat, or the error.
+            None if the batch must be appended, the place of its first copy if it is a repeat, or the error.
         """
         state = self._states.get(producer_id)
         if state is None:
@@ -140,24 +141,24 @@ class Producers:
             return None
         for batch in state.batches:
             if batch.first_sequence == first and batch.last_sequence == last:
-                return Duplicate(batch.base_offset, Offset(batch.base_offset + batch.records_count))
+                return Duplicate(batch.base_offset, Offset(batch.base_offset + batch.offsets_count))
         if first != (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return None
 
     def record(
-        self, producer_id: int, epoch: int, first: int, last: int, base_offset: Offset, records_count: int, now_ms: int
+        self, producer_id: int, epoch: int, first: int, last: int, base_offset: Offset, offsets_count: int, now_ms: int
     ) -> None:
-        """Remembers an appended batch."""
+        """Remembers a batch that was appended."""
         state = self._states.get(producer_id)
         if state is None or state.epoch != epoch:
             state = self._states[producer_id] = ProducerState(epoch, now_ms)
         self.awaited.appended(producer_id)
         state.last_used_ms = now_ms
-        state.batches.append(ProducedBatch(first, last, base_offset, records_count))
+        state.batches.append(ProducedBatch(first, last, base_offset, offsets_count))
 
     def lost(self, high_watermark: Offset, now_ms: int) -> None:
-        """The batches from the high watermark on did not become durable."""
+        """The batches at and after the high watermark did not become durable."""
         for producer_id, state in self._states.items():
             lost = next((batch for batch in state.batches if batch.base_offset >= high_watermark), None)
             if lost is not None:
@@ -172,7 +173,7 @@ class Producers:
         return len(gone)
 
     def encode_snapshot(self, earlier_bytes: int) -> bytes:
-        """All states as bytes; `earlier_bytes` is what the snapshots before this one take in the same ledger."""
+        """Encodes all states; `earlier_bytes` is the size of the earlier snapshots in the same ledger."""
         states = [
             (producer_id, state.epoch, state.last_used_ms, list(state.batches))
             for producer_id, state in self._states.items()
@@ -181,11 +182,18 @@ class Producers:
         return packed
 
     def restore_snapshot(self, snapshot: bytes | memoryview) -> int:
-        """Replaces all states by those of a snapshot; returns its `earlier_bytes`, which format 1 does not say."""
-        form, states, *earlier_bytes = msgpack.unpackb(snapshot)
-        assert form in (1, SNAPSHOT_FORMAT), f"producer snapshot of unknown format {form}"
+        """Replaces all states by those of a snapshot; returns its `earlier_bytes`.
+
+        Raises:
+            UnknownEntry: the snapshot is of another format.
+        """
+        form, *fields = msgpack.unpackb(snapshot)
+        if form != SNAPSHOT_FORMAT:
+            problem = f"holds a producer snapshot of format {form}, this gnomon reads format {SNAPSHOT_FORMAT}"
+            raise UnknownEntry(problem)
+        states, earlier_bytes = fields
         self._states.clear()
         for producer_id, epoch, last_used_ms, batches in states:
             state = self._states[producer_id] = ProducerState(epoch, last_used_ms)
             state.batches.extend(ProducedBatch(*batch) for batch in batches)
-        return sum(earlier_bytes)
+        return int(earlier_bytes)

@@ -1,8 +1,8 @@
-"""Batches that this broker refused, by partition, so that what came behind one does not overtake it. Pure.
+"""The batches that this broker refused, by partition, so that later batches do not overtake them. Pure.
 
-Clients have several requests on their way. One that arrives before this broker leads the partition, or has heard of the
-topic, is refused; the next may arrive when it does. To a partition that knows nothing of the producer that would be its
-first batch (`producers` invariant 5), and the refused one, sent again, would come too late for ever.
+A client has several requests in flight. A request is refused if it arrives before this broker leads the partition or
+knows the topic; the next one may arrive after that. A partition that does not know the producer would take it as the
+first batch (`producers` invariant 5), and would reject every retry of the refused one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final
 from gnomon.broker.partition.producers import AwaitedBatches
 
 PARTITIONS_MAX: Final = 10_000
-"""Beyond these the oldest are forgotten: a client has to hear of the refusal meanwhile, that is all."""
+"""Beyond this number the oldest are forgotten; until then each client has received its refusal."""
 
 
 class RefusedBatches:
-    """What is awaited of each partition, whether it is open here or not; topics go by name or by the bytes of an id."""
+    """The awaited batches of each partition, open here or not; a topic is given by its name or the bytes of its id."""
 
     def __init__(self) -> None:
         self._awaited: dict[tuple[str | bytes, int], AwaitedBatches] = {}
 
     def of(self, topic: str | bytes, index: int) -> AwaitedBatches:
-        """What is awaited of a partition, for its `Producers` and for more refusals."""
+        """The awaited batches of a partition, for its `Producers` and for further refusals."""
         key = topic, index
         awaited = self._awaited.get(key)
         if awaited is None:
@@ -32,7 +32,7 @@ class RefusedBatches:
         return awaited
 
     def join(self, name: str, topic_id: bytes, index: int) -> AwaitedBatches:
-        """As `of`, with what was refused while the topic's name, or its id, meant nothing here."""
+        """Like `of`, and includes the batches that were refused while this broker did not know the topic or its id."""
         awaited = self.of(name, index)
         by_id = self._awaited.pop((topic_id, index), None)
         if by_id is not None:

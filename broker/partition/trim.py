@@ -1,7 +1,7 @@
-"""Moving the start of an open log up: whole segments by retention, up to an offset where a client asks for that.
+"""Moves the start of an open log up: whole segments by retention, or up to an offset for DeleteRecords.
 
-1. Nothing is given up before what a restart finds the producers by is durable (`Chain.replay_start`).
-2. The log's start moves once the metadata says so; nothing else changes the segments meanwhile.
+1. Nothing is given up before the entry from which a restart replays the producers is durable (`Chain.replay_start`).
+2. The log's start moves after the metadata is changed. No other code changes the segments meanwhile.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.segment import Segment
+from gnomon.log.entry import Offset
+from gnomon.log.segment import Segment
 from gnomon.metadata.client import Compare
 
 SEGMENTS_AT_ONCE = 100
-"""More would not fit into one transaction of an etcd, which takes 128 comparisons, and as many operations."""
+"""Maximum segments in one transaction: an etcd takes 128 comparisons and as many operations."""
 
 
-class Held(NamedTuple):
-    """What readers hold of a log."""
+class RetentionBound(NamedTuple):
+    """The end of the records that retention may drop: subscriptions hold the later ones."""
 
     offset: Offset
-    """Nothing at or behind it goes."""
+    """Records at this offset and after it are kept."""
     compares: Sequence[Compare]
-    """What is so in the metadata as long as that holds."""
+    """Comparisons that hold in the metadata as long as the bound does."""
 
 
-AskHeld = Callable[[], Awaitable[Held | None]]
-"""Finds out what is held; None where retention waits for nobody."""
+FindRetentionBound = Callable[[Offset], Awaitable[RetentionBound | None]]
+"""Finds the bound among the records before an offset; None where retention does not wait for subscriptions."""
 
 
-async def waits_for_nobody() -> None:
+async def no_bound(end: Offset) -> None:
     """Retention by time and size alone."""
 
 
 class Trim:
-    """How much of one log may go, and giving that up."""
+    """Trims one log."""
 
     def __init__(self, chain: Chain, log: PartitionLog, segments: list[Segment]) -> None:
         self._chain = chain
@@ -45,18 +45,21 @@ class Trim:
         self._segments = segments
 
     def segments_due(self, now_ms: int) -> int:
-        """How many of the first segments are to go by time and size."""
+        """The number of first segments that are due to be dropped by time and size."""
         sealed = [(segment.size_bytes, segment.youngest_ms) for segment in self._segments[:-1]]
         return self._log.segments_to_drop(sealed, now_ms)
 
     async def drop(self, count: int, read_by_all: Sequence[Compare] | None = None) -> bool:
-        """Gives up the first segments, unless the topic goes meanwhile, or somebody else gave them up.
+        """Drops the first segments, unless the topic is deleted or the segments are changed meanwhile.
+
+        Args:
+            read_by_all: comparisons that hold if every subscription has read them; None where that is not known.
 
         Returns:
-            Whether all of them are given up.
+            Whether all of them are dropped.
 
         Raises:
-            LedgerError, MetadataError, WorldError: they could not be given up, or whether they were is not known.
+            LedgerError, MetadataError, WorldError: they could not be dropped, or the outcome is unknown.
         """
         if not count:
             return True
@@ -71,7 +74,7 @@ class Trim:
         return True
 
     async def cut(self, offset: Offset) -> None:
-        """Gives up what lies before an offset of the first segment.
+        """Drops the records before an offset of the first segment.
 
         Raises:
             LedgerError, MetadataError, WorldError: as for `drop`.

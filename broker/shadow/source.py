@@ -1,7 +1,7 @@
-"""The ledgers of one source, followed by one watch for all partitions of its shadows that are open here.
+"""Follows the ledger records of one source, for all partitions of its shadows that are open here.
 
-1. One metadata read and one watch, however many partitions are open; both end with the last of them.
-2. Who joins is given all records of a partition as of one revision, then each change, in order, once.
+1. One metadata read and one watch serve any number of open partitions. The watch ends with the last of them.
+2. A listener gets all records of its partition as of one revision, and then each change once, in order.
 """
 
 from __future__ import annotations
@@ -13,58 +13,57 @@ from typing import Protocol
 import trio
 
 from gnomon.bookie.record import ledger_key
-from gnomon.broker.partition.chain import ledgers_prefix
+from gnomon.log.chains import ledgers_prefix
 from gnomon.metadata.client import Event, KeyValue, Metadata, RangeResult, WatchBatch
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.world import Clock
 
 
-class Joined(Protocol):
-    """Somebody who follows one partition."""
+class SourceListener(Protocol):
+    """Receives the ledger records of one partition."""
 
     def records_replaced(self, items: Sequence[KeyValue]) -> None:
-        """All records of the partition, in the order of their base offsets."""
+        """All records of the partition, ordered by base offset."""
 
     def records_changed(self, events: Sequence[Event]) -> None:
-        """What changed at one revision."""
+        """The changes at one revision."""
 
 
 class SourceLedgers:
-    """The ledgers of one topic; nothing is read before somebody joins."""
+    """The ledger records of one topic; nothing is read before the first listener joins."""
 
-    def __init__(
-        self, metadata: Metadata, clock: Clock, nursery: trio.Nursery, logger: Logger, topic_id: uuid.UUID
-    ) -> None:
-        self._metadata, self._clock, self._nursery, self._logger = metadata, clock, nursery, logger
+    def __init__(self, metadata: Metadata, clock: Clock, tasks: Tasks, logger: Logger, topic_id: uuid.UUID) -> None:
+        self._metadata, self._clock, self._tasks, self._logger = metadata, clock, tasks, logger
         self._prefix = ledger_key(ledgers_prefix(topic_id))
         self._records: dict[int, dict[str, KeyValue]] = {}
-        self._joined: dict[int, dict[Joined, None]] = {}
+        self._listeners: dict[int, dict[SourceListener, None]] = {}
         self._following: trio.CancelScope | None = None
         self._loading = trio.Lock()
 
-    async def join(self, partition: int, who: Joined) -> None:
-        """From now on, and until it leaves, `who` is told of a partition's records: of all before this returns.
+    async def join(self, partition: int, listener: SourceListener) -> None:
+        """Gives a partition's records to `listener`: all of them before this returns, then the changes until it leaves.
 
         Raises:
-            MetadataError: they could not be read; `who` has not joined.
+            MetadataError: they could not be read; `listener` has not joined.
         """
         async with self._loading:
             if self._following is None:
                 follower = Follower(self._metadata, self._clock, self._logger, self._prefix, self._replace, self._apply)
                 await follower.load()
                 self._following = trio.CancelScope()
-                self._nursery.start_soon(self._follow, follower, self._following)
-        self._joined.setdefault(partition, {})[who] = None
-        who.records_replaced(self._of(partition))
+                self._tasks.start_soon(self._follow, follower, self._following)
+        self._listeners.setdefault(partition, {})[listener] = None
+        listener.records_replaced(self._of(partition))
 
-    def leave(self, partition: int, who: Joined) -> None:
-        """Undoes `join`; does nothing for one that has not joined."""
-        others = self._joined.get(partition, {})
-        others.pop(who, None)
+    def leave(self, partition: int, listener: SourceListener) -> None:
+        """Undoes `join`; does nothing for a listener that has not joined."""
+        others = self._listeners.get(partition, {})
+        others.pop(listener, None)
         if not others:
-            self._joined.pop(partition, None)
-        if not self._joined and self._following is not None:
+            self._listeners.pop(partition, None)
+        if not self._listeners and self._following is not None:
             self._following.cancel()
             self._following = None
             self._records.clear()
@@ -81,9 +80,9 @@ class SourceLedgers:
         self._records.clear()
         for item in found.items:
             self._records.setdefault(_partition_of(item.key), {})[item.key] = item
-        for partition, joined in list(self._joined.items()):
-            for who in list(joined):
-                who.records_replaced(self._of(partition))
+        for partition, listeners in list(self._listeners.items()):
+            for listener in list(listeners):
+                listener.records_replaced(self._of(partition))
 
     def _apply(self, batch: WatchBatch) -> None:
         changed: dict[int, list[Event]] = {}
@@ -96,8 +95,8 @@ class SourceLedgers:
             else:
                 records.pop(event.key, None)
         for partition, events in changed.items():
-            for who in list(self._joined.get(partition, {})):
-                who.records_changed(events)
+            for listener in list(self._listeners.get(partition, {})):
+                listener.records_changed(events)
 
 
 def _partition_of(key: str) -> int:

@@ -1,74 +1,90 @@
-"""Consumers of one connection that have read equally far and get the same: one frame for all of them. Pure.
+"""Consumers of one channel that have read equally far and get the same records, in one frame. Pure.
 
-1. Every member has read everything below `position` and is given everything from there on.
-2. A member's permits count from `given` on: giving a batch to all changes one number, not a thousand.
-3. `lowest` is at most the least permits of the members; who has none left leaves before the next batch.
+1. Every member has read everything below `position` and is given every record from there on.
+2. A member's permits include `given`: giving a batch to all members changes one number, not a thousand.
+3. `lowest` is at most the least permits of the members. A member without permits leaves before the next batch.
 """
 
 from __future__ import annotations
 
 from struct import pack
+from typing import Generic, Protocol
 
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.subscriptions.subscription import Consumer, Link
+from gnomon.broker.subscriptions.channel import ChannelT
+from gnomon.log.entry import Offset
 
 NONE_LEFT = 1 << 62
 
 
-class Cohort:
-    """See the module; made and moved by the dispatcher."""
+class CohortMember(Protocol[ChannelT]):
+    """A consumer, as its cohort uses it."""
 
-    __slots__ = ("_packed", "given", "link", "lowest", "members", "position")
+    number: int
+    permits: int
+    cohort: Cohort[ChannelT] | None
 
-    def __init__(self, link: Link, position: Offset) -> None:
-        self.link = link
+    def read_to(self, position: Offset) -> None:
+        """Notes how far the member has read, when it leaves."""
+
+
+class Cohort(Generic[ChannelT]):
+    """See the module; the dispatcher makes and moves cohorts."""
+
+    __slots__ = ("_packed", "channel", "given", "lowest", "members", "position")
+
+    def __init__(self, channel: ChannelT, position: Offset) -> None:
+        self.channel = channel
         self.position = position
         self.given = 0
-        """Records since it began."""
+        """Records given to the cohort so far."""
         self.lowest = NONE_LEFT
-        self.members: dict[int, Consumer] = {}
+        self.members: dict[int, CohortMember[ChannelT]] = {}
         self._packed: bytes | None = None
 
     def ready(self) -> bool:
-        """Whether the connection takes a batch now."""
-        return self.link.ready
+        """Whether the channel takes a batch now."""
+        return self.channel.ready
 
-    def join(self, consumer: Consumer) -> None:
-        """Takes in a consumer that stands at `position`."""
-        consumer.permits += self.given
-        consumer.cohort = self
-        self.members[consumer.number] = consumer
-        self.lowest = min(self.lowest, consumer.permits)
+    def uses(self, channel: ChannelT) -> bool:
+        """Whether the members are consumers of this channel."""
+        return self.channel is channel
+
+    def join(self, member: CohortMember[ChannelT]) -> None:
+        """Adds a consumer that has read up to `position`."""
+        member.permits += self.given
+        member.cohort = self
+        self.members[member.number] = member
+        self.lowest = min(self.lowest, member.permits)
         self._packed = None
 
-    def leave(self, consumer: Consumer) -> None:
-        """Lets a consumer go, with what is left of its permits."""
-        del self.members[consumer.number]
-        consumer.permits -= self.given
-        consumer.cohort = None
-        consumer.subscription.position = self.position
+    def leave(self, member: CohortMember[ChannelT]) -> None:
+        """Removes a consumer, with its remaining permits."""
+        del self.members[member.number]
+        member.permits -= self.given
+        member.cohort = None
+        member.read_to(self.position)
         self._packed = None
 
-    def absorb(self, other: Cohort) -> None:
-        """Takes in all of another one that has come to the same position."""
+    def absorb(self, other: Cohort[ChannelT]) -> None:
+        """Adds all members of another cohort at the same position."""
         more = self.given - other.given
-        for consumer in other.members.values():
-            consumer.permits += more
-            consumer.cohort = self
+        for member in other.members.values():
+            member.permits += more
+            member.cohort = self
         self.members.update(other.members)
         self.lowest = min(self.lowest, other.lowest + more)
         self._packed = None
 
     def release_idle(self) -> None:
-        """Those without permits leave."""
+        """Removes the members without permits."""
         if self.given < self.lowest:
             return
-        for consumer in [each for each in self.members.values() if each.permits <= self.given]:
-            self.leave(consumer)
-        self.lowest = min((consumer.permits for consumer in self.members.values()), default=NONE_LEFT)
+        for member in [each for each in self.members.values() if each.permits <= self.given]:
+            self.leave(member)
+        self.lowest = min((member.permits for member in self.members.values()), default=NONE_LEFT)
 
     def numbers(self) -> bytes:
-        """The members' numbers, as they stand in a frame."""
+        """The members' numbers, packed as in a frame."""
         if self._packed is None:
             self._packed = pack(f"<{len(self.members)}I", *self.members)
         return self._packed

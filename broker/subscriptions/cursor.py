@@ -1,10 +1,11 @@
-"""What one subscription has acknowledged of one partition. Pure.
+"""The cursor of a subscription: the records of one partition that the subscription has acknowledged. Pure.
 
-1. Everything below `mark_delete`, the mark-delete position, is acknowledged, and the record at it is not.
-2. `ranges` are acknowledged runs [first, end) above it: in order, apart from each other by one record or more.
-3. Acknowledging takes nothing back: only `seek` moves back or forgets ranges.
-4. A cursor made from `mark_delete` and the first of the `ranges` has forgotten acknowledgements at most, and so brings
-   records again, but skips none.
+1. All records below `mark_delete`, the mark-delete position, are acknowledged, and the record at it is not.
+2. `ranges` are acknowledged runs [first, end) above `mark_delete`, in order, with a gap of at least one record between
+   two of them.
+3. An acknowledgement is never revoked: only `seek` moves `mark_delete` backward or forgets ranges.
+4. A cursor made from `mark_delete` and the first of the `ranges` has at most forgotten acknowledgements: records may be
+   delivered again, and none is skipped.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from gnomon.broker.partition.entry import Offset
+from gnomon.log.entry import Offset
 
 
 class Cursor:
-    """One cursor; `mark_delete` may be read at any time, and is set by the methods alone."""
+    """One cursor; users may read `mark_delete` at any time, and only the methods set it."""
 
     __slots__ = ("_ends", "_firsts", "mark_delete")
 
@@ -24,10 +25,10 @@ class Cursor:
         """A cursor as it was stored.
 
         Args:
-            ranges: acknowledged runs in any order; those below `mark_delete` say nothing.
+            ranges: acknowledged runs in any order; runs below `mark_delete` have no effect.
         """
         self.mark_delete = mark_delete
-        # None without ranges, as nearly all cursors are: two lists would double what a subscription takes.
+        # None without ranges, as in nearly all cursors: two lists would double the memory of a subscription.
         self._firsts: list[Offset] | None = None
         self._ends: list[Offset] | None = None
         for first, end in ranges:
@@ -39,14 +40,14 @@ class Cursor:
         return [] if self._firsts is None or self._ends is None else list(zip(self._firsts, self._ends, strict=True))
 
     def first_ranges(self, ranges_max: int) -> tuple[tuple[Offset, Offset], ...]:
-        """At most so many of the ranges, the lowest: what is kept durable of them."""
+        """The lowest ranges, at most `ranges_max`: only these are stored."""
         if self._firsts is None or self._ends is None:
             return ()
         return tuple(zip(self._firsts[:ranges_max], self._ends[:ranges_max], strict=True))
 
     def ack(self, first: Offset, end: Offset) -> bool:
-        """Acknowledges the records from `first` up to and without `end`; whether that changed anything."""
-        # In order and without ranges this is all there is: the hot path, some 0.1 us.
+        """Acknowledges the records of the run [first, end); returns whether that changed anything."""
+        # The hot path, some 0.1 us: acknowledgements in order, and no ranges.
         if first <= self.mark_delete:
             if end <= self.mark_delete:
                 return False
@@ -58,15 +59,15 @@ class Cursor:
         return first < end and self._add(first, end)
 
     def ack_up_to(self, end: Offset) -> bool:
-        """Acknowledges everything below `end`; whether that changed anything."""
+        """Acknowledges all records below `end`; returns whether that changed anything."""
         return self.ack(self.mark_delete, end)
 
     def trimmed(self, start: Offset) -> bool:
-        """The log begins at `start` now: what lies below it will never be read; whether that changed anything."""
+        """Skips the records below `start`, the new start of the log; returns whether that changed anything."""
         return self.ack_up_to(start)
 
     def seek(self, offset: Offset) -> None:
-        """Stands at `offset` from now on, forwards or back, with nothing acknowledged behind it."""
+        """Moves the cursor to `offset`, forward or backward, with no record acknowledged from there on."""
         self.mark_delete = offset
         self._firsts = self._ends = None
 
@@ -75,7 +76,7 @@ class Cursor:
         return self.next_unacked(offset) != offset
 
     def next_unacked(self, offset: Offset) -> Offset:
-        """The first record from `offset` on that is not acknowledged; it need not be written yet."""
+        """The first offset from `offset` on that is not acknowledged; its record may not be written yet."""
         if offset <= self.mark_delete:
             return self.mark_delete
         if self._firsts is not None and self._ends is not None:
@@ -85,7 +86,7 @@ class Cursor:
         return offset
 
     def unacked_in(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """What of the run [first, end) is not acknowledged, as runs in order."""
+        """The unacknowledged records of the run [first, end), as runs in order."""
         first = max(first, self.mark_delete)
         if self._firsts is not None and self._ends is not None:
             at = bisect_right(self._ends, first)
@@ -99,14 +100,14 @@ class Cursor:
 
     @property
     def acked_to(self) -> Offset:
-        """Behind this no record is acknowledged."""
+        """No record from this offset on is acknowledged."""
         return self.mark_delete if self._ends is None else self._ends[-1]
 
     def _move_to(self, end: Offset) -> None:
         firsts, ends = self._firsts, self._ends
         assert firsts is not None
         assert ends is not None
-        passed = bisect_right(firsts, end)  # also one that begins right there
+        passed = bisect_right(firsts, end)  # counts a range that begins at `end` too
         if passed:
             end = max(end, ends[passed - 1])
             del firsts[:passed], ends[:passed]
@@ -120,7 +121,7 @@ class Cursor:
             self._firsts, self._ends = [first], [end]
             return True
         low = bisect_left(ends, first)  # the first range that reaches up to `first`
-        high = bisect_right(firsts, end, low)  # behind the last one that begins at `end` or before
+        high = bisect_right(firsts, end, low)  # after the last range that begins at or below `end`
         if low < high:
             if firsts[low] <= first and end <= ends[low]:
                 return False

@@ -1,90 +1,111 @@
-"""What of one partition's log is given to whom: subscriptions, their consumers, and where each of them reads. Pure.
+"""Decides which records of one partition are given to which consumers of its subscriptions. Pure.
 
-1. A subscription's consumers are given every record from its cursor on that is not acknowledged, at least once, and
-   nothing at or above `end`, the high watermark.
-2. What a consumer was given and did not acknowledge is given again when it goes, and when it says so itself.
-3. An exclusive or failover subscription has one consumer at a time that is given anything; of one that is key_shared,
-   records of a key are given in their order, and to one consumer at a time.
-4. Whoever reads at one offset waits at one station: its batch is read once for all of them, and leaves each connection
-   once.
-5. Consumers that get the same are one cohort: a batch for a thousand of them costs what it costs for one, and some ten
-   nanoseconds for each. Nothing here costs anything per subscription while nothing happens.
-6. What a consumer says that has gone, or was replaced, changes nothing.
+1. The consumers of a subscription are given every unacknowledged record from its cursor on, at least once. They are
+   given no record at or above `end`, the high watermark.
+2. A record that was given and not acknowledged is given again when its consumer is detached or returns it (`nack`).
+3. An exclusive or failover subscription gives records to one consumer at a time. A key_shared subscription gives the
+   records of a key in order, and to one consumer at a time.
+4. All readers at one offset wait at one station: their batch is read once, and sent once over each channel.
+5. Consumers of a channel that get the same records are a cohort: a batch for a thousand of them costs as much as for
+   one, plus about ten nanoseconds each. An idle subscription costs nothing.
+6. A call of a consumer that was detached changes nothing.
+7. Every act spends its price from `allowance`. When nothing is left, no further reader is given anything and no delayed
+   record is given again until it is renewed. The most expensive acts read LOOKED_AT_ONCE keys or give one stretch.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from struct import pack
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias
 
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.allowance import Allowance
+from gnomon.broker.subscriptions.channel import ChannelT
 from gnomon.broker.subscriptions.cohort import Cohort
 from gnomon.broker.subscriptions.cursor import Cursor
-from gnomon.broker.subscriptions.key_slots import slot_of
+from gnomon.broker.subscriptions.key_slots import KeySlots
 from gnomon.broker.subscriptions.runs import Runs
-from gnomon.broker.subscriptions.subscription import Consumer, Link, Subscription, SubscriptionType
+from gnomon.broker.subscriptions.stations import Stations
+from gnomon.broker.subscriptions.subscription import (
+    PLACES_MAX,
+    RUNS_MAX,
+    AttachedConsumer,
+    Subscription,
+    SubscriptionType,
+)
+from gnomon.log.entry import Offset
 
-Reader: TypeAlias = Cohort | Subscription
-
-Keys: TypeAlias = Callable[[], Sequence[bytes | None]]
-"""The keys of a batch's records by slot; called where they matter."""
+Look: TypeAlias = Callable[[int, int], Sequence[int]]
+"""Given an offset of a batch and a number of records: the slots of their keys (`key_slots.slot_of`), or fewer, or none
+while the records are not decompressed. Called only for key_shared subscriptions."""
 
 
 class ConsumerRefused(Exception):
-    """A subscription has other consumers, which this one does not go with; the text says which and what to do."""
+    """A consumer cannot share the subscription with its present consumers; the text says why and what to do."""
 
 
-class Part(NamedTuple):
-    """Some consumers of one connection and what they get of a batch."""
+class Parcel(NamedTuple):
+    """Some consumers of one channel, and the records of a batch that they get."""
 
     numbers: bytes
-    """Theirs, packed as u32."""
+    """The consumers' numbers, packed as u32."""
     slots: bytes | None
-    """The records' places in the batch, packed as u32; None stands for all."""
+    """The records' places in the batch, packed as u32; None for all records."""
 
 
 CONSUMERS_MAX = 1000
-"""Of one subscription: each that comes or goes costs some 50 ns for each of the others."""
+"""Of one subscription: attaching or detaching one costs about 50 ns for each of the others."""
+LOOKED_AT_ONCE = 500
+"""Keys that one act reads."""
+LEARNED_UNITS = 6
+READER_UNITS = 4
+PLACED_UNITS = 32
+BYTES_OF_PLACES_PER_UNIT = 32
+SENT_UNITS_MAX = 4_000
+"""The price of what one act sends over several channels."""
+CONSUMER_UNITS = 16
+AT_ONCE = float("-inf")
 
-Parcels: TypeAlias = dict[Link, list[Part]]
-"""One batch: who gets it, by connection."""
+Parcels: TypeAlias = dict[ChannelT, list[Parcel]]
+"""The parcels of one batch, by channel."""
 
 
-class Dispatcher:
-    """The subscriptions of one partition; see the module's invariants."""
+class Dispatcher(Generic[ChannelT]):
+    """The subscriptions of one partition and their consumers; see the module's invariants."""
 
-    def __init__(self, end: Offset) -> None:
+    def __init__(self, end: Offset, allowance: Allowance | None = None) -> None:
+        self.allowance = allowance or Allowance()
         self.end = end
         """The high watermark."""
-        self.subscriptions: dict[str, Subscription] = {}
-        self.dirty: dict[Subscription, None] = {}
-        """Those whose cursor has moved since it was stored last; whoever stores them takes them out."""
-        self._stations: dict[Offset, dict[Reader, None]] = {}
-        self._cohorts: dict[tuple[Link, Offset], Cohort] = {}
-        self._held_up: dict[Reader, None] = {}
-        """Readers whose connections take nothing now."""
-        self._keyed: dict[Subscription, None] = {}
-        """Those that are key_shared now: what they hold may wait for one connection of several."""
-        self._delayed: list[tuple[float, int, Subscription, int, Offset, Offset]] = []
+        self.subscriptions: dict[str, Subscription[ChannelT]] = {}
+        self.dirty: dict[Subscription[ChannelT], None] = {}
+        """Subscriptions whose cursor has moved since it was stored; the caller that stores them removes them."""
+        self._stations: Stations[ChannelT] = Stations()
+        self._keyed: dict[Subscription[ChannelT], None] = {}
+        """Subscriptions that are key_shared now: their held records may wait for one channel of several."""
+        self._unplaced: dict[Subscription[ChannelT], None] = {}
+        """key_shared subscriptions that get a station at the next `wanted`: once, after any number of events."""
+        self._delayed: list[tuple[float, int, Subscription[ChannelT], int, Sequence[tuple[int, int]]]] = []
+        """Records to be given again and when, in pieces of at most RUNS_MAX runs."""
         self._sequence = 0
 
     # --- subscriptions and consumers ----------------------------------------------------------------------------
 
-    def add(self, name: str, cursor: Cursor) -> Subscription:
-        """Begins to know a subscription."""
-        subscription = self.subscriptions[name] = Subscription(name, cursor)
+    def add(self, name: str, cursor: Cursor) -> Subscription[ChannelT]:
+        """Adds a subscription without consumers."""
+        subscription: Subscription[ChannelT] = Subscription(name, cursor)
+        self.subscriptions[name] = subscription
         return subscription
 
     def remove(self, name: str) -> None:
-        """Forgets a subscription, which has no consumers any more."""
+        """Removes a subscription without consumers."""
         subscription = self.subscriptions.pop(name)
         assert not subscription.consumers, f"subscription {name!r} has consumers"
         self.dirty.pop(subscription, None)
 
-    def check(self, subscription: Subscription, kind: SubscriptionType, client: str) -> None:
-        """Whether one more consumer may come.
+    def check(self, subscription: Subscription[ChannelT], kind: SubscriptionType, client: str) -> None:
+        """Checks whether one more consumer may be attached.
 
         Raises:
             ConsumerRefused: it may not.
@@ -107,13 +128,19 @@ class Dispatcher:
             )
 
     def attach(
-        self, subscription: Subscription, kind: SubscriptionType, link: Link, number: int, client: str, permits: int
-    ) -> Consumer:
-        """Adds a consumer that was checked, in place of one of the same client."""
+        self,
+        subscription: Subscription[ChannelT],
+        kind: SubscriptionType,
+        channel: ChannelT,
+        number: int,
+        client: str,
+        permits: int,
+    ) -> AttachedConsumer[ChannelT]:
+        """Attaches a consumer that was checked, in place of one of the same client."""
         for consumer in subscription.consumers:
             if consumer.client == client:
                 self.detach(consumer)
-        consumer = Consumer(link, number, client, permits, subscription)
+        consumer = AttachedConsumer(channel, number, client, permits, subscription)
         assert kind is subscription.kind or not subscription.consumers, "the consumer was not checked"
         self._unplace(subscription)
         first = not subscription.consumers
@@ -123,36 +150,42 @@ class Dispatcher:
             subscription.begin()
             if subscription.keys is not None:
                 self._keyed[subscription] = None
+        elif subscription.keys is not None:
+            subscription.keys.share_out(subscription.consumers)
         elif subscription.shared:
             consumer.unacked = Runs()
-            if subscription.keys is not None:
-                subscription.keys.share_out(subscription.consumers)
         self._place(subscription)
         return consumer
 
-    def detach(self, consumer: Consumer) -> None:
-        """A consumer has gone: what it did not acknowledge is given again."""
+    def detach(self, consumer: AttachedConsumer[ChannelT]) -> None:
+        """Detaches a consumer; its unacknowledged records are given again."""
         if consumer.gone:
             return
         subscription = consumer.subscription
+        self.allowance.spend(CONSUMER_UNITS + len(subscription.consumers) // 8)
         self._unplace(subscription)
         consumer.gone = True
         was_active = subscription.consumers[0] is consumer
-        subscription.consumers = tuple(each for each in subscription.consumers if each is not consumer)
+        at = subscription.consumers.index(consumer)
+        subscription.consumers = subscription.consumers[:at] + subscription.consumers[at + 1 :]
         if not subscription.consumers or (was_active and not subscription.shared):
             subscription.begin()
             self._keyed.pop(subscription, None)
-        elif consumer.unacked is not None:
-            if subscription.keys is not None:
-                subscription.keys.gone(consumer)
-                subscription.keys.share_out(subscription.consumers)
-            subscription.give_again(list(consumer.unacked))
+        elif subscription.keys is not None:
+            self.allowance.spend(subscription.keys.gone(consumer, subscription.cursor.mark_delete) // 8)
+            subscription.keys.share_out(subscription.consumers)
+        elif consumer.unacked:
+            runs = list(consumer.unacked)
+            self.allowance.spend(4 * min(len(runs), RUNS_MAX))
+            subscription.give_again(runs[:RUNS_MAX])
+            self._later(subscription, AT_ONCE, runs[RUNS_MAX:])
         self._place(subscription)
 
-    # --- what consumers say -------------------------------------------------------------------------------------
+    # --- calls of consumers -------------------------------------------------------------------------------------
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer takes so many records more."""
+    def flow(self, consumer: AttachedConsumer[ChannelT], permits: int) -> None:
+        """Grants a consumer more permits."""
+        self.allowance.spend(1)
         if consumer.gone:
             return
         had = consumer.permits
@@ -160,8 +193,9 @@ class Dispatcher:
         if consumer.cohort is None and had <= 0:
             self._place_again(consumer.subscription)
 
-    def ack(self, consumer: Consumer, first: Offset, end: Offset) -> None:
-        """A consumer acknowledges the records from `first` up to and without `end`."""
+    def ack(self, consumer: AttachedConsumer[ChannelT], first: Offset, end: Offset) -> None:
+        """Acknowledges the records [first, end)."""
+        self.allowance.spend(1)
         if consumer.gone:
             return
         end = end if end < self.end else self.end
@@ -174,73 +208,79 @@ class Dispatcher:
             if consumer.unacked:
                 consumer.unacked.remove(first, end)
             return
-        left = end - first
-        for holder in (consumer, *subscription.consumers):  # who came back may speak of what another one has by now
-            for run in holder.unacked.remove(first, end) if left > 0 and holder.unacked else ():
-                subscription.keys.taken_back(*run)
-                left -= run[1] - run[0]
-        subscription.keys.acked(first, end)
-        self._place_again(subscription)  # others may follow now
+        # Whichever consumer has them now: one that was attached again may acknowledge what another was given since.
+        self.allowance.spend(2 * subscription.keys.acked(first, end))
+        self._place_again(subscription)  # later records of these keys may be given now
 
-    def ack_up_to(self, consumer: Consumer, end: Offset) -> None:
-        """A consumer acknowledges everything below `end`; where several share, others may hold some of that."""
+    def ack_up_to(self, consumer: AttachedConsumer[ChannelT], end: Offset) -> None:
+        """Acknowledges every record below `end`; not for shared subscriptions, where other consumers may hold some."""
         subscription = consumer.subscription
         assert consumer.gone or not subscription.shared, f"subscription {subscription.name!r} is shared"
         self.ack(consumer, subscription.cursor.mark_delete, end)
 
-    def nack(self, consumer: Consumer, first: Offset, end: Offset, due: float, now: float) -> None:
-        """A consumer will not acknowledge these records: they are given again at `due`."""
+    def nack(self, consumer: AttachedConsumer[ChannelT], first: Offset, end: Offset, due: float, now: float) -> None:
+        """Returns records that a consumer will not acknowledge: they are given again at `due`."""
+        self.allowance.spend(2)
         if consumer.gone:
             return
         subscription = consumer.subscription
         end = min(end, self.end)
-        if consumer.unacked is not None:
+        runs: list[tuple[int, int]]
+        if subscription.keys is not None:
+            runs = [(offset, offset + 1) for offset in subscription.keys.taken_back(consumer, first, end)]
+            self._place_again(subscription)
+        elif consumer.unacked is not None:
             runs = consumer.unacked.remove(first, end)
-            if subscription.keys is not None:
-                for run in runs:
-                    subscription.keys.taken_back(*run)
         else:
             runs = [(first, end)] if consumer is subscription.consumers[0] else []
-        for start, stop in runs:
-            self._sequence += 1
-            entry = (due, self._sequence, subscription, subscription.life, Offset(start), Offset(stop))
-            heapq.heappush(self._delayed, entry)
-        if subscription.keys is not None:
-            self._place_again(subscription)
+        self._later(subscription, due, runs)
         self.tick(now)
 
-    def seek(self, subscription: Subscription, offset: Offset) -> None:
-        """Moves the cursor of a subscription without consumers; what it acknowledged before is forgotten."""
+    def _later(self, subscription: Subscription[ChannelT], due: float, runs: Sequence[tuple[int, int]]) -> None:
+        for at in range(0, len(runs), RUNS_MAX):
+            some = runs[at : at + RUNS_MAX]
+            self.allowance.spend(4 + 2 * len(some))
+            self._sequence += 1
+            heapq.heappush(self._delayed, (due, self._sequence, subscription, subscription.life, some))
+
+    def pieces_of(self, consumer: AttachedConsumer[ChannelT], first: int, end: int) -> list[tuple[int, int]]:
+        """Splits [first, end) into runs, each of which is cheap to acknowledge or to return."""
+        keys = consumer.subscription.keys
+        return [(first, end)] if keys is None else keys.pieces_of(first, end, RUNS_MAX)
+
+    def seek(self, subscription: Subscription[ChannelT], offset: Offset) -> None:
+        """Moves the cursor of a subscription without consumers; earlier acknowledgements are forgotten."""
         assert not subscription.consumers, f"subscription {subscription.name!r} has consumers"
         subscription.cursor.seek(offset)
         subscription.begin()
         self.dirty.pop(subscription, None)
 
-    # --- what else happens --------------------------------------------------------------------------------------
+    # --- time and the log ---------------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:
-        """When `tick` has something to do."""
+        """When `tick` has to be called next; None for never."""
         return self._delayed[0][0] if self._delayed else None
 
     def tick(self, now: float) -> None:
-        """Time has passed: records whose delay is over are wanted again."""
-        while self._delayed and self._delayed[0][0] <= now:
-            _, _, subscription, life, first, end = heapq.heappop(self._delayed)
+        """Gives records again whose delay is over, as far as the allowance permits."""
+        while self._delayed and self._delayed[0][0] <= now and self.allowance.left > 0:
+            _, _, subscription, life, runs = heapq.heappop(self._delayed)
             if subscription.life == life and subscription.consumers:
+                self.allowance.spend(4 + 4 * len(runs))
                 self._unplace(subscription)
-                subscription.give_again([(first, end)])
+                subscription.give_again(runs)
                 self._place(subscription)
 
     def advanced(self, end: Offset) -> None:
-        """The high watermark has moved."""
+        """Advances the high watermark."""
         self.end = max(self.end, end)
 
-    def trimmed(self, start: Offset) -> list[tuple[Subscription, Offset]]:
-        """The log begins at `start` now: whoever stands below goes on there.
+    def trimmed(self, start: Offset) -> list[tuple[Subscription[ChannelT], Offset]]:
+        """Moves subscriptions below `start`, where the log begins now, to `start`.
 
         Returns:
-            Those who have missed something, and from where on. They are not stored anew before they acknowledge
-            something: until then whoever comes next is to be told, also by another broker.
+            The subscriptions that missed records, with the first offset they missed. Their positions are not stored
+            before their next acknowledgement: until then every new consumer must be notified, by any broker.
         """
         jumped = []
         for subscription in self.subscriptions.values():
@@ -253,76 +293,87 @@ class Dispatcher:
                 self._place(subscription)
         return jumped
 
-    def link_ready(self, link: Link) -> None:
-        """A connection takes deliveries again."""
-        for subscription in [each for each in self._keyed if _concerns(each, link)]:
+    def channel_ready(self, channel: ChannelT) -> None:
+        """A channel takes deliveries again."""
+        for subscription in [each for each in self._keyed if each.uses(channel)]:
             self._place_again(subscription)
-        for reader in [each for each in self._held_up if _concerns(each, link)]:
-            del self._held_up[reader]
-            if isinstance(reader, Cohort):
-                self._stations.setdefault(reader.position, {})[reader] = None
-            else:
-                self._place(reader)
+        for subscription in self._stations.resumed(channel):
+            self._place(subscription)
 
     # --- giving -------------------------------------------------------------------------------------------------
 
-    def wanted(self, but: Iterable[Offset] = ()) -> Offset | None:
-        """The next offset whose batch somebody takes now, other than those in `but`; None where there is none."""
-        while True:
-            offset = next((each for each in self._stations if each < self.end and each not in but), None)
-            if offset is None:
-                return None
-            readers = self._stations[offset]
-            for reader in [each for each in readers if not each.ready()]:
-                self._leave_station(reader, offset)
-                self._held_up[reader] = None
-            if readers:
-                return offset
+    def wanted(self, excluded: Container[Offset] = ()) -> Offset | None:
+        """The next offset, not in `excluded`, whose batch a reader takes now; None if there is none."""
+        while self._unplaced:
+            subscription = next(iter(self._unplaced))
+            del self._unplaced[subscription]
+            self.allowance.spend(PLACED_UNITS)
+            self._stations.place(subscription)
+        return self._stations.next_wanted(self.end, excluded)
 
-    def give(self, at: Offset, base: Offset, end: Offset, keys: Keys) -> Parcels:
-        """The batch [base, end) is given to those who wait for offset `at`, which it covers."""
-        parcels: Parcels = {}
-        for reader in list(self._stations.get(at, ())):
-            self._leave_station(reader, at)
+    def give(self, at: Offset, base: Offset, end: Offset, look: Look, units: int = 0) -> Parcels[ChannelT]:
+        """Gives the batch [base, end) to the readers that wait at offset `at`, which the batch covers.
+
+        When the allowance is spent, the remaining readers go on waiting. A key_shared subscription may get nothing yet:
+        its batch is read in several turns.
+
+        Args:
+            units: the price of sending the batch over one channel.
+        """
+        parcels: Parcels[ChannelT] = {}
+        for reader in self._stations.at(at):
+            self._stations.leave(reader, at)
+            before = len(parcels)
             if isinstance(reader, Cohort):
                 self._give_cohort(reader, base, end, parcels)
-                continue
-            reader.station = None
-            if reader.keys is not None:
-                self._give_by_key(reader, base, end, keys, parcels)
             else:
-                self._give_one(reader, base, end, parcels)
-            reader.position = max(reader.position, end)
-            self._place(reader)
+                reader.station = None
+                if reader.keys is None:
+                    self._give_one(reader, base, end, parcels)
+                elif at < reader.position or self._look_on(reader, reader.keys, end, look):
+                    self._give_by_key(reader.keys, base, end, units, parcels)
+                self._place(reader)
+            self.allowance.spend(READER_UNITS + (len(parcels) - before) * units)
+            if self.allowance.left <= 0:
+                break
         return parcels
 
-    def _give_cohort(self, cohort: Cohort, base: Offset, end: Offset, parcels: Parcels) -> None:
-        del self._cohorts[cohort.link, cohort.position]
+    def _give_cohort(self, cohort: Cohort[ChannelT], base: Offset, end: Offset, parcels: Parcels[ChannelT]) -> None:
+        self._stations.take(cohort)
         cohort.release_idle()
         if not cohort.members:
             return
         position = cohort.position
-        slots = None if position <= base else _packed(range(position - base, end - base))
-        parcels.setdefault(cohort.link, []).append(Part(cohort.numbers(), slots))
+        slots = None
+        if position > base:
+            end = min(end, Offset(position + PLACES_MAX))
+            slots = _packed(range(position - base, end - base))
+            self.allowance.spend(len(slots) // BYTES_OF_PLACES_PER_UNIT)
+        parcels.setdefault(cohort.channel, []).append(Parcel(cohort.numbers(), slots))
         cohort.given += end - max(base, position)
         cohort.position = end
-        self._stand(cohort)
+        self._stations.stand(cohort)
 
-    def _give_one(self, subscription: Subscription, base: Offset, end: Offset, parcels: Parcels) -> None:
-        """To the next consumer that takes something: all of the batch that is wanted."""
+    def _give_one(
+        self, subscription: Subscription[ChannelT], base: Offset, end: Offset, parcels: Parcels[ChannelT]
+    ) -> None:
+        """Gives the next ready consumer the records of the batch that its subscription still has to give, or some."""
         consumer = self._next_taker(subscription)
-        runs = subscription.wanted_in(base, end)
+        runs = subscription.take(base, end)
         if not runs:
             return
+        self.allowance.spend(4 * len(runs))
         consumer.permits -= sum(stop - first for first, stop in runs)
         if consumer.unacked is not None:
             for first, stop in runs:
                 consumer.unacked.add(first, stop)
         slots = None if runs == [(base, end)] else _packed(*(range(first - base, stop - base) for first, stop in runs))
-        parcels.setdefault(consumer.link, []).append(Part(pack("<I", consumer.number), slots))
+        if slots is not None:
+            self.allowance.spend(len(slots) // BYTES_OF_PLACES_PER_UNIT)
+        parcels.setdefault(consumer.channel, []).append(Parcel(pack("<I", consumer.number), slots))
 
     @staticmethod
-    def _next_taker(subscription: Subscription) -> Consumer:
+    def _next_taker(subscription: Subscription[ChannelT]) -> AttachedConsumer[ChannelT]:
         consumers = subscription.consumers
         if not subscription.shared:
             return consumers[0]
@@ -331,97 +382,52 @@ class Dispatcher:
             if consumers[at].takes:
                 subscription.turn = at
                 return consumers[at]
-        raise AssertionError(f"nobody of subscription {subscription.name!r} takes anything")
+        raise AssertionError(f"no consumer of subscription {subscription.name!r} takes anything")
 
-    @staticmethod
-    def _give_by_key(subscription: Subscription, base: Offset, end: Offset, keys: Keys, parcels: Parcels) -> None:
-        slots = subscription.keys
-        assert slots is not None
-        key_of = keys()
-        slot_of_all = None if len(key_of) == end - base else slot_of(None, base)  # no key is known: one gets it whole
-        given: dict[Consumer, list[int]] = {}
-        for first, stop in subscription.wanted_in(base, end):
-            for offset in range(first, stop):
-                slot = slot_of(key_of[offset - base], offset) if slot_of_all is None else slot_of_all
-                consumer = slots.give(offset, slot)
-                if consumer is not None:
-                    consumer.permits -= 1
-                    given.setdefault(consumer, []).append(offset - base)
-        for consumer, places in given.items():
-            assert consumer.unacked is not None
-            for place in places:
-                consumer.unacked.add(base + place, base + place + 1)
-            parcels.setdefault(consumer.link, []).append(Part(pack("<I", consumer.number), _packed(places)))
+    def _look_on(
+        self, subscription: Subscription[ChannelT], keys: KeySlots[AttachedConsumer[ChannelT]], end: Offset, look: Look
+    ) -> bool:
+        """Reads a slice of a batch; returns whether the stretch is complete and may be given in the same act."""
+        position = subscription.position
+        stop = keys.stretch(position, end)
+        slots = look(position, min(LOOKED_AT_ONCE, stop - position))
+        for first, upto in subscription.cursor.unacked_in(position, position + len(slots)):
+            keys.learned(first, slots[first - position : upto - position])
+        self.allowance.spend(LEARNED_UNITS * len(slots))
+        subscription.position = Offset(position + len(slots))
+        return subscription.position == stop and self.allowance.left > 0
 
-    # --- where readers stand ------------------------------------------------------------------------------------
+    def _give_by_key(
+        self,
+        keys: KeySlots[AttachedConsumer[ChannelT]],
+        base: Offset,
+        end: Offset,
+        units: int,
+        parcels: Parcels[ChannelT],
+    ) -> None:
+        channels_max = max(1, SENT_UNITS_MAX // max(1, units))
+        for consumer, offsets in keys.give(base, end, channels_max).items():
+            self.allowance.spend(len(offsets))
+            consumer.permits -= len(offsets)
+            places = _packed([offset - base for offset in sorted(offsets)])
+            parcels.setdefault(consumer.channel, []).append(Parcel(pack("<I", consumer.number), places))
 
-    def _place_again(self, subscription: Subscription) -> None:
+    # --- where readers wait --------------------------------------------------------------------------------------
+
+    def _place_again(self, subscription: Subscription[ChannelT]) -> None:
         self._unplace(subscription)
         self._place(subscription)
 
-    def _place(self, subscription: Subscription) -> None:
-        """Has a subscription wait where it is to be given something next, if anybody takes anything."""
-        if not subscription.consumers or not subscription.permitted():
-            return
-        if subscription.shared or subscription.skips():
-            wanted = subscription.wanted()
-            if wanted is not None and (subscription.shared or subscription.skips()):
-                subscription.station = wanted
-                self._stations.setdefault(wanted, {})[subscription] = None
-                return
-            if subscription.shared:
-                return
-        consumer = subscription.consumers[0]
-        key = (consumer.link, subscription.position)
-        cohort = self._cohorts.get(key)
-        if cohort is None:
-            cohort = Cohort(*key)
-            self._stand(cohort)
-        cohort.join(consumer)
+    def _place(self, subscription: Subscription[ChannelT]) -> None:
+        """Lets a subscription wait at the next offset that it has to give, if a consumer has permits."""
+        if subscription.keys is not None:
+            self._unplaced[subscription] = None
+        else:
+            self._stations.place(subscription)
 
-    def _unplace(self, subscription: Subscription) -> None:
-        if subscription.station is not None:
-            self._leave_station(subscription, subscription.station)
-            subscription.station = None
-        self._held_up.pop(subscription, None)
-        for consumer in subscription.consumers:
-            cohort = consumer.cohort
-            if cohort is not None:
-                cohort.leave(consumer)
-                if not cohort.members:
-                    self._disband(cohort)
-
-    def _disband(self, cohort: Cohort) -> None:
-        del self._cohorts[cohort.link, cohort.position]
-        self._leave_station(cohort, cohort.position)
-        self._held_up.pop(cohort, None)
-
-    def _stand(self, cohort: Cohort) -> None:
-        """Has a cohort wait at its position, with any other one of its connection that is there."""
-        key = (cohort.link, cohort.position)
-        there = self._cohorts.get(key)
-        if there is not None:
-            if len(there.members) >= len(cohort.members):
-                there.absorb(cohort)
-                return
-            cohort.absorb(there)
-            self._leave_station(there, there.position)
-            self._held_up.pop(there, None)
-        self._cohorts[key] = cohort
-        self._stations.setdefault(cohort.position, {})[cohort] = None
-
-    def _leave_station(self, reader: Reader, offset: Offset) -> None:
-        readers = self._stations.get(offset)
-        if readers is not None:
-            readers.pop(reader, None)
-            if not readers:
-                del self._stations[offset]
-
-
-def _concerns(reader: Reader, link: Link) -> bool:
-    if isinstance(reader, Cohort):
-        return reader.link is link
-    return any(consumer.link is link for consumer in reader.consumers)
+    def _unplace(self, subscription: Subscription[ChannelT]) -> None:
+        self._stations.remove(subscription)
+        self._unplaced.pop(subscription, None)
 
 
 def _packed(*places: Iterable[int]) -> bytes:

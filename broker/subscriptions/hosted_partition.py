@@ -1,56 +1,55 @@
-"""The subscriptions of one partition under one term of its leader: what drives their dispatcher.
+"""The subscriptions of one partition during one term of its leader: the driver of their dispatcher.
 
-1. Positions are loaded once, before the first consumer comes; after that nothing is read from the store, but of those
-   that were out of reach then, when somebody subscribes.
-2. An acknowledgement is stored with the next flush: those of the last moments before a crash come again.
-3. What changes a subscription other than by acknowledging it (new, sought, deleted) is durable before it is answered.
-   What consumers are given from then on is of another cursor epoch.
-4. Where records went that a subscription had not acknowledged, it goes on behind them (`missed`).
-5. The term ends with the leadership, or when the store says that somebody else is at work: consumers are told to come
-   back, and whoever hosts the partition then loads what is stored.
+1. Positions are loaded once, before the first consumer attaches. Later, positions are read from the store only when a
+   consumer subscribes with a name that is unknown here: the store may have it.
+2. An acknowledgement is stored with the next flush. After a crash, records acknowledged since the last flush are
+   delivered again.
+3. Each other change of a subscription (creation, seek, deletion) is durable before it is answered. Later deliveries
+   have another cursor epoch.
+4. After records were deleted that a subscription had not acknowledged, it continues after them (`missed`).
+5. The term ends with the leadership, or when the store reports another owner: consumers are notified to attach again,
+   and the next host of the partition loads the stored positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
+from typing import Generic
 
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.broker.partition.cut import Cut
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.log_reader import LogBounds
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.subscriptions.cursor import Cursor
-from gnomon.broker.subscriptions.delivering_link import DeliveringLink
+from gnomon.broker.subscriptions.delivery_channel import DeliveryChannelT
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
-from gnomon.broker.subscriptions.dlsn import Dlsn
-from gnomon.broker.subscriptions.missed import NAMES_TOLD, Missed
+from gnomon.broker.subscriptions.missed import NAMES_LOGGED, Missed
+from gnomon.broker.subscriptions.positions.store import Position, StoreFenced, SubscriberChanged, SubscriptionsStore
 from gnomon.broker.subscriptions.pump import Pump
-from gnomon.broker.subscriptions.reading import LogPositions
-from gnomon.broker.subscriptions.store import (
-    Position,
-    StoreFenced,
-    SubscriberChanged,
-    SubscriptionsError,
-    SubscriptionsStore,
-)
-from gnomon.broker.subscriptions.subscription import Consumer, Subscription
+from gnomon.broker.subscriptions.rounds import Rounds
+from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription
+from gnomon.broker.subscriptions.unpacked import UnpackedBatches
+from gnomon.log.cut import Cut
+from gnomon.log.dlsn import CommitPoint
+from gnomon.log.entry import Offset
+from gnomon.log.log_positions import LogPositions
+from gnomon.log.log_reader import LogBounds
+from gnomon.log.subscription_keys import SubscriptionsError
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.outcome import finished
+from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import Clock, WorldError
 
 FINISH_SECONDS = 1.0
-"""How long consumers wait for the last positions to be stored before they are sent elsewhere."""
-SETTLE_SECONDS = 0.1
-"""How often is looked whether a shadow has caught up with what another broker has shown of it."""
+"""The time that consumers wait for the last positions to be stored before they are let go."""
 STORE_ERRORS = (MetadataError, LedgerError, SubscriptionsError, WorldError)
 
 
-class HostedPartition:
-    """See the module; made for a partition that is open."""
+class HostedPartition(Generic[DeliveryChannelT]):
+    """The subscriptions that this broker hosts for one open partition."""
 
     def __init__(
         self,
@@ -59,41 +58,46 @@ class HostedPartition:
         store: SubscriptionsStore,
         clock: Clock,
         timers: Timers,
+        rounds: Rounds,
+        unpacked: UnpackedBatches,
         may_serve: Callable[[], bool],
-        tell_ended: Callable[[HostedPartition], None],
+        on_ended: Callable[[HostedPartition[DeliveryChannelT]], None],
         logger: Logger,
         ranges_max: int,
         read_cut: Callable[[], Awaitable[Cut | None]],
+        tasks: Tasks,
     ) -> None:
         """The subscriptions of an open partition.
 
         Args:
-            may_serve: whether this broker leads the partition for certain.
-            tell_ended: called once when the term has ended; has to see to `finish`.
-            ranges_max: runs acknowledged out of order that are stored of a subscription.
-            read_cut: gives the last one of the log.
+            rounds: the allowance per turn that all partitions of the broker share.
+            tasks: finish the changes that a cancelled caller has begun.
+            may_serve: whether this broker certainly leads the partition.
+            on_ended: called once, when the term ends; must have `finish` called.
+            ranges_max: runs acknowledged out of order that are stored for one subscription.
+            read_cut: returns the last cut of the log.
         """
         self.partition = partition
         self.positions = LogPositions(log, partition)
-        self.dispatcher = Dispatcher(log.high_watermark)
+        self.dispatcher: Dispatcher[DeliveryChannelT] = Dispatcher(log.high_watermark, rounds)
         self.lock = trio.Lock()
-        """Held by whoever changes subscriptions or stores positions."""
-        self.out_of_reach: set[str] = set()
-        """Subscriptions that there are, but where they stand cannot be read now: bookies are away."""
+        """Held during each change of subscriptions and while positions are stored."""
         self.ended = False
-        """Nobody is served any more."""
+        """Whether the term has ended: no consumer is served any more."""
         self.finished = trio.Event()
-        """Set once that is so, and all is stored that can be."""
+        """Set after the term has ended and all positions that can be stored are stored."""
         self._log = log
         self._store = store
-        self._clock = clock
-        self._tell_ended = tell_ended
+        self._on_ended = on_ended
         self._logger = logger
         self._ranges_max = ranges_max
         self._read_cut = read_cut
+        self._tasks = tasks
         self._missed = Missed(self.dispatcher, log, logger)
-        self._pump = Pump(self.dispatcher, self.positions, self._missed, clock, timers, may_serve, logger)
-        self._told = ""
+        self._pump = Pump(
+            self.dispatcher, self.positions, self._missed, clock, timers, rounds, unpacked, may_serve, logger
+        )
+        self._warned = ""
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -101,85 +105,60 @@ class HostedPartition:
         """Reads every subscription from the store, and begins to follow the log.
 
         Raises:
-            MetadataError, LedgerError, SubscriptionsError, WorldError: that did not work.
+            MetadataError, LedgerError, SubscriptionsError, WorldError: the store or the log cannot be read.
         """
         stored = await self._store.load()
-        while not self.ended and self.partition.log is self._log and self._lags_behind(stored.values()):
-            await self._clock.sleep(SETTLE_SECONDS)
-        await self._take_in(stored)
+        await self._add_stored(stored)
         self.partition.wait(self)
         self.wake()
 
-    def _lags_behind(self, stored: Iterable[Position]) -> bool:
-        """Whether records that were acknowledged would come again: it is not known here yet that they are there."""
-        return any(self.positions.may_be_ahead(position.dlsn) for position in stored)
-
-    async def _take_in(self, stored: Mapping[str, Position]) -> None:
-        """Begins to know subscriptions that there were before, but for those whose place cannot be found out now."""
-        placed = await self._places_of(dict.fromkeys(position.dlsn for position in stored.values()))
-        cut = await self._read_cut()  # last: who was placed behind a cut that came meanwhile has missed what went
+    async def _add_stored(self, stored: Mapping[str, Position]) -> None:
+        """Adds subscriptions that the store already had; they may have missed records."""
+        cut = await self._read_cut()
         for name, position in stored.items():
-            if position.dlsn in placed:
-                offset = self._add(name, placed[position.dlsn], position)
-                self._missed.loaded(name, position.dlsn, offset, cut)
-            else:
-                self.out_of_reach.add(name)
-        self._missed.tell_loaded(stored)
+            self._missed.loaded(name, position.offset, self._add(name, position), cut)
+        self._missed.log_loaded(stored)
 
-    async def _places_of(self, dlsns: Iterable[Dlsn]) -> dict[Dlsn, Offset]:
-        """The offsets of those that can be found out; where one cannot be, others of its segment are not tried."""
-        placed: dict[Dlsn, Offset] = {}
-        away: set[int] = set()
-        for dlsn in dlsns:
-            if dlsn.segment not in away:
-                try:
-                    placed[dlsn] = await self.positions.offset_of(dlsn)
-                except LedgerError as error:
-                    away.add(dlsn.segment)
-                    self._logger.warning("positions_out_of_reach", segment=dlsn.segment, reason=str(error))
-        return placed
-
-    def _add(self, name: str, offset: Offset, position: Position) -> Offset:
-        offset = max(offset, self._log.start_offset)  # which may have moved while something was stored
+    def _add(self, name: str, position: Position) -> Offset:
+        """Adds a subscription at its position, or at the start of the log if that is higher; returns the offset."""
+        offset = max(position.offset, self._log.start_offset)
         subscription = self.dispatcher.add(name, Cursor(offset, position.ranges))
         subscription.cursor_epoch = self._store.cursor_epoch(name)
-        self.out_of_reach.discard(name)
         return offset
 
     def end(self) -> None:
-        """Gives nobody anything any more; `finish` follows, by who was told. Idempotent."""
+        """Ends the term: nothing is delivered any more, and `on_ended` is called. Idempotent."""
         if self.ended:
             return
         self.ended = True
         self.partition.stop_waiting(self)
         self._pump.end()
-        self._tell_ended(self)
+        self._on_ended(self)
 
     async def finish(self) -> None:
-        """After `end`: stores what can still be stored, then tells every consumer to come back."""
+        """Completes `end`: stores the positions that can still be stored, then lets every consumer go."""
         try:
             with trio.move_on_after(FINISH_SECONDS):
                 async with self.lock:
                     await self._store_positions(len(self.dispatcher.dirty))
                     await self._store.close()
         except STORE_ERRORS as error:
-            self._logger.info("positions_not_stored", reason=str(error), meaning="some records come again")
+            self._logger.info("positions_not_stored", reason=str(error), meaning="some records are delivered again")
         subscriptions = self.dispatcher.subscriptions.values()
         self.send_away([consumer for subscription in subscriptions for consumer in subscription.consumers])
         self.finished.set()
 
-    def send_away(self, consumers: Iterable[Consumer], *, to_return: bool = True) -> None:
-        """Lets consumers go, and tells them to come back unless they know better."""
-        by_link: dict[DeliveringLink, list[Consumer]] = {}
+    def send_away(self, consumers: Iterable[AttachedConsumer[DeliveryChannelT]]) -> None:
+        """Detaches consumers, and notifies them to attach again."""
+        gone: dict[DeliveryChannelT, list[int]] = {}
         for consumer in consumers:
-            assert isinstance(consumer.link, DeliveringLink)
             self.dispatcher.detach(consumer)
-            by_link.setdefault(consumer.link, []).append(consumer)
-        for link, gone in by_link.items():
-            link.let_go(gone, to_return=to_return)
+            gone.setdefault(consumer.channel, []).append(consumer.number)
+        for channel, numbers in gone.items():
+            channel.let_go(numbers)
 
     def wake(self) -> None:
-        """See `Waiter.wake`."""
+        """Delivers new records, or ends the term after a failure or a reopening of the log; see `Waiter.wake`."""
         if self.ended:
             return
         if self.partition.failure is not None or self.partition.log is not self._log:
@@ -189,89 +168,101 @@ class HostedPartition:
         self.pump()
 
     def pump(self) -> None:
-        """Gives what can be given now."""
+        """Delivers the records that can be delivered now."""
         self._pump.run()
 
-    def set_timer(self) -> None:
-        """Sees to it that what is due later is given then."""
-        self._pump.set_timer()
-
-    def attached(self, consumer: Consumer) -> None:
-        """A consumer has come: it is told what its subscription has missed."""
+    def attached(self, consumer: AttachedConsumer[DeliveryChannelT]) -> None:
+        """Notifies a new consumer of the records that its subscription missed."""
         self._missed.attached(consumer)
 
     # --- changing subscriptions ---------------------------------------------------------------------------------
 
     async def create(self, names: Iterable[str], offset: Offset) -> None:
-        """Makes those of the subscriptions that do not exist, at `offset`; looks again for those out of reach.
+        """Creates the subscriptions that do not exist, at `offset`.
 
         Raises:
-            MetadataError, LedgerError, SubscriptionsError, WorldError: whether they are made is unknown.
+            MetadataError, LedgerError, SubscriptionsError, WorldError: whether they were created is unknown.
         """
-        known = self.dispatcher.subscriptions
-        async with self.lock:
-            missing = [name for name in names if name not in known]
-            if not missing:
-                return
-            dlsn = await self.positions.dlsn_of(offset)
-            before: dict[str, Position] = {}
-            for name, position in (await self._store.create(dict.fromkeys(missing, dlsn))).items():
-                if position.dlsn == dlsn and name not in self.out_of_reach:
-                    self._add(name, offset, position)
-                else:
-                    before[name] = position
-            if before:
-                await self._take_in(before)
+        wanted = list(names)
+        if any(name not in self.dispatcher.subscriptions for name in wanted):
+            await self._change(lambda: self._create(wanted, offset))
 
-    async def seek(self, subscription: Subscription, offset: Offset) -> None:
-        """Moves a subscription; its consumers are told to come back, and begin at `offset`.
+    async def _create(self, names: Iterable[str], offset: Offset) -> None:
+        missing = [name for name in names if name not in self.dispatcher.subscriptions]
+        if not missing:
+            return
+        point = await self._point_at(offset)
+        before: dict[str, Position] = {}
+        for name, position in (await self._store.create(dict.fromkeys(missing, point))).items():
+            if position.point == point:
+                self._add(name, position)
+            else:
+                before[name] = position
+        if before:
+            await self._add_stored(before)
+
+    async def seek(self, subscription: Subscription[DeliveryChannelT], offset: Offset) -> None:
+        """Moves a subscription to `offset`; its consumers are notified to attach again, and begin there.
 
         Raises:
-            MetadataError, LedgerError, SubscriptionsError, WorldError: whether it was moved is unknown.
-            SubscriberChanged: it was deleted meanwhile.
+            MetadataError, LedgerError, SubscriptionsError, WorldError: whether the subscription was moved is unknown.
+            SubscriberChanged: the subscription was deleted meanwhile.
         """
         self.send_away(subscription.consumers)
-        async with self.lock:
-            if not self._knows(subscription):
-                raise SubscriberChanged(subscription.name)
-            await self._store.reset_commit_position(subscription.name, await self.positions.dlsn_of(offset))
-            self._check_not_ended()
-            self.send_away(subscription.consumers)
-            self._missed.forget(subscription.name)
-            self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
-            subscription.cursor_epoch = self._store.cursor_epoch(subscription.name)
+        await self._change(lambda: self._seek(subscription, offset))
 
-    async def delete(self, subscription: Subscription, client: str) -> None:
-        """Deletes a subscription, unless that was done; lets the consumer of `client` go, which has asked.
+    async def _seek(self, subscription: Subscription[DeliveryChannelT], offset: Offset) -> None:
+        if not self._knows(subscription):
+            raise SubscriberChanged(subscription.name)
+        await self._store.reset_commit_position(subscription.name, await self._point_at(offset))
+        self._check_not_ended()
+        self.send_away(subscription.consumers)
+        self._missed.forget(subscription.name)
+        self.dispatcher.seek(subscription, max(offset, self._log.start_offset))
+        subscription.cursor_epoch = self._store.cursor_epoch(subscription.name)
 
-        Another one that came meanwhile is told to come back, and makes it anew.
+    async def delete(self, subscription: Subscription[DeliveryChannelT]) -> None:
+        """Deletes a subscription, if it exists. Its consumers are notified to attach again, which creates it again.
 
         Raises:
-            MetadataError, LedgerError, SubscriptionsError, WorldError: whether it is deleted is unknown.
+            MetadataError, LedgerError, SubscriptionsError, WorldError: whether the subscription was deleted is unknown.
         """
-        async with self.lock:
-            if not self._knows(subscription):
-                return
-            await self._store.delete_subscriber(subscription.name)
-            self._check_not_ended()
-            self.send_away((one for one in subscription.consumers if one.client == client), to_return=False)
-            self.send_away(subscription.consumers)
-            self._missed.forget(subscription.name)
-            self.dispatcher.remove(subscription.name)
+        await self._change(lambda: self._delete(subscription))
+
+    async def _delete(self, subscription: Subscription[DeliveryChannelT]) -> None:
+        if not self._knows(subscription):
+            return
+        await self._store.delete_subscriber(subscription.name)
+        self._check_not_ended()
+        self.send_away(subscription.consumers)
+        self._missed.forget(subscription.name)
+        self.dispatcher.remove(subscription.name)
+
+    async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Runs a change to its end, also if its caller is cancelled: store and memory change together."""
+        await finished(self._tasks, self.lock, change, STORE_ERRORS)
 
     def _check_not_ended(self) -> None:
-        """Who hosts the partition by now may have loaded what was stored before, and has to be asked, too."""
+        """Raises StoreFenced after the term ended: the next host may have loaded the store before the change."""
         if self.ended:
-            raise StoreFenced("the partition's subscriptions were loaded anew meanwhile: ask again")
+            raise StoreFenced("the partition's subscriptions were loaded again meanwhile: ask again")
 
-    def _knows(self, subscription: Subscription) -> bool:
-        """Whether it was not deleted since it was looked up."""
+    def _knows(self, subscription: Subscription[DeliveryChannelT]) -> bool:
+        """Whether the subscription was not deleted since it was looked up."""
         return self.dispatcher.subscriptions.get(subscription.name) is subscription
+
+    async def _point_at(self, offset: Offset) -> CommitPoint:
+        """The position of the record at an offset, in the form that is stored.
+
+        Raises:
+            LedgerError: the DLSN of the record cannot be read.
+        """
+        return CommitPoint.of(await self.positions.dlsn_of(offset), offset)
 
     # --- storing positions --------------------------------------------------------------------------------------
 
     async def flush(self, positions_max: int) -> None:
-        """Stores positions that have changed, those that changed longest ago first."""
+        """Stores at most `positions_max` changed positions, the longest unstored first."""
         if not self.dispatcher.dirty:
             return
         async with self.lock:
@@ -284,20 +275,24 @@ class HostedPartition:
                 self.end()
                 return
             except STORE_ERRORS as error:
-                self._tell_once(str(error))
+                self._warn_once(str(error))
                 return
-            self._told = ""
+            self._warned = ""
         if changed:
-            self._logger.info("subscriptions_changed_elsewhere", names=changed[:NAMES_TOLD], count=len(changed))
+            self._logger.info("subscriptions_changed_elsewhere", names=changed[:NAMES_LOGGED], count=len(changed))
             self.end()
 
-    def _tell_once(self, reason: str) -> None:
-        if self._told != reason:
-            self._told = reason
-            self._logger.warning("positions_not_stored", reason=reason, next="it is tried again")
+    def _warn_once(self, reason: str) -> None:
+        if self._warned != reason:
+            self._warned = reason
+            self._logger.warning("positions_not_stored", reason=reason, next="the next flush tries again")
 
     async def _store_positions(self, positions_max: int) -> tuple[str, ...]:
-        """Where the place of one cannot be found out, the others are stored nevertheless; it is tried again."""
+        """Stores the positions; if the place of one cannot be read, the others are stored, and it is tried again.
+
+        Returns:
+            The subscriptions that another process changed, which are not stored.
+        """
         dirty = self.dispatcher.dirty
         taken = list(islice(dirty, positions_max))
         for subscription in taken:
@@ -315,22 +310,22 @@ class HostedPartition:
             dirty.update(unstored)
 
     async def _positions_of(
-        self, subscriptions: Iterable[Subscription]
+        self, subscriptions: Iterable[Subscription[DeliveryChannelT]]
     ) -> tuple[dict[str, Position], LedgerError | None]:
-        """Where they stand, by name; without those whose records are out of reach, and why they are."""
+        """The positions by name, except those whose records cannot be read, and the error of the last such read."""
         known: dict[Offset, Position | None] = {}
         positions: dict[str, Position] = {}
         failure = None
         for subscription in subscriptions:
             cursor = subscription.cursor
             offset = cursor.mark_delete
-            ranges = cursor.first_ranges(self._ranges_max)  # of the same moment as the offset
+            ranges = cursor.first_ranges(self._ranges_max)  # read at the same moment as the offset
             if offset not in known:
                 try:
-                    known[offset] = Position(await self.positions.dlsn_of(offset))
+                    known[offset] = Position(await self._point_at(offset))
                 except LedgerError as error:
                     known[offset], failure = None, error
             position = known[offset]
             if position is not None:
-                positions[subscription.name] = Position(position.dlsn, ranges) if ranges else position
+                positions[subscription.name] = Position(position.point, ranges) if ranges else position
         return positions, failure

@@ -1,60 +1,60 @@
-"""Which subscriptions of a partition have missed records, and who is still to be told.
+"""The missed records of a partition's subscriptions, and the notifications of their consumers.
 
-1. Where records went that a subscription had not acknowledged, its consumers are told, and those who come next, on
-   whatever broker, until it has acknowledged something behind them: who has gone unnoticed may not have heard it. Until
-   then its stored position stays where it was.
+1. After records were deleted that a subscription had not acknowledged, its consumers are notified, and so is each later
+   consumer, on any broker, until the subscription acknowledges a record after them: a consumer that vanished may not
+   have received the notification. Until then the stored position of the subscription does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic
 
-from gnomon.broker.partition.cut import Cut
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.log_reader import LogBounds
-from gnomon.broker.subscriptions.delivering_link import DeliveringLink
+from gnomon.broker.subscriptions.delivery_channel import DeliveryChannelT
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
-from gnomon.broker.subscriptions.dlsn import Dlsn
-from gnomon.broker.subscriptions.subscription import Consumer
+from gnomon.broker.subscriptions.subscription import AttachedConsumer
+from gnomon.log.cut import Cut
+from gnomon.log.entry import Offset
+from gnomon.log.log_reader import LogBounds
 from gnomon.runtime.logs import Logger
 
-NAMES_TOLD = 10
-"""Subscriptions named in a line of the log."""
+NAMES_LOGGED = 10
+"""Subscriptions named in a log line."""
 
 
-class Missed:
-    """See the module."""
+class Missed(Generic[DeliveryChannelT]):
+    """The subscriptions of one partition that missed records, and the records that each missed."""
 
-    def __init__(self, dispatcher: Dispatcher, log: LogBounds, logger: Logger) -> None:
-        """Nobody has missed anything."""
+    def __init__(self, dispatcher: Dispatcher[DeliveryChannelT], log: LogBounds, logger: Logger) -> None:
+        """The state in which no subscription has missed records."""
         self._dispatcher = dispatcher
         self._log = log
         self._logger = logger
         self._start_offset = log.start_offset
-        self._untold: dict[str, tuple[Offset, Offset]] = {}
-        """By subscription, what it may not have been told."""
+        self._unnotified: dict[str, tuple[Offset, Offset]] = {}
+        """By subscription, the missed records [first, end) that its consumers may not know of."""
 
-    def loaded(self, subscriber: str, stored: Dlsn, offset: Offset, cut: Cut | None) -> None:
-        """A subscription goes on at `offset`, and was stored at `stored`, which may have been cut off meanwhile.
+    def loaded(self, subscriber: str, stored: Offset, offset: Offset, cut: Cut | None) -> None:
+        """Notes that a subscription with the stored position `stored`, which a cut may have passed, begins at `offset`.
 
         Args:
-            cut: the last one of the log, read after `offset` was found.
+            cut: the last cut of the log.
         """
-        if cut is not None and cut.offset <= self._log.start_offset and stored < Dlsn(*cut[:3]):
-            self._untold[subscriber] = (Offset(min(stored.segment, offset)), offset)
+        if cut is not None and stored < cut.offset <= self._log.start_offset:
+            self._unnotified[subscriber] = (stored, offset)
 
-    def tell_loaded(self, subscribers: Iterable[str]) -> None:
-        """Logs what has been missed of those that were loaded."""
-        names = [name for name in subscribers if name in self._untold]
+    def log_loaded(self, subscribers: Iterable[str]) -> None:
+        """Logs the loaded subscriptions that missed records."""
+        names = [name for name in subscribers if name in self._unnotified]
         if names:
-            self._tell_jumped(names, self._log.start_offset)
+            self._log_jumped(names, self._log.start_offset)
 
     def forget(self, subscriber: str) -> None:
-        """A subscription has acknowledged what came next, was moved or deleted: nobody has to be told any more."""
-        self._untold.pop(subscriber, None)
+        """Ends the notifications of a subscription: it acknowledged a later record, or was moved or deleted."""
+        self._unnotified.pop(subscriber, None)
 
     def look(self) -> None:
-        """The log may begin later now: tells those who have missed something, or keeps it for who comes."""
+        """Checks for a later start of the log, and notifies consumers that missed records, now or when they attach."""
         end = self._log.start_offset
         if end <= self._start_offset:
             return
@@ -62,28 +62,26 @@ class Missed:
         jumped = self._dispatcher.trimmed(end)
         if not jumped:
             return
-        self._tell_jumped([subscription.name for subscription, _ in jumped], end)
-        told: dict[tuple[DeliveringLink, Offset], list[Consumer]] = {}
+        self._log_jumped([subscription.name for subscription, _ in jumped], end)
+        notified: dict[tuple[DeliveryChannelT, Offset], list[int]] = {}
         for subscription, first in jumped:
-            self._untold[subscription.name] = (self._untold.get(subscription.name, (first, end))[0], end)
+            self._unnotified[subscription.name] = (self._unnotified.get(subscription.name, (first, end))[0], end)
             for consumer in subscription.consumers:
-                assert isinstance(consumer.link, DeliveringLink)
-                told.setdefault((consumer.link, first), []).append(consumer)
-        for (link, first), consumers in told.items():
-            link.tell_missed(consumers, first, end)
+                notified.setdefault((consumer.channel, first), []).append(consumer.number)
+        for (channel, first), numbers in notified.items():
+            channel.notify_missed(numbers, first, end)
 
-    def attached(self, consumer: Consumer) -> None:
-        """A consumer has come: it is told what its subscription has missed."""
-        missed = self._untold.get(consumer.subscription.name)
+    def attached(self, consumer: AttachedConsumer[DeliveryChannelT]) -> None:
+        """Notifies a new consumer of the records that its subscription missed."""
+        missed = self._unnotified.get(consumer.subscription.name)
         if missed is not None:
-            assert isinstance(consumer.link, DeliveringLink)
-            consumer.link.tell_missed([consumer], *missed)
+            consumer.channel.notify_missed([consumer.number], *missed)
 
-    def _tell_jumped(self, names: list[str], end: Offset) -> None:
+    def _log_jumped(self, names: list[str], end: Offset) -> None:
         self._logger.warning(
             "subscriptions_jumped",
-            names=names[:NAMES_TOLD],
+            names=names[:NAMES_LOGGED],
             count=len(names),
             to_offset=end,
-            meaning="records went that they had not acknowledged",
+            meaning="records were deleted that these subscriptions had not acknowledged",
         )

@@ -1,6 +1,6 @@
-"""Offsets as runs [first, end). Pure.
+"""A set of offsets, stored as runs [first, end). Pure.
 
-1. Runs are in order, none is empty, and between two of them is a gap.
+1. Runs are in order, no run is empty, and there is a gap between any two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 class Runs:
-    """A set of offsets; what is added and taken away are runs."""
+    """A set of offsets, to which runs are added and from which runs are removed."""
 
     __slots__ = ("_ends", "_firsts")
 
@@ -26,22 +26,29 @@ class Runs:
 
     @property
     def first(self) -> int:
-        """The lowest offset; there must be one."""
+        """The lowest offset; the set must not be empty."""
         return self._firsts[0]
 
     def count(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return sum(self._ends) - sum(self._firsts)
 
+    def within(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The runs of the set within [first, end), in order; the set must not change during the iteration."""
+        at = bisect_right(self._ends, first)
+        while at < len(self._firsts) and self._firsts[at] < end:
+            yield max(first, self._firsts[at]), min(end, self._ends[at])
+            at += 1
+
     def add(self, first: int, end: int) -> None:
-        """Adds a run, which may cover what is here."""
+        """Adds a run, which may overlap runs of the set."""
         low, high = bisect_left(self._ends, first), bisect_right(self._firsts, end)
         if low < high:
             first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
         self._firsts[low:high], self._ends[low:high] = [first], [end]
 
     def remove(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Takes a run away; gives what of it was here."""
+        """Removes a run; returns its runs that were in the set."""
         low, high = bisect_right(self._ends, first), bisect_left(self._firsts, end)
         if low >= high or first >= end:
             return []

@@ -1,77 +1,81 @@
-"""A subscription of one partition, who consumes it, and what it still wants of a batch. Pure.
+"""A subscription of one partition, its consumers, and the records of a batch that it still has to give. Pure.
 
-1. A record that the cursor has as acknowledged is wanted by nobody.
-2. Below `position` everything was given to a consumer once; what of it has to be given again stands in `again`.
-3. Permits count records. A batch is given whole to whoever has any left, so they may fall below zero by one batch.
+1. A record that is acknowledged in the cursor is not given any more.
+2. Every record below `position` was given to a consumer once; `again` has those that must be given again. In a
+   key_shared subscription every record below `position` was read, and `keys` has its state.
+3. Permits count records. A batch is given whole to a consumer with any permits left, so its permits may fall below zero
+   by one batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Generic
 
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions.channel import ChannelT
+from gnomon.broker.subscriptions.cohort import Cohort
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.key_slots import KeySlots
 from gnomon.broker.subscriptions.runs import Runs
+from gnomon.log.entry import Offset
 
-if TYPE_CHECKING:
-    from gnomon.broker.subscriptions.cohort import Cohort
+RUNS_MAX = 1_000
+PLACES_MAX = 5_000
+"""Records that are sent by their places in a batch."""
 
 
 class SubscriptionType(Enum):
-    """Who of several consumers gets what."""
+    """The rule by which several consumers get records."""
 
     EXCLUSIVE = "exclusive"
-    """There is one consumer; a second one is refused."""
+    """One consumer; a second one is refused."""
     FAILOVER = "failover"
-    """One gets everything; the next one takes over when it goes."""
+    """One consumer gets all records; the next one takes over when it is detached."""
     SHARED = "shared"
-    """Batches go round."""
+    """Consumers get batches in turn."""
     KEY_SHARED = "key_shared"
-    """Records of one key go to one consumer, in their order."""
+    """Records of one key are given to one consumer, in order."""
 
 
-class Link:
-    """One connection, as a dispatcher sees it."""
-
-    ready = True
-    """Whether it takes deliveries now."""
-
-
-class Consumer:
+class AttachedConsumer(Generic[ChannelT]):
     """One consumer of one subscription."""
 
-    __slots__ = ("client", "cohort", "gone", "link", "number", "permits", "subscription", "unacked")
+    __slots__ = ("channel", "client", "cohort", "gone", "number", "permits", "subscription", "unacked")
 
-    def __init__(self, link: Link, number: int, client: str, permits: int, subscription: Subscription) -> None:
-        """A consumer.
+    def __init__(
+        self, channel: ChannelT, number: int, client: str, permits: int, subscription: Subscription[ChannelT]
+    ) -> None:
+        """A consumer that was not given anything yet.
 
         Args:
-            number: the client's name for it on this link.
-            client: names the consumer, however often its client connects.
+            number: the client's number for the consumer on this channel.
+            client: identifies the consumer over all connections of its client.
         """
-        self.link = link
+        self.channel = channel
         self.number = number
         self.client = client
         self.permits = permits
-        """In a cohort: counted from when its first batch was given."""
+        """In a cohort they include what the cohort was given: see `Cohort`."""
         self.subscription = subscription
-        self.cohort: Cohort | None = None
+        self.cohort: Cohort[ChannelT] | None = None
         self.gone = False
-        """Whether it was detached: nothing that it says counts any more."""
+        """Whether the consumer was detached: its calls change nothing any more."""
         self.unacked: Runs | None = None
-        """What it was given and has not acknowledged, where several share."""
+        """Given and unacknowledged offsets, in a shared subscription."""
 
     @property
     def takes(self) -> bool:
-        """Whether it may be given a batch now; of consumers that share, which are in no cohort."""
-        return self.permits > 0 and self.link.ready
+        """Whether a consumer outside of any cohort may be given a batch now."""
+        return self.permits > 0 and self.channel.ready
+
+    def read_to(self, position: Offset) -> None:
+        """Notes how far the consumer has read, when it leaves its cohort."""
+        self.subscription.position = position
 
 
-class Subscription:
-    """One durable subscription; memory counts here, there are 100,000 of them."""
+class Subscription(Generic[ChannelT]):
+    """One durable subscription; its size matters, since a broker may have 100,000."""
 
     __slots__ = (
         "_consumers",
@@ -91,107 +95,126 @@ class Subscription:
         self.name = name
         self.cursor = cursor
         self.cursor_epoch = 0
-        """See `SubscriptionsStore`: what was given under another one is not acknowledged under this one."""
+        """See `SubscriptionsStore`: a record given in another epoch is not acknowledged in this one."""
         self.kind = SubscriptionType.EXCLUSIVE
-        """As the consumers that are here wanted it."""
-        # A single one, as nearly all subscriptions have, stands here itself: one object less for the garbage collector.
-        self._consumers: Consumer | tuple[Consumer, ...] = ()
+        """The type that the present consumers asked for."""
+        # A single consumer, the usual case, is stored without a tuple: one object less for the garbage collector.
+        self._consumers: AttachedConsumer[ChannelT] | tuple[AttachedConsumer[ChannelT], ...] = ()
         self.position = cursor.mark_delete
-        """Where reading goes on; of one in a cohort the cohort's."""
+        """Where reading continues; while the consumer is in a cohort, the cohort's position counts."""
         self.again: Runs | None = None
-        self.keys: KeySlots | None = None
-        """Of a key_shared subscription with consumers."""
+        self.keys: KeySlots[AttachedConsumer[ChannelT]] | None = None
+        """The key slots of a key_shared subscription with consumers."""
         self.station: Offset | None = None
-        """Where it waits to be given a batch by itself."""
+        """The offset at which the subscription waits by itself for a batch."""
         self.life = 0
-        """Grows when reading begins anew: what was set up for later before that is void."""
+        """Grows when reading begins again: deliveries that were delayed before are void."""
         self.turn = 0
+        """The index of the consumer that got the last batch, in a shared subscription."""
 
     @property
-    def consumers(self) -> tuple[Consumer, ...]:
-        """In their order of arrival; of a failover subscription the first one is active."""
+    def consumers(self) -> tuple[AttachedConsumer[ChannelT], ...]:
+        """The consumers, in the order of their arrival; in a failover subscription the first one is active."""
         consumers = self._consumers
         return consumers if isinstance(consumers, tuple) else (consumers,)
 
     @consumers.setter
-    def consumers(self, consumers: tuple[Consumer, ...]) -> None:
+    def consumers(self, consumers: tuple[AttachedConsumer[ChannelT], ...]) -> None:
         self._consumers = consumers[0] if len(consumers) == 1 else consumers
 
     @property
     def shared(self) -> bool:
-        """Whether several consumers get something."""
+        """Whether several consumers may be given records."""
         return self.kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 
     def begin(self) -> None:
-        """Reading begins anew at the first record that is not acknowledged."""
+        """Begins reading again, at the first unacknowledged record."""
         self.position = self.cursor.mark_delete
         self.again = self.keys = None
         self.life += 1
         for consumer in self.consumers:
-            consumer.unacked = Runs() if self.shared else None
+            consumer.unacked = Runs() if self.kind is SubscriptionType.SHARED else None
         if self.kind is SubscriptionType.KEY_SHARED and self.consumers:
             self.keys = KeySlots()
             self.keys.share_out(self.consumers)
 
     def ready(self) -> bool:
-        """Whether somebody takes a batch now."""
+        """Whether a consumer takes a batch now."""
         if self.shared:
             return any(consumer.takes for consumer in self.consumers)
         return self.consumers[0].takes
 
+    def uses(self, channel: ChannelT) -> bool:
+        """Whether a consumer has this channel."""
+        return any(consumer.channel is channel for consumer in self.consumers)
+
     def permitted(self) -> bool:
-        """Whether somebody has permits."""
+        """Whether a consumer has permits."""
         if self.shared:
             return any(consumer.permits > 0 for consumer in self.consumers)
         return bool(self.consumers) and self.consumers[0].permits > 0
 
     def skips(self) -> bool:
-        """Whether it has to be given batches by itself: some records again, or some not at all."""
+        """Whether it cannot be in a cohort: some records must be given again, or some must be left out."""
         return bool(self.again) or self.cursor.acked_to > self.position
 
     def wanted(self) -> Offset | None:
-        """The first offset to be given; it need not be written yet. None where it cannot be given to anybody now."""
+        """The first offset to be given, which may not be written yet; None if no record can be given now."""
         self.position = self.cursor.next_unacked(self.position)
         if self.keys is not None:
             held = self.keys.wanted(self.position)
             return None if held is None else Offset(held)
         return Offset(min(self.again.first, self.position)) if self.again else self.position
 
-    def wanted_in(self, base: Offset, end: Offset) -> list[tuple[int, int]]:
-        """The runs of the batch [base, end) that are to be given, in order."""
-        if self.keys is not None:
-            wanted = self.keys.held_in(base, end)
-        else:
-            wanted = self.again.remove(base, end) if self.again else []
-        if self.position < end:
-            wanted.append((max(self.position, base), end))
-        return list(self.left(wanted))
+    def take(self, base: Offset, end: Offset) -> list[tuple[int, int]]:
+        """Takes the runs of the batch [base, end) that a consumer is given next, in order.
 
-    def left(self, runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """What of `runs` is not acknowledged."""
-        for first, end in runs:
-            yield from self.cursor.unacked_in(first, end)
+        A batch that is not given whole is given in pieces of at most RUNS_MAX runs and PLACES_MAX records.
+        """
+        runs: list[tuple[int, int]] = []
+        places = 0
+        stop: int = end
+        for first, upto in self._wanted_in(base, end):
+            if (first, upto) == (base, end):
+                runs.append((base, end))
+                break
+            last = min(upto, first + PLACES_MAX - places)
+            runs.append((first, last))
+            places += last - first
+            if len(runs) == RUNS_MAX or places == PLACES_MAX:
+                stop = last
+                break
+        if self.again:
+            self.again.remove(base, stop)
+        self.position = max(self.position, Offset(stop))
+        return runs
+
+    def _wanted_in(self, base: Offset, end: Offset) -> Iterator[tuple[int, int]]:
+        for first, stop in self.again.within(base, end) if self.again else ():
+            yield from self.cursor.unacked_in(first, stop)
+        if self.position < end:
+            yield from self.cursor.unacked_in(max(self.position, base), end)
 
     def trimmed(self, start: Offset) -> None:
-        """What waits to be given and is gone is wanted by nobody; what a consumer has stays its own till it is done."""
+        """Forgets records below `start`, which were removed; a record that was given stays until it is acknowledged."""
         if self.again:
             self.again.remove(Offset(0), start)
         if self.keys is not None:
             self.keys.trimmed(start)
 
-    def give_again(self, runs: list[tuple[int, int]]) -> None:
-        """What of `runs` was given once and is not acknowledged is wanted again, unless it is gone by now."""
+    def give_again(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Gives those records of `runs` again that were given, are not acknowledged and were not removed."""
         if self.keys is not None:
             for first, end in runs:
-                self.keys.acked(first, min(end, self.cursor.mark_delete))
-        for first, end in self.left([(first, min(end, self.position)) for first, end in runs]):
-            if self.keys is not None:
-                self.keys.hold(first, end)
-                continue
-            if self.again is None:
-                self.again = Runs()
-            self.again.add(first, end)
+                self.keys.hold(range(first, end), self.cursor.mark_delete)
+            return
+        if self.again is None:
+            self.again = Runs()
+        for first, end in runs:
+            for run in self.cursor.unacked_in(first, min(end, self.position)):
+                self.again.add(*run)
 
     def backlog(self, end: Offset) -> int:
-        """How many records below `end` are not acknowledged."""
-        return max(0, end - self.cursor.mark_delete) - sum(stop - first for first, stop in self.cursor.ranges)
+        """The number of unacknowledged records below `end`."""
+        acknowledged = sum(max(0, min(stop, end) - first) for first, stop in self.cursor.ranges)
+        return max(0, end - self.cursor.mark_delete - acknowledged)

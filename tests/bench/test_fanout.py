@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from bench.fanout.fleet import Place
+from bench.fanout.fleet import TopicLeader
 from bench.fanout.goals import delay_case, subscriptions_case, verdicts
 from bench.fanout.page import write_page
-from bench.fanout.record import Record
-from bench.fanout.scale import Scale
+from bench.fanout.record import RunRecord
+from bench.fanout.scale import FanoutScale
 from bench.fanout.stamp import StampedFrame, quantile, sent_at, value_at
 from bench.fanout.subscriptions import connections
-from bench.process import Process
+from bench.process import MeasuredProcess
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import iterate_records
 
@@ -31,8 +31,8 @@ def test_a_stamped_frame_carries_a_sound_batch_with_the_time_of_its_sending() ->
 
 
 def test_subscriptions_are_spread_evenly_a_thousand_on_a_connection(tmp_path: Path) -> None:
-    with Process(["true"], tmp_path / "log") as nobody:
-        places = [Place(name, nobody, 0, f"127.0.0.1:{number}") for number, name in enumerate("abc")]
+    with MeasuredProcess(["true"], tmp_path / "log") as nobody:
+        places = [TopicLeader(name, nobody, 0, f"127.0.0.1:{number}") for number, name in enumerate("abc")]
         assert connections(places[:1], 10_000) == [("127.0.0.1:0", "a", 1000)] * 10
         assert [(topic, count) for _, topic, count in connections(places, 1_000)] == [
             ("a", 334),
@@ -49,14 +49,14 @@ def test_quantiles_are_of_ordered_figures() -> None:
 
 
 def test_medians_are_judged_and_what_is_measured_again_replaces_what_was_there(tmp_path: Path) -> None:
-    record, case = Record(tmp_path), subscriptions_case(10_000, 4)
+    record, case = RunRecord(tmp_path), subscriptions_case(10_000, 4)
     record.add("subscriptions", case, {"connected_s": 99.0}, first=True)
     for number, seconds in enumerate((4.0, 9.0, 5.0)):
         record.add("subscriptions", case, {"connected_s": seconds, "mean_ms": 151.0}, first=number == 0)
     record.add("delay", delay_case(1_000), {"delay_p50_ms": 2.0}, first=True)
     found = {
         (verdict.case, verdict.what): (verdict.measured, verdict.word)
-        for verdict in verdicts(Record(tmp_path), Scale())
+        for verdict in verdicts(RunRecord(tmp_path), FanoutScale())
         if verdict.measured is not None
     }
     assert found == {

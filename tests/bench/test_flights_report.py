@@ -9,14 +9,14 @@ from rich.console import Console, RenderableType
 
 from bench.flights.flight import Flight
 from bench.flights.group import Consumed
-from bench.flights.producing import Produced
-from bench.flights.report import Report, next_steps
+from bench.flights.producing import ProducedFlights
+from bench.flights.report import FlightReport, next_steps
 from bench.flights.tally import Census, Tally, differences
 
 FLIGHTS = [Flight("UA", b"1"), Flight("B6", b"2")]
 
 
-def report(first: list[Flight], second: list[Flight], failed: int = 0) -> Report:
+def report(first: list[Flight], second: list[Flight], failed: int = 0) -> FlightReport:
     """A run in which the two members read these flights."""
     census = Census(FLIGHTS)
     tallies = [Tally(census), Tally(census)]
@@ -24,14 +24,14 @@ def report(first: list[Flight], second: list[Flight], failed: int = 0) -> Report
         for flight in flights:
             tally.add(partition, flight.carrier.encode(), flight.document)
     found = differences(census, Tally.sum(census, tallies))
-    produced = Produced(2.0, 1_000_000, 1, 0.5, failed, "timed out" if failed else "")
-    return Report(2, 2, produced, Consumed(tallies, 0.1, 0.5), found, [0.3, 0.4], 1.5)
+    produced = ProducedFlights(2.0, 1_000_000, 1, 0.5, failed, "timed out" if failed else "")
+    return FlightReport(2, 2, produced, Consumed(tallies, 0.1, 0.5), found, [0.3, 0.4], 1.5)
 
 
-def shown(what: Report | RenderableType) -> str:
+def shown(what: FlightReport | RenderableType) -> str:
     screen = io.StringIO()
     console = Console(file=screen, width=120)
-    if isinstance(what, Report):
+    if isinstance(what, FlightReport):
         what.show(console)
     else:
         console.print(what)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bench.flights.flight import Flight
 from bench.flights.group import Consumed
-from bench.flights.shadow_report import ShadowReport, Topic
+from bench.flights.shadow_report import ReportedTopic, ShadowReport
 from bench.flights.stored import Stored
 from bench.flights.tally import Census, Tally, differences
 
@@ -36,8 +36,8 @@ def found(first: list[Flight] = FLIGHTS[:1], second: list[Flight] = FLIGHTS[1:])
         read_meanwhile=1,
         behind_seconds=0.25,
         differences=differences(census, Tally.sum(census, tallies)),
-        source=Topic("a" * 32, (1, 2)),
-        shadow=Topic("b" * 32, (2, 1)),
+        source=ReportedTopic("a" * 32, (1, 2)),
+        shadow=ReportedTopic("b" * 32, (2, 1)),
         stored=Stored(293, 12_800_000, 0, 0, 1000, 13_400_000),
         refusal=TOLD,
     )
@@ -70,7 +70,9 @@ def test_what_should_not_be_fails_the_act_and_is_said() -> None:
         "3 flights were not delivered: timed out": replace(found(), failed=3, failure="timed out"),
         "member 2 of the group read nothing": found(FLIGHTS, []),
         "flights-shadow showed nothing while flights was written": replace(found(), read_meanwhile=0),
-        "partitions 1 of both topics are served by one broker": replace(found(), shadow=Topic("b" * 32, (2, 2))),
+        "partitions 1 of both topics are served by one broker": replace(
+            found(), shadow=ReportedTopic("b" * 32, (2, 2))
+        ),
         "the bookie holds more than one copy": replace(found(), stored=Stored(293, 12_800, 0, 0, 0, 25_600)),
         "a producer to flights-shadow was not sent to its source: nothing was said": replace(found(), refusal=""),
     }

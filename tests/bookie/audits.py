@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Ledger, Quorum
+from gnomon.bookie.ledgers.catalog import Ledger, Quorum
 from gnomon.bookie.record import LEDGERS, decode_record, ledger_key
+from gnomon.bookie.repair.auditor import Auditor, AuditSettings
 from gnomon.metadata.client import Metadata
-from gnomon.testing.ledger_cluster import LedgerClient
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient
 
 WIDE = Quorum(3, 3, 2)
 EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 from simulated_bookie import SimulatedBookie
 
 from gnomon.bookie.errors import NotEnoughBookies
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, Session
-from gnomon.bookie.reader import EntryRead, Verdict
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, NO_ENTRY, BookieId, EntryId, SessionId
+from gnomon.bookie.ledgers.reader import EntryRead, ReadVerdict
+from gnomon.bookie.ledgers.recovery import Recovery
+from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum, change_ensemble, claim
-from gnomon.bookie.recovery import Recovery
-from gnomon.bookie.writer import LedgerWriter
 
 SPARES = 2
 QUORUMS = [Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(3, 3, 1), Quorum(1, 1, 1), Quorum(2, 2, 2)]
@@ -21,7 +21,7 @@ QUORUMS = [Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(3, 3, 1), Q
 class SimulatedWriter:
     """A writer and what it has sent."""
 
-    def __init__(self, session: Session, core: LedgerWriter, ensemble: tuple[BookieId, ...]) -> None:
+    def __init__(self, session: SessionId, core: LedgerWriter, ensemble: tuple[BookieId, ...]) -> None:
         self.session, self.core, self.ensemble = session, core, ensemble
         self.payloads: dict[int, bytes] = {}
         self.dead = self.changing = False
@@ -203,7 +203,7 @@ class Cluster:
                 self.writers.append(stop.value)
 
     def _claim(self, record: LedgerRecord, version: int) -> Steps:
-        session = Session(version + 1)
+        session = SessionId(version + 1)
         recovery = Recovery(record)
         names = recovery.ensemble
         ensemble = [self.bookies[name] for name in names]
@@ -273,7 +273,7 @@ class Cluster:
                 assert bytes(found.payload) == self.committed[entry], f"an orphan of entry {entry} was read"
                 return True
             search.negative()
-        assert search.verdict is Verdict.UNREACHABLE, f"committed entry {entry} was said to be absent"
+        assert search.verdict is ReadVerdict.UNREACHABLE, f"committed entry {entry} was said to be absent"
         return False
 
     def settle(self) -> None:

@@ -13,13 +13,13 @@ import lmdb
 import pytest
 import trio
 
-from gnomon.bookie.entry_store import DATABASES
+from gnomon.bookie.storage.entry_store import DATABASES
 from gnomon.metadata.client import (
     Compare,
     Delete,
     DeletePrefix,
     Event,
-    Field,
+    KeyField,
     KeyValue,
     Put,
     RangeResult,
@@ -168,7 +168,7 @@ class DictMetadata:
     def _field(self, compare: Compare) -> int | bytes:
         stored = self.keys.get(compare.key)
         if stored is None:
-            return b"" if compare.field is Field.VALUE else 0
+            return b"" if compare.field is KeyField.VALUE else 0
         value: int | bytes = getattr(stored, compare.field.value)
         return value
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gnomon.bookie.client import LocalBookie
-from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.ledger import (
+from gnomon.bookie.ledgers.catalog import (
     Ledger,
     OpenMode,
     open_ledger,
 )
-from gnomon.testing.bookies_at_hand import BookiesAtHand
+from gnomon.bookie.local_bookie import LocalBookie
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 
 class House:

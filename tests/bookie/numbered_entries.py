@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.bookie.ledger import Ledger
+from gnomon.bookie.ledgers.catalog import Ledger
 
 
 async def fill(ledger: Ledger, count: int) -> None:

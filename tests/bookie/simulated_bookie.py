@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from gnomon.bookie.entry import StoredEntry
-from gnomon.bookie.ids import NO_ENTRY, EntryId, Session
+from gnomon.bookie.ids import NO_ENTRY, EntryId, SessionId
+from gnomon.bookie.ledgers.recovery import TailEntry
 from gnomon.bookie.record import Fragment
-from gnomon.bookie.recovery import TailEntry
 
 
 class SimulatedBookie:
     """Durable as soon as it answers; forgets nothing."""
 
     def __init__(self) -> None:
-        self.promised = Session(0)
+        self.promised = SessionId(0)
         self.entries: dict[int, StoredEntry] = {}
         self.confirmed = NO_ENTRY
-        self.bound = (Session(0), NO_ENTRY)
+        self.bound = (SessionId(0), NO_ENTRY)
         """Told by a fence: nothing is left that it excludes."""
         self.excluding = self.bound
         """Of which nothing is put any more; a crash forgets it."""
-        self.searches: list[tuple[Session, tuple[Fragment, ...], int]] = []
+        self.searches: list[tuple[SessionId, tuple[Fragment, ...], int]] = []
         """Searches for orphans under way, with the entry that each has come to."""
 
-    def add(self, entry: EntryId, session: Session, confirmed: EntryId, payload: bytes) -> bool:
+    def add(self, entry: EntryId, session: SessionId, confirmed: EntryId, payload: bytes) -> bool:
         if session < self.promised:
             return False
         self.promised = session
@@ -30,8 +30,8 @@ class SimulatedBookie:
         self.entries[entry] = stored(session, payload)
         return True
 
-    def put_copy(self, session: Session, copy: TailEntry) -> bool:
-        written_by = Session(int(copy.value.split(b"/")[0]))
+    def put_copy(self, session: SessionId, copy: TailEntry) -> bool:
+        written_by = SessionId(int(copy.value.split(b"/")[0]))
         here = self.entries.get(copy.entry)
         if session < self.promised or (written_by < self.excluding[0] and copy.entry >= self.excluding[1]):
             return False
@@ -41,7 +41,7 @@ class SimulatedBookie:
         self.entries[copy.entry] = stored(written_by, copy.value)
         return True
 
-    def begin_session(self, session: Session, fragments: tuple[Fragment, ...]) -> None:
+    def begin_session(self, session: SessionId, fragments: tuple[Fragment, ...]) -> None:
         if session < self.promised:
             return
         self.promised = session
@@ -68,17 +68,17 @@ class SimulatedBookie:
         self.searches.clear()
         self.excluding = self.bound
 
-    def fence(self, session: Session) -> bool:
+    def fence(self, session: SessionId) -> bool:
         if session < self.promised:
             return False
         self.promised = session
         return True
 
-    def read(self, entry: EntryId, minimum_session: Session) -> StoredEntry | None:
+    def read(self, entry: EntryId, minimum_session: SessionId) -> StoredEntry | None:
         found = self.entries.get(entry)
         return found if found is not None and found.session >= minimum_session else None
 
 
 def stored(session: int, payload: bytes, length_bytes: int = 0) -> StoredEntry:
     view = memoryview(payload)
-    return StoredEntry(Session(session), NO_ENTRY, length_bytes, view, view)
+    return StoredEntry(SessionId(session), NO_ENTRY, length_bytes, view, view)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
-from gnomon.bookie.ids import EntryId, LedgerId, Session
-from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.storage.removal import ENTRY_KEY
 
 LEDGER = LedgerId(5)
 Answers = list[tuple[int, Exception | None]]
@@ -16,7 +17,7 @@ Answers = list[tuple[int, Exception | None]]
 def add(store: EntryStore, entry: int, session: int = 1, payload: bytes = b"x", ledger: LedgerId = LEDGER) -> Answers:
     """Queues an add; its answer appears in the list returned."""
     answers: Answers = []
-    at, by, confirmed = EntryId(entry), Session(session), EntryId(entry - 1)
+    at, by, confirmed = EntryId(entry), SessionId(session), EntryId(entry - 1)
     value = encode_entry(ledger, at, by, confirmed, 0, [payload])
     store.add(ledger, at, by, confirmed, value, lambda answered, error: answers.append((answered, error)))
     return answers
@@ -24,13 +25,13 @@ def add(store: EntryStore, entry: int, session: int = 1, payload: bytes = b"x", 
 
 def fence(store: EntryStore, session: int, ledger: LedgerId = LEDGER) -> list[tuple[FenceResult | None, Any]]:
     answers: list[tuple[FenceResult | None, Any]] = []
-    store.fence(ledger, Session(session), lambda result, error: answers.append((result, error)))
+    store.fence(ledger, SessionId(session), lambda result, error: answers.append((result, error)))
     return answers
 
 
 def read(store: EntryStore, entry: int, minimum: int = 0, ledger: LedgerId = LEDGER) -> bytes:
     with store.view() as view:
-        return bytes(view.get(ledger, EntryId(entry), Session(minimum)))
+        return bytes(view.get(ledger, EntryId(entry), SessionId(minimum)))
 
 
 def flip(environment: Any, entry: int) -> None:
@@ -43,7 +44,7 @@ def flip(environment: Any, entry: int) -> None:
 
 def put_copy(store: EntryStore, entry: int, written_by: int, session: int) -> list[Any]:
     """Puts a copy under `session`, as another bookie has it; its answer appears in the list returned."""
-    value = encode_entry(LEDGER, EntryId(entry), Session(written_by), EntryId(entry - 1), 0, [b"copy"])
+    value = encode_entry(LEDGER, EntryId(entry), SessionId(written_by), EntryId(entry - 1), 0, [b"copy"])
     answers: list[Any] = []
-    store.put_copies(LEDGER, Session(session), [(EntryId(entry), value)], lambda _, error: answers.append(error))
+    store.put_copies(LEDGER, SessionId(session), [(EntryId(entry), value)], lambda _, error: answers.append(error))
     return answers

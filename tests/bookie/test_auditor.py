@@ -12,16 +12,15 @@ from numbered_entries import fill
 from turns import turns_during
 from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import ELECTION, Auditor, AuditSettings
-from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.record import ledger_key
-from gnomon.bookie.registry import BOOKIES, DRAINING
-from gnomon.bookie.repair import MISSING, missing_report
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
+from gnomon.bookie.repair.auditor import ELECTION, Auditor, AuditSettings
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 
 def test_a_drained_bookie_leaves_every_record_and_then_the_cluster() -> None:
@@ -125,7 +124,7 @@ def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch
         await client.metadata.txn((), [Put(ledger_key(f"ledger-{number}"), record) for number in range(100)])
         await client.metadata.txn((), [Put(f"{DRAINING}{spare}", b"")])
         auditor = auditor_of(client)
-        monkeypatch.setattr("gnomon.bookie.auditor.RECORDS_PER_TURN", 5)
+        monkeypatch.setattr("gnomon.bookie.repair.auditor.RECORDS_PER_TURN", 5)
         assert await turns_during(auditor.audit()) >= 2 * 20
         assert auditor.totals.bookies_drained == 1
 

@@ -8,15 +8,15 @@ from audits import WIDE, auditor_of, beside_a_ledger
 from numbered_entries import fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import AuditSettings
 from gnomon.bookie.errors import LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Quorum, list_ledgers
+from gnomon.bookie.ledgers.catalog import Quorum, list_ledgers
 from gnomon.bookie.record import decode_record, ledger_key
-from gnomon.bookie.registry import DRAINING
+from gnomon.bookie.registration import DRAINING
+from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.metadata.client import Put
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 
 async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId) -> None:

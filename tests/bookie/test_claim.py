@@ -4,11 +4,11 @@ from typing import Any
 
 import trio
 
-from gnomon.bookie.claim import _Copy
-from gnomon.bookie.client import LocalBookie
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import EntryStore
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.ledgers.claim import _ReadAhead
+from gnomon.bookie.local_bookie import LocalBookie
+from gnomon.bookie.storage.entry_store import EntryStore
 
 LEDGER = LedgerId(5)
 
@@ -17,16 +17,16 @@ def test_what_was_read_ahead_from_an_older_fragment_is_an_orphan_where_a_later_o
     environment: Any, clock: Any
 ) -> None:
     store = EntryStore(environment, clock)
-    copy = _Copy(LocalBookie(store), LEDGER)
+    copy = _ReadAhead(LocalBookie(store), LEDGER)
 
     async def main() -> None:
         for at in range(3):
             entry = EntryId(at)
-            value = encode_entry(LEDGER, entry, Session(1), EntryId(at - 1), at + 1, [b"x"])
-            store.add(LEDGER, entry, Session(1), EntryId(at - 1), value, lambda _entry, _error: None)
+            value = encode_entry(LEDGER, entry, SessionId(1), EntryId(at - 1), at + 1, [b"x"])
+            store.add(LEDGER, entry, SessionId(1), EntryId(at - 1), value, lambda _entry, _error: None)
         await trio.testing.wait_all_tasks_blocked()
-        assert await copy.entry(EntryId(1), Session(1)) is not None
-        assert await copy.entry(EntryId(2), Session(2)) is None
-        assert await copy.entry(EntryId(2), Session(1)) is not None
+        assert await copy.entry(EntryId(1), SessionId(1)) is not None
+        assert await copy.entry(EntryId(2), SessionId(2)) is None
+        assert await copy.entry(EntryId(2), SessionId(1)) is not None
 
     trio.run(main)

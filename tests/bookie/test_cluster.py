@@ -10,14 +10,15 @@ from audits import WIDE
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
-from gnomon.bookie import blocking_ledgers, claim, copies, removal
 from gnomon.bookie.errors import EntryTooLarge, LedgerError, LedgerFenced
-from gnomon.bookie.ids import BookieId, EntryId, Session
-from gnomon.bookie.ledger import OpenMode, Quorum
-from gnomon.bookie.ledgers import connect_ledgers
+from gnomon.bookie.ids import BookieId, EntryId, SessionId
+from gnomon.bookie.ledgers import blocking_ledgers, claim, copies
+from gnomon.bookie.ledgers.catalog import OpenMode, Quorum
+from gnomon.bookie.ledgers.ledgers import connect_ledgers
+from gnomon.bookie.storage import removal
 from gnomon.metadata.client import MetadataError
-from gnomon.testing.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT, LedgerClient, LedgerCluster
 
 
 def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
@@ -281,6 +282,7 @@ def test_a_reader_sees_the_last_entry_once_the_explicit_lac_is_due(explicit_lac_
             await ledger.wait_for_lac(EntryId(0))
             waited = client.world.clock.monotonic() - began
             assert explicit_lac_seconds - 0.1 < waited < explicit_lac_seconds + 0.5
+            assert (await client.follow("ledger")).last_add_confirmed == 0
             seen.set()
 
         async with trio.open_nursery() as nursery:
@@ -364,19 +366,19 @@ def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypa
         await fill(ledger, 200)
         bookie = client.bookies.get(ledger.record.fragments[0].bookies[0])
         assert bookie is not None
-        bounds = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+        bounds = [(EntryId(0), SessionId(1)), (EntryId(10), SessionId(2))]
         with trio.move_on_after(0.05) as patience:
-            await bookie.begin_session(ledger.id, Session(2), bounds)
+            await bookie.begin_session(ledger.id, SessionId(2), bounds)
         assert patience.cancelled_caught
-        assert (await bookie.fence(ledger.id, Session(2))).bound == 0
+        assert (await bookie.fence(ledger.id, SessionId(2))).bound == 0
         await client.world.clock.sleep(5)
-        assert await bookie.fence(ledger.id, Session(2)) == (9, 8, 2)
+        assert await bookie.fence(ledger.id, SessionId(2)) == (9, 8, 2)
 
     with_cluster(work)
 
 
 def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.bookie.appender.ENTRY_BYTES_MAX", 100)
+    monkeypatch.setattr("gnomon.bookie.ledgers.appender.ENTRY_BYTES_MAX", 100)
 
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
@@ -441,7 +443,7 @@ def test_what_is_shrunk_by_force_is_gone_at_every_bookie_that_answers_also_of_fr
         await ledger.shrink(ledger.next_entry, force=True)
         for name in map(BookieId, cluster.names):
             if cluster.bookies[name].running:
-                assert await client.bookies.get(name).present(ledger.id, EntryId(0), EntryId(100), Session(1)) == []
+                assert await client.bookies.get(name).present(ledger.id, EntryId(0), EntryId(100), SessionId(1)) == []
 
     with_cluster(work, bookies=4, garbage_interval_seconds=10_000)
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import trio
 
-from gnomon.bookie.client import LocalBookie
-from gnomon.bookie.cookie import COOKIES, check_cookie
-from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import ForeignDisk, NotEnoughBookies
 from gnomon.bookie.ids import BookieId
-from gnomon.bookie.ledger import OpenMode, create_ledger, open_ledger
-from gnomon.testing.bookies_at_hand import BookiesAtHand
+from gnomon.bookie.ledgers.catalog import OpenMode, create_ledger, open_ledger
+from gnomon.bookie.local_bookie import LocalBookie
+from gnomon.bookie.registration import COOKIES
+from gnomon.bookie.storage.cookie import check_cookie
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 NAME = BookieId("b0")
 

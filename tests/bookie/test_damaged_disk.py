@@ -12,10 +12,11 @@ import trio
 import trio.testing
 from store_calls import LEDGER, add, fence, flip, read
 
+from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import DATABASES, EntryStore, FenceResult
 from gnomon.bookie.errors import DigestMismatch, EntryUnknown
-from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
@@ -142,7 +143,7 @@ def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_ad
     monkeypatch.setattr(os, "posix_fallocate", fallocate)
 
     async def stored(store: EntryStore, entry: int, ledger: LedgerId) -> None:
-        at, by = EntryId(entry), Session(1)
+        at, by = EntryId(entry), SessionId(1)
         value = encode_entry(ledger, at, by, NO_ENTRY, 0, [bytes(500_000)])
         await outcome_of(lambda done: store.add(ledger, at, by, NO_ENTRY, value, lambda _, error: done(None, error)))
 
@@ -155,7 +156,7 @@ def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_ad
             with pytest.raises(DiskFull):  # noqa: PT012 - which of the adds is for the disk to say
                 for entry in range(100):
                     await stored(store, entry, LEDGER)
-            await outcome_of(lambda done: store.fence(LEDGER, Session(2), done))
+            await outcome_of(lambda done: store.fence(LEDGER, SessionId(2), done))
             await store.delete(LEDGER)
             assert await store.remove(LEDGER) == entry > 50
             store.adds.probe()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gnomon.bookie.entry import HEADER_BYTES, decode_entry, encode_entry
 from gnomon.bookie.errors import DigestMismatch
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 
 numbers = st.integers(0, 2**63 - 1)
 
@@ -15,7 +15,7 @@ numbers = st.integers(0, 2**63 - 1)
 def test_an_entry_decodes_to_what_was_encoded(
     ledger: int, entry: int, session: int, confirmed: int, length: int, chunks: list[bytes]
 ) -> None:
-    value = encode_entry(LedgerId(ledger), EntryId(entry), Session(session), EntryId(confirmed), length, chunks)
+    value = encode_entry(LedgerId(ledger), EntryId(entry), SessionId(session), EntryId(confirmed), length, chunks)
     stored = decode_entry(LedgerId(ledger), EntryId(entry), memoryview(value))
     assert stored[:3] == (session, confirmed, length)
     assert bytes(stored.payload) == b"".join(chunks)
@@ -24,7 +24,7 @@ def test_an_entry_decodes_to_what_was_encoded(
 
 @given(st.binary(max_size=40), st.data())
 def test_any_flipped_bit_is_an_error_that_names_ledger_and_entry(payload: bytes, data: st.DataObject) -> None:
-    value = bytearray(encode_entry(LedgerId(7), EntryId(9), Session(3), EntryId(8), 100, [payload]))
+    value = bytearray(encode_entry(LedgerId(7), EntryId(9), SessionId(3), EntryId(8), 100, [payload]))
     bit = data.draw(st.integers(0, 8 * len(value) - 1))
     value[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DigestMismatch, match="entry 9 of ledger 7"):
@@ -32,7 +32,7 @@ def test_any_flipped_bit_is_an_error_that_names_ledger_and_entry(payload: bytes,
 
 
 def test_a_value_found_under_another_key_is_an_error() -> None:
-    value = memoryview(encode_entry(LedgerId(7), EntryId(9), Session(3), EntryId(8), 100, [b"payload"]))
+    value = memoryview(encode_entry(LedgerId(7), EntryId(9), SessionId(3), EntryId(8), 100, [b"payload"]))
     for ledger, entry in ((7, 10), (8, 9)):
         with pytest.raises(DigestMismatch):
             decode_entry(LedgerId(ledger), EntryId(entry), value)

@@ -9,11 +9,11 @@ import trio
 from audits import auditor_of
 from with_cluster import with_cluster
 
-from gnomon.bookie.entry_cache import ENTRY_BYTES, EntryCache, NotInMemory, Reading, read_from_memory
 from gnomon.bookie.errors import EntryNotConfirmed, EntryShrunk, LedgerError, NotEnoughBookies
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledger import DigestType, Ledger, Quorum
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.bookie.ledgers.catalog import DigestType, Ledger, Quorum
+from gnomon.bookie.ledgers.entry_cache import ENTRY_BYTES, EntryCache, NotInMemory, Reading, read_from_memory
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 COPIES = Quorum(3, 3, 2)
 ENTRY_SIZE = 1000

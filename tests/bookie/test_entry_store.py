@@ -10,10 +10,11 @@ import trio.testing
 from store_calls import LEDGER, add, fence, put_copy, read
 from turns import turns_during
 
-from gnomon.bookie.add_queue import GROUP_BYTES_MAX
-from gnomon.bookie.entry_store import ENTRIES, EntryStore, FenceResult
+from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.errors import BookieLeaving, EntryShrunk, Fenced, NoSuchEntry
-from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, Session
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.add_queue import GROUP_BYTES_MAX
+from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
 from gnomon.metadata.client import Revision
 from gnomon.runtime.world import DiskFull
 
@@ -142,7 +143,7 @@ def test_which_entries_are_there_is_told_in_runs_without_a_look_at_those_that_ar
     with store.view() as view:
 
         def present(first: int, last: int, session: int, ledger: int = LEDGER) -> list[tuple[int, int]]:
-            return list(view.present(LedgerId(ledger), EntryId(first), EntryId(last), Session(session)))
+            return list(view.present(LedgerId(ledger), EntryId(first), EntryId(last), SessionId(session)))
 
         assert present(0, 2**60, 1) == [(0, 3), (6, 7)]
         assert present(0, 100, 3) == [(2, 3), (7, 7)]
@@ -161,9 +162,9 @@ def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock
             nursery.start_soon(store.leave)
             await trio.testing.wait_all_tasks_blocked()
             late = add(store, 4)
-            store.put_copies(LEDGER, Session(1), [], lambda result, error: answers.append((result, error)))
+            store.put_copies(LEDGER, SessionId(1), [], lambda result, error: answers.append((result, error)))
             with pytest.raises(BookieLeaving):
-                await store.begin_session(LEDGER, Session(1), [])
+                await store.begin_session(LEDGER, SessionId(1), [])
             manual.flush(2)
             assert [each for answer in taken for each in answer] == [(entry, None) for entry in range(4)]
             assert late == []
@@ -260,7 +261,7 @@ def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_i
             add(store, 1)
             await trio.testing.wait_all_tasks_blocked()
             assert heard == [0]
-            store.confirm(LEDGER, Session(1), EntryId(1))
+            store.confirm(LEDGER, SessionId(1), EntryId(1))
         assert heard == [0, 1]
 
     trio.run(main)
@@ -277,7 +278,7 @@ def test_listing_very_many_ledgers_leaves_others_their_turn(
         for ledger in promised:
             fence(store, 2, ledger=LedgerId(ledger))
         await store.leave()
-        monkeypatch.setattr("gnomon.bookie.entry_store.LEDGERS_PER_TURN", 5)
+        monkeypatch.setattr("gnomon.bookie.storage.entry_store.LEDGERS_PER_TURN", 5)
         assert await store.ledgers() == sorted({*written, *promised})
         assert await turns_during(store.ledgers()) >= 8
 

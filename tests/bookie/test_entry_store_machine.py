@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from store_calls import Answers, add, fence, read
 
-from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, LedgerId
+from gnomon.bookie.storage.entry_store import EntryStore
 
 
 class StoreMachine(RuleBasedStateMachine):

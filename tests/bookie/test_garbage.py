@@ -8,15 +8,15 @@ import trio
 import trio.testing
 from turns import turns_during
 
-from gnomon.bookie.client import LocalBookie
-from gnomon.bookie.entry_store import ENTRIES, EntryStore
 from gnomon.bookie.errors import NoSuchEntry
-from gnomon.bookie.garbage import GarbageCollector
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import create_ledger, delete_ledgers
+from gnomon.bookie.ledgers.catalog import create_ledger, delete_ledgers
+from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
+from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.metadata.client import MetadataUnavailable
-from gnomon.testing.bookies_at_hand import BookiesAtHand
+from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 
 def stored_entries(environment: Any) -> int:
@@ -145,7 +145,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
             await ledger.drained()
             last = ledger.next_entry - 1
             in_round = int((ledger.length_bytes - before) / sum(sizes) * len(sizes))
-            await ledger.shrink(EntryId(last - in_round))
+            await ledger.shrink(EntryId(max(0, last - in_round)))
             collected = trio.Event()
 
             async def collect(collected: trio.Event = collected) -> None:
@@ -178,7 +178,7 @@ def test_looking_at_very_many_ledgers_leaves_others_their_turn(
         collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
         for number in range(100):
             await (await create_ledger(metadata, bookies, str(number))).add([b"kept"])
-        monkeypatch.setattr("gnomon.bookie.garbage.RECORDS_PER_TURN", 5)
+        monkeypatch.setattr("gnomon.bookie.storage.garbage.RECORDS_PER_TURN", 5)
         assert await turns_during(collector.collect()) >= 20
         assert stored_entries(environment) == 100
 

@@ -10,12 +10,12 @@ from numbered_entries import fill
 from with_cluster import with_cluster
 
 from gnomon.bookie.ids import EntryId, LedgerId
-from gnomon.bookie.lac import REFUSED_AGAIN_SECONDS
-from gnomon.bookie.ledger import Quorum
-from gnomon.runtime import rpc_server
-from gnomon.runtime.rpc_server import CALLS_MAX
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.ledgers.lac import REFUSED_AGAIN_SECONDS
+from gnomon.runtime.rpc import server as rpc_server
+from gnomon.runtime.rpc.server import CALLS_MAX
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 BOUND_SECONDS = 1.0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from types import CellType, FunctionType, MethodType
+from typing import Any
 
 import pytest
 import trio
@@ -26,9 +28,10 @@ from gnomon.bookie.errors import (
     NoSuchLedger,
     NotEnoughBookies,
     UnauthorizedAccess,
+    WrongDigestType,
 )
 from gnomon.bookie.ids import NO_ENTRY, EntryId
-from gnomon.bookie.ledger import (
+from gnomon.bookie.ledgers.catalog import (
     DigestType,
     Ledger,
     OpenMode,
@@ -344,6 +347,80 @@ def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> 
         assert answers == [None]
         with pytest.raises(LedgerClosed):
             ledger.append([b"y"], lambda _entry, _error: None)
+
+    run(scenario)
+
+
+def test_the_writer_of_a_deleted_ledger_is_told_that_it_was_deleted(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 2)
+        await delete_ledger(house.metadata, house.bookies, "ledger")
+        for change in (ledger.update({}), ledger.shrink(EntryId(1)), ledger.add([b"late"]), ledger.add([b"later"])):
+            with pytest.raises(NoSuchLedger, match=r"^ledger 'ledger' was deleted$") as told:
+                await change
+            assert not told.value.outcome_unknown
+        for call in (ledger.seal(), ledger.wait_for_lac(EntryId(9))):
+            with pytest.raises(NoSuchLedger, match="was deleted"):
+                await call
+        await ledger.close()
+
+    run(scenario)
+
+
+def test_who_opens_a_ledger_while_it_is_deleted_is_told_that_it_was_deleted(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        await house.create()
+        stored = house.metadata.keys[ledger_key("ledger")]
+        await delete_ledger(house.metadata, house.bookies, "ledger")
+        with pytest.raises(NoSuchLedger, match=r"^ledger 'ledger' was deleted$"):
+            await claim_ledger(house.metadata, house.bookies, stored)
+
+    run(scenario)
+
+
+def test_numbers_that_are_no_entries_are_refused_by_name(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        ledger = await house.create()
+        await fill(ledger, 3)
+        wrong: list[tuple[str, Callable[[Any], Awaitable[object]], int]] = [
+            ("end_entry", ledger.shrink, 0),
+            ("entry", ledger.wait_for_lac, -1),
+            ("first", lambda number: ledger.read(number, EntryId(1)), 0),
+            ("last", lambda number: ledger.read(EntryId(0), number), -1),
+        ]
+        for name, call, lowest in wrong:
+            for number in (lowest - 1, -(2**70), 2**63):
+                with pytest.raises(
+                    ValueError, match=f"^{name} is {number}: give the number of an entry, from {lowest}"
+                ):
+                    await call(number)
+            for nothing in (1.0, True, "1", None):
+                with pytest.raises(TypeError, match=f"^{name} is a {type(nothing).__name__}: give the number"):
+                    await call(nothing)
+            await call(lowest)
+        assert ledger.start_entry == 0
+        assert await contents(ledger) == entries(3)
+
+    run(scenario)
+
+
+def test_a_digest_type_that_is_not_the_ledgers_is_refused_with_both_names(run: Run) -> None:
+    async def scenario(house: House) -> None:
+        await house.create("plain")
+        await house.create("keyed", digest_type=DigestType.MAC, password=b"secret")
+        before = dict(house.metadata.keys)
+        for mode in (OpenMode.O_RDONLY, OpenMode.O_APPEND):
+            with pytest.raises(WrongDigestType, match="'plain' has the digest type CRC32C, not MAC: give that one"):
+                await house.open("plain", mode, digest_type=DigestType.MAC)
+            with pytest.raises(WrongDigestType, match="'keyed' has the digest type MAC, not CRC32C: give that one"):
+                await house.open("keyed", mode, digest_type=DigestType.CRC32C, password=b"secret")
+            with pytest.raises(UnauthorizedAccess):
+                await house.open("keyed", mode, digest_type=DigestType.CRC32C)
+        assert house.metadata.keys == before
+        await house.open("plain", digest_type=DigestType.CRC32C)
+        await house.open("keyed", digest_type=DigestType.MAC, password=b"secret")
+        await house.open("keyed", password=b"secret")
 
     run(scenario)
 

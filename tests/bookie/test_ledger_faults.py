@@ -12,16 +12,16 @@ import trio.testing
 from ledger_house import House, Run
 from numbered_entries import contents, entries, fill
 
-from gnomon.bookie.client import LocalBookie
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import ENTRIES, EntryStore
-from gnomon.bookie.errors import DigestMismatch, LedgerFailed, LedgerFenced, NotEnoughBookies
-from gnomon.bookie.ids import SESSION_MAX, BookieId, EntryId, Session
-from gnomon.bookie.ledger import Ledger, Quorum, claim_ledger, create_ledger
+from gnomon.bookie.errors import DigestMismatch, LedgerFailed, LedgerFenced, NoSuchLedger, NotEnoughBookies
+from gnomon.bookie.ids import SESSION_MAX, BookieId, EntryId, SessionId
+from gnomon.bookie.ledgers.catalog import Ledger, Quorum, claim_ledger, create_ledger
+from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
-from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.runtime.world import DiskFailed, DiskFull
-from gnomon.testing.bookies_at_hand import BookiesAtHand
+from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 
 def test_orphans_of_a_dead_session_never_come_back(run: Run) -> None:
@@ -231,7 +231,7 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
 
 def promise(house: House, ledger: Ledger, session: int) -> None:
     told: list[object] = []
-    house.store.fence(ledger.id, Session(session), lambda _result, error: told.append(error))
+    house.store.fence(ledger.id, SessionId(session), lambda _result, error: told.append(error))
     house.environment.flush()
     assert told == [None]
 
@@ -252,7 +252,7 @@ def test_a_ledger_whose_record_was_put_back_from_an_older_copy_is_claimed_again(
 def test_but_not_one_that_a_bookie_was_told_to_delete(run: Run) -> None:
     async def scenario(house: House) -> None:
         promise(house, await house.create(), SESSION_MAX)
-        with pytest.raises(LedgerFenced):
+        with pytest.raises(NoSuchLedger, match="ledger 'ledger' was deleted"):
             await house.open("ledger")
 
     run(scenario)

@@ -10,19 +10,19 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from gnomon.bookie.entry_store import EntryStore
 from gnomon.bookie.errors import EntryShrunk, Fenced, LedgerError, NoSuchLedger
-from gnomon.bookie.ids import EntryId, LedgerId, Session
-from gnomon.bookie.ledger import Ledger, Quorum, delete_ledger
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.ledgers.catalog import Ledger, Quorum, delete_ledger
 from gnomon.bookie.record import LedgerRecord, ledger_key
-from gnomon.metadata.client import Compare, Field, KeyValue, Metadata, Put
-from gnomon.testing.ledger_checker import StormHistory
-from gnomon.testing.ledger_clients import REFUSALS, StormClient
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.ledger_verdict import LedgerVerdict
-from gnomon.testing.machine import Machine
-from gnomon.testing.machine_examples import check, found_by
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, Put
+from gnomon.testing.simulation.guided.machine_examples import check, found_by
+from gnomon.testing.simulation.guided.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
+from gnomon.testing.simulation.machine import Machine
+from gnomon.testing.storms.ledgers.ledger_checker import StormHistory
+from gnomon.testing.storms.ledgers.ledger_clients import REFUSALS, StormClient
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.testing.storms.ledgers.ledger_verdict import LedgerVerdict
 
 NAMES = ("ledger-0", "ledger-1")
 QUORUMS = (Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(2, 2, 1), Quorum(1, 1, 1))
@@ -41,7 +41,7 @@ class Claims:
     """Who was told that he writes, and after which entry: nobody before him may be told of later ones."""
 
     def __init__(self) -> None:
-        self._told: dict[LedgerId, list[tuple[Session, EntryId]]] = {}
+        self._told: dict[LedgerId, list[tuple[SessionId, EntryId]]] = {}
 
     def add(self, ledger: Ledger) -> None:
         self._told.setdefault(ledger.id, []).append((ledger.session, ledger.last_add_confirmed))
@@ -295,8 +295,8 @@ def test_adds_of_fenced_sessions_that_are_taken_are_found(monkeypatch: pytest.Mo
 
 def test_a_claim_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def lax(metadata: Metadata, stored: KeyValue, record: LedgerRecord, compare: Any = (), also: Any = ()) -> Any:
-        same_life = Compare(stored.key, Field.CREATE_REVISION, stored.create_revision)
+        same_life = Compare(stored.key, KeyField.CREATE_REVISION, stored.create_revision)
         return (await metadata.txn((same_life, *compare), (Put(stored.key, record.encode()), *also))).results
 
-    monkeypatch.setattr("gnomon.bookie.ledger.replace_record", lax)
+    monkeypatch.setattr("gnomon.bookie.ledgers.catalog.replace_record", lax)
     assert found_by(LedgerMachine, 150)

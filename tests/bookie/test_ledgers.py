@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import trio
@@ -20,11 +21,12 @@ from gnomon.bookie.errors import (
     NoSuchLedger,
     NotEnoughBookies,
     UnauthorizedAccess,
+    WrongDigestType,
 )
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.ledgers import OF_BROKERS
+from gnomon.bookie.ledgers.ledgers import OF_BROKERS
 from gnomon.metadata.client import MetadataUnavailable
-from gnomon.testing.ledger_processes import LedgerProcesses
+from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
 
 @pytest.fixture(scope="module")
@@ -148,11 +150,55 @@ def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
         raise KeyError
 
 
+def test_a_blocking_wait_whose_time_is_up_gives_what_is_confirmed_then(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        writer = ledgers.open("late", OpenMode.O_CREATE)
+        reader = ledgers.open("late")
+        assert reader.wait_for_lac(EntryId(100), seconds=0) == -1
+        writer.add_all([b"one", b"two", b"three"])
+        assert reader.wait_for_lac(EntryId(100), seconds=1) == 2
+        assert reader.read(EntryId(0), EntryId(2)) == [b"one", b"two", b"three"]
+        with pytest.raises(ValueError, match="end_entry is -1"):
+            writer.shrink(EntryId(-1))
+
+
+def test_a_digest_type_that_is_not_the_ledgers_is_refused(cluster: LedgerProcesses) -> None:
+    wrong: Any = "MAC"
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        ledgers.open("plain", OpenMode.O_CREATE)
+        for mode in (OpenMode.O_RDONLY, OpenMode.O_APPEND):
+            with pytest.raises(WrongDigestType, match="ledger 'plain' has the digest type CRC32C, not MAC"):
+                ledgers.open("plain", mode, digest_type=DigestType.MAC)
+            with pytest.raises(TypeError, match=r"the digest type is 'MAC': give one of DigestType\.CRC32C"):
+                ledgers.open("plain", mode, digest_type=wrong)
+
+
+def test_an_exception_of_the_block_leaves_it_as_itself(cluster: LedgerProcesses) -> None:
+    error = KeyError("x")
+
+    async def main() -> None:
+        async with connect_ledgers(cluster.metadata) as ledgers:
+            ledger = await ledgers.open("left", OpenMode.O_CREATE)
+            await ledger.add([b"one"])
+            raise error
+
+    with pytest.raises(KeyError) as caught:
+        trio.run(main)
+    assert caught.value is error
+
+
 def test_metadata_that_is_not_there_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="HOST:PORT"), connect_ledgers_blocking("nowhere"):
         pass
     with pytest.raises(MetadataUnavailable), connect_ledgers_blocking("127.0.0.1:1", retry_seconds=0.1):
         pass
+
+    async def main() -> None:
+        async with connect_ledgers("127.0.0.1:1", retry_seconds=0.1):
+            pass
+
+    with pytest.raises(MetadataUnavailable):
+        trio.run(main)
 
 
 def test_what_was_appended_last_is_read_by_the_next_process(cluster: LedgerProcesses, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from with_cluster import with_cluster
 
 from gnomon.bookie.errors import BookieLeaving
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Quorum
-from gnomon.bookie.node import LEAVE_SECONDS_MAX, BookieSettings, run_bookie
-from gnomon.bookie.registry import BOOKIES
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.node import LEAVE_SECONDS_MAX, BookieNodeSettings, run_bookie
+from gnomon.bookie.registration import BOOKIES
 from gnomon.metadata.client import Revision
-from gnomon.testing.ledger_cluster import DATA, MAP_BYTES, LedgerClient, LedgerCluster
-from gnomon.testing.machine import Machine
+from gnomon.testing.simulation.machine import Machine
+from gnomon.testing.storms.ledgers.ledger_cluster import DATA, MAP_BYTES, LedgerClient, LedgerCluster
 
 
 async def until_ended(client: LedgerClient, machine: Machine) -> float:
@@ -98,7 +98,7 @@ def test_a_bookie_that_is_to_end_before_it_is_registered_ends_without_having_bee
             async def lease(self, ttl_seconds: float) -> Any:
                 await trio.sleep_forever()
 
-        settings, stop, ready = BookieSettings(BookieId("late"), DATA, map_bytes=MAP_BYTES), trio.Event(), []
+        settings, stop, ready = BookieNodeSettings(BookieId("late"), DATA, map_bytes=MAP_BYTES), trio.Event(), []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
                 partial(

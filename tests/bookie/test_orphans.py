@@ -9,12 +9,13 @@ import trio
 import trio.testing
 from store_calls import LEDGER, add, fence, put_copy, read
 
-from gnomon.bookie import removal
-from gnomon.bookie.entry_store import ENTRIES, STATES, EntryStore, FenceResult
+from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.errors import Fenced, NoSuchEntry
-from gnomon.bookie.ids import EntryId, LedgerId, Session
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.entry_store import ENTRIES, STATES, EntryStore
 
-BOUNDS = [(EntryId(0), Session(1)), (EntryId(10), Session(2))]
+BOUNDS = [(EntryId(0), SessionId(1)), (EntryId(10), SessionId(2))]
 """Of a claim that found the ledger to end at entry 9."""
 
 
@@ -24,7 +25,7 @@ async def begin_searching(store: EntryStore, manual: Any, nursery: trio.Nursery)
         add(store, entry)
     fence(store, 2)
     manual.flush()
-    nursery.start_soon(store.begin_session, LEDGER, Session(2), BOUNDS)
+    nursery.start_soon(store.begin_session, LEDGER, SessionId(2), BOUNDS)
     for _ in range(2):
         await trio.testing.wait_all_tasks_blocked()
         manual.flush(1)
@@ -50,7 +51,7 @@ def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_ove
             told = fence(store, 2)
             manual.flush(3)  # the third chunk, which takes what waits, and the fence
             assert (own, other) == ([(10, None)], [(0, None)])
-            assert told[0][0] == FenceResult(EntryId(3_499), EntryId(3_498), Session(0))
+            assert told[0][0] == FenceResult(EntryId(3_499), EntryId(3_498), SessionId(0))
             with pytest.raises(NoSuchEntry):
                 read(store, 3_499, minimum=2)  # not removed, and excluded by every record that knows session 2
             while nursery.child_tasks:
@@ -60,7 +61,7 @@ def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_ove
         assert read(store, 10, minimum=2) == b"x"
         told = fence(store, 2)
         manual.flush()
-        assert told == [(FenceResult(EntryId(10), EntryId(9), Session(2)), None)]
+        assert told == [(FenceResult(EntryId(10), EntryId(9), SessionId(2)), None)]
 
     trio.run(main)
 
@@ -94,7 +95,7 @@ def test_no_copy_comes_late_where_the_last_session_wrote_several_fragments(
     async def main() -> None:
         fence(store, 2)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.begin_session, LEDGER, Session(2), [*BOUNDS, (EntryId(20), Session(2))])
+            nursery.start_soon(store.begin_session, LEDGER, SessionId(2), [*BOUNDS, (EntryId(20), SessionId(2))])
             await trio.testing.wait_all_tasks_blocked()
             manual.flush()
 
@@ -133,7 +134,7 @@ def test_a_search_for_orphans_ends_in_the_middle_when_its_writer_is_one_no_more(
         else:
             assert entries_left(manual) == 500
             told = fence(store, 3)
-            await store.begin_session(LEDGER, Session(3), [*BOUNDS, (EntryId(10), Session(3))])
+            await store.begin_session(LEDGER, SessionId(3), [*BOUNDS, (EntryId(10), SessionId(3))])
             assert told[0][0] is not None
             assert told[0][0].bound == 0
             assert entries_left(manual) == 10
@@ -165,7 +166,7 @@ def test_a_search_for_orphans_that_a_crash_ended_is_made_again_by_the_next_sessi
         assert told[0][0].bound == 0, "a search that did not come to its end counts for nothing"
         with pytest.raises(NoSuchEntry):
             read(store, 10, minimum=2)
-        await store.begin_session(LEDGER, Session(3), [*BOUNDS, (EntryId(10), Session(3))])
+        await store.begin_session(LEDGER, SessionId(3), [*BOUNDS, (EntryId(10), SessionId(3))])
         assert entries_left(reopened) == 10
         told = fence(store, 3)
         await trio.testing.wait_all_tasks_blocked()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gnomon.bookie.ids import EntryId
-from gnomon.bookie.reader import EntryRead, Verdict
+from gnomon.bookie.ledgers.reader import EntryRead, ReadVerdict
 from gnomon.bookie.record import Quorum
 
 
@@ -18,14 +18,14 @@ def test_an_entry_is_absent_only_on_enough_explicit_answers() -> None:
     assert search.next_bookie() == 2
     search.negative()
     assert search.next_bookie() is None
-    assert search.verdict is Verdict.ABSENT
+    assert search.verdict is ReadVerdict.ABSENT
 
 
 def test_errors_are_no_answers() -> None:
     search = EntryRead(Quorum(3, 3, 2), EntryId(0))
     while search.next_bookie() is not None:
         pass
-    assert search.verdict is Verdict.UNREACHABLE
+    assert search.verdict is ReadVerdict.UNREACHABLE
 
 
 def test_only_usable_bookies_are_asked() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from gnomon.bookie.digest import password_digest, secret_of
 from gnomon.bookie.errors import UnreadableRecord
-from gnomon.bookie.ids import BookieId, EntryId, Session
+from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.record import (
     Fragment,
     LedgerRecord,
@@ -24,7 +24,7 @@ SINGLE = Quorum()
 
 def record_of(quorum: Quorum = SINGLE) -> LedgerRecord:
     names = tuple(BookieId(f"b{index}") for index in range(quorum.ensemble_size))
-    return LedgerRecord(quorum, (Fragment(EntryId(0), Session(1), names),))
+    return LedgerRecord(quorum, (Fragment(EntryId(0), SessionId(1), names),))
 
 
 def bounds(record: LedgerRecord) -> list[tuple[int, int]]:
@@ -32,7 +32,7 @@ def bounds(record: LedgerRecord) -> list[tuple[int, int]]:
 
 
 def test_a_record_decodes_to_what_was_encoded() -> None:
-    record = seal(claim(record_of(Quorum(3, 3, 2)), Session(4), EntryId(10)), EntryId(20), 999)
+    record = seal(claim(record_of(Quorum(3, 3, 2)), SessionId(4), EntryId(10)), EntryId(20), 999)
     assert decode_record(record.encode()) == record
 
 
@@ -54,22 +54,22 @@ def test_what_is_no_record_is_refused() -> None:
 
 
 def test_a_claim_bounds_what_lies_after_the_recovered_tail() -> None:
-    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    record = claim(record_of(Quorum(3, 3, 2)), SessionId(2), EntryId(9))
     assert bounds(record) == [(0, 1), (10, 2)]
     assert record.fragment_of(EntryId(9)).session == 1
     assert record.fragment_of(EntryId(10)).session == 2
 
 
 def test_a_ledger_that_ends_below_its_last_fragment_is_never_claimed() -> None:
-    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    record = claim(record_of(Quorum(3, 3, 2)), SessionId(2), EntryId(9))
     with pytest.raises(AssertionError, match="was found to end at 8"):
-        claim(record, Session(3), EntryId(8))
+        claim(record, SessionId(3), EntryId(8))
 
 
 def test_bounds_whose_orphans_every_bookie_has_removed_are_dropped() -> None:
     record = record_of(Quorum(3, 3, 2))
     for number in range(2, 1000):
-        record = claim(record, Session(number), EntryId(10 * number), without_orphans=number > 2)
+        record = claim(record, SessionId(number), EntryId(10 * number), without_orphans=number > 2)
         assert len(record.fragments) <= 3
     assert bounds(record) == [(0, 1), (9991, 999)]
 
@@ -77,12 +77,12 @@ def test_bounds_whose_orphans_every_bookie_has_removed_are_dropped() -> None:
 def test_a_bound_stays_while_a_bookie_may_have_orphans() -> None:
     record = record_of(Quorum(3, 3, 2))
     for number in range(2, 5):
-        record = claim(record, Session(number), EntryId(10 * number))
+        record = claim(record, SessionId(number), EntryId(10 * number))
     assert bounds(record) == [(0, 1), (21, 2), (31, 3), (41, 4)]
 
 
 def test_a_change_of_the_ensemble_begins_a_fragment_of_the_same_session() -> None:
-    record = claim(record_of(Quorum(2, 2, 2)), Session(2), EntryId(9))
+    record = claim(record_of(Quorum(2, 2, 2)), SessionId(2), EntryId(9))
     names = (BookieId("b0"), BookieId("b7"))
     changed = change_ensemble(record, EntryId(12), names)
     assert bounds(changed) == [(0, 1), (10, 2), (12, 2)]
@@ -93,15 +93,15 @@ def test_a_change_of_the_ensemble_begins_a_fragment_of_the_same_session() -> Non
 
 
 def test_a_thousand_claims_without_an_append_leave_the_record_no_larger() -> None:
-    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    record = claim(record_of(Quorum(3, 3, 2)), SessionId(2), EntryId(9))
     size = len(record.encode())
     for number in range(3, 1003):
-        record = claim(record, Session(number), EntryId(9))
+        record = claim(record, SessionId(number), EntryId(9))
     assert len(record.encode()) <= size + 4
 
 
 def test_a_shrink_never_moves_back_and_drops_fragments_below_it() -> None:
-    record = claim(record_of(Quorum(3, 3, 2)), Session(2), EntryId(9))
+    record = claim(record_of(Quorum(3, 3, 2)), SessionId(2), EntryId(9))
     shrunk = shrink(record, EntryId(15), 500)
     assert (shrunk.start_entry, bounds(shrunk)) == (15, [(10, 2)])
     assert shrink(shrunk, EntryId(3), 500).start_entry == 15

@@ -8,8 +8,8 @@ from simulated_bookie import stored
 
 from gnomon.bookie.errors import NotEnoughBookies
 from gnomon.bookie.ids import ANY_SESSION, NO_ENTRY, EntryId
+from gnomon.bookie.ledgers.recovery import Recovery
 from gnomon.bookie.record import Quorum
-from gnomon.bookie.recovery import Recovery
 
 SEEDS = 1_000
 STEPS = 180

@@ -9,23 +9,29 @@ import trio
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.record import Quorum
-from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
+from gnomon.bookie.registry import RegisteredBookies
 from gnomon.metadata.client import Delete, Metadata, Operation, Put, RangeResult, Revision
-from gnomon.metadata.node import MetadataSettings, run_metadata
-from gnomon.runtime.rpc_errors import RpcRefused
-from gnomon.testing.ledger_cluster import BOOKIE_PORT, MAP_BYTES, METADATA_PORT, LedgerClient, LedgerCluster
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.metadata.node import MetadataNodeSettings, run_metadata
+from gnomon.runtime.rpc.errors import RpcRefused
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import (
+    BOOKIE_PORT,
+    MAP_BYTES,
+    METADATA_PORT,
+    LedgerClient,
+    LedgerCluster,
+)
 
 FIRST_DISK = Revision(2)
 """Of a bookie that was the first to write to the metadata, after its cluster's id."""
 
 
 async def metadata_of_another_cluster(world: SimulatedWorld) -> None:
-    settings = MetadataSettings(Path("/other"), host="", port=METADATA_PORT, map_bytes=MAP_BYTES)
+    settings = MetadataNodeSettings(Path("/other"), host="", port=METADATA_PORT, map_bytes=MAP_BYTES)
     await run_metadata(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 
 
@@ -67,7 +73,7 @@ def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
         simulation.machine("metadata").start(metadata_of_another_cluster)
 
         async def ask(client: LedgerClient) -> None:
-            at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
+            at = BookieRegistration("bookie-1", BOOKIE_PORT, FIRST_DISK)
             await client.metadata.txn([], [Put(f"{BOOKIES}bookie-1", at.encode())])
             while (bookie := client.bookies.get(BookieId("bookie-1"))) is None:
                 await client.bookies.changed()
@@ -81,7 +87,7 @@ def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
 
 def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
-        at = Registration("bookie-1", BOOKIE_PORT, FIRST_DISK)
+        at = BookieRegistration("bookie-1", BOOKIE_PORT, FIRST_DISK)
         await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
         while (bookie := client.bookies.get(BookieId("bookie-2"))) is None:
             await client.bookies.changed()
@@ -98,7 +104,7 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         metadata = client.metadata
         at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
-        said = Registration("nowhere", 1, Revision(1), "rack").encode()
+        said = BookieRegistration("nowhere", 1, Revision(1), "rack").encode()
         await metadata.txn([], [*(Put(BOOKIES + name, said) for name in at), Put(f"{DRAINING}returns", b"")])
         await metadata.txn([], [Put(f"{COOKIES}{name}", b"cookie") for name in (*at, "away", "dismissed")])
         async with trio.open_nursery() as nursery:
@@ -139,7 +145,7 @@ def test_a_bookie_whose_registration_cannot_be_read_is_alive_and_gets_no_new_led
             assert (set(bookies.available()), set(bookies.alive())) == (available, alive)
             assert "newer" in bookies.known()
 
-        fields = msgpack.unpackb(Registration("nowhere", 1, Revision(1)).encode())
+        fields = msgpack.unpackb(BookieRegistration("nowhere", 1, Revision(1)).encode())
         await said(fields)
         both = {"bookie-1", "newer"}
         await shows(both, both)

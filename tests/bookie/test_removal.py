@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gnomon.bookie import removal
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import ENTRIES, STATES
-from gnomon.bookie.ids import EntryId, LedgerId, Session
-from gnomon.bookie.removal import ENTRY_KEY, read_bound, remove_orphans
+from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.entry_store import ENTRIES, STATES
+from gnomon.bookie.storage.removal import ENTRY_KEY, read_bound, remove_orphans
 
 LEDGER = LedgerId(5)
 
@@ -49,7 +49,7 @@ def store(environment: Any, sessions: dict[int, int]) -> None:
     """Puts copies, by entry, of these sessions."""
     with environment.environment.begin(write=True, db=environment.databases[ENTRIES]) as transaction:
         for entry, session in sessions.items():
-            value = encode_entry(LEDGER, EntryId(entry), Session(session), EntryId(entry - 1), 0, [b"x"])
+            value = encode_entry(LEDGER, EntryId(entry), SessionId(session), EntryId(entry - 1), 0, [b"x"])
             transaction.put(ENTRY_KEY.pack(LEDGER, entry), value)
 
 
@@ -60,7 +60,7 @@ def entries_left(environment: Any) -> list[int]:
 
 def begin_session(environment: Any, *bounds: tuple[int, int]) -> tuple[int, list[int]]:
     """Applies bounds, as (first entry, session); how many copies went, and where each search began."""
-    given = [(EntryId(first), Session(session)) for first, session in bounds]
+    given = [(EntryId(first), SessionId(session)) for first, session in bounds]
     entries, states = (environment.databases[name] for name in (ENTRIES, STATES))
     removed = 0
     searched_from: list[int] = []

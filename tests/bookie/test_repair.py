@@ -10,14 +10,15 @@ from audits import WIDE, audited, auditor_of, beside_a_ledger, copies_of, named,
 from numbered_entries import contents, fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import Auditor, AuditSettings
-from gnomon.bookie.client import known_bookie
+from gnomon.bookie.bookie import known_bookie
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import Ledger, Quorum, list_ledgers
+from gnomon.bookie.ledgers.catalog import Ledger, Quorum, list_ledgers
+from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import ledger_key
-from gnomon.bookie.repair import MISSING, LedgerRepair, Throttle
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
+from gnomon.bookie.repair.auditor import Auditor, AuditSettings
+from gnomon.bookie.repair.repair import LedgerRepair, Throttle
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 Change = Callable[[LedgerClient, Ledger], Awaitable[None]]
 

@@ -10,16 +10,19 @@ from audits import auditor_of
 from numbered_entries import contents, entries, fill
 from with_cluster import with_cluster
 
-from gnomon.bookie.auditor import AuditSettings
-from gnomon.bookie.cookie import COOKIES
 from gnomon.bookie.errors import LedgerError, LedgerExists, LedgerFenced
 from gnomon.bookie.ids import BookieId, EntryId
-from gnomon.bookie.ledger import OpenMode, Quorum, create_ledger, open_ledger
-from gnomon.bookie.node import BookieSettings, run_bookie
-from gnomon.bookie.registry import BOOKIES, DRAINING, RegisteredBookies, Registration
+from gnomon.bookie.ledgers.catalog import OpenMode, Quorum, create_ledger, open_ledger
+from gnomon.bookie.node import BookieNodeSettings, run_bookie
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
+from gnomon.bookie.registry import RegisteredBookies
+from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.metadata.client import Delete, Operation, Put
 from gnomon.metadata.remote import RemoteMetadata
-from gnomon.testing.ledger_cluster import (
+from gnomon.testing.simulation.machine import Node
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import (
     BOOKIE_PORT,
     DATA,
     MAP_BYTES,
@@ -28,9 +31,6 @@ from gnomon.testing.ledger_cluster import (
     LedgerClient,
     LedgerCluster,
 )
-from gnomon.testing.machine import Node
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
 
 WIDE = Quorum(3, 3, 2)
 
@@ -39,7 +39,7 @@ def bookie_node(host: str, name: BookieId) -> Node:
     """A machine of its own that runs a bookie once."""
 
     async def node(world: SimulatedWorld) -> None:
-        settings = BookieSettings(name, DATA, host="", port=BOOKIE_PORT, advertised_host=host, map_bytes=MAP_BYTES)
+        settings = BookieNodeSettings(name, DATA, host="", port=BOOKIE_PORT, advertised_host=host, map_bytes=MAP_BYTES)
         async with trio.open_nursery() as nursery:
             metadata = RemoteMetadata(world, [(METADATA, METADATA_PORT)])
             nursery.start_soon(metadata.run)
@@ -104,7 +104,7 @@ def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends
 
         async def registered_at(client: LedgerClient) -> str | None:
             found = await client.metadata.get(f"{BOOKIES}{name}")
-            return None if found is None else Registration.decode(found.value).host
+            return None if found is None else BookieRegistration.decode(found.value).host
 
         async def work(client: LedgerClient) -> None:
             clock = client.world.clock

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from numbered_entries import contents, entries, fill
 
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.protocol import ERRORS
 from gnomon.bookie.remote import RemoteBookie
-from gnomon.bookie.service import ERRORS, InvalidCall
-from gnomon.runtime.rpc_client import RpcClient
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.bookie.storage.service import InvalidCall
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 SENSELESS: list[tuple[str, list[Any]]] = [
     ("read", [-1, 0, 0]),

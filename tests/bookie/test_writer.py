@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from gnomon.bookie.ids import NO_ENTRY, EntryId
+from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.record import Quorum
-from gnomon.bookie.writer import LedgerWriter
 
 
 def test_entries_are_confirmed_in_order_at_the_ack_quorum() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import trio
 
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 
 def with_cluster(

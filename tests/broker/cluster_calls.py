@@ -8,13 +8,14 @@ from contextlib import contextmanager
 import pytest
 import trio
 
+from gnomon.broker.placement.registration import BrokerRegistration
 from gnomon.metadata.client import WatchBatch
 from gnomon.metadata.follower import Follower
-from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.log_checker import LogHistory
-from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory
+from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from gnomon.wire.kafka.messages.positions import (
@@ -70,8 +71,8 @@ async def read_all(client: KafkaCluster, history: LogHistory, partition: int) ->
     history.final = await SimulatedConsumer(client, "orders", partition, history, name="final").read_all()
 
 
-async def at(client: KafkaCluster, number: int) -> KafkaConnection:
-    return await KafkaConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
+async def at(client: KafkaCluster, number: int) -> WireConnection:
+    return await WireConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
 
 
 async def create(client: KafkaCluster, partitions: int, number: int | None = None) -> None:
@@ -106,10 +107,17 @@ def _links(broker: int) -> list[tuple[str, str]]:
     return [(f"broker-{broker}", "metadata"), ("metadata", f"broker-{broker}")]
 
 
+def followed_brokers(cluster: BrokerCluster, number: int) -> Follower:
+    """How a broker follows which brokers are alive."""
+    membership = cluster.serving[number].membership
+    assert isinstance(membership, BrokerRegistration), "a broker of a cluster is registered"
+    return membership.brokers.follower
+
+
 @contextmanager
 def unheard(cluster: BrokerCluster, number: int) -> Iterator[list[WatchBatch]]:
     """A broker hears of brokers that come and go when the block ends; gives what waits."""
-    with held_up(cluster.serving[number].brokers.follower) as heard:
+    with held_up(followed_brokers(cluster, number)) as heard:
         yield heard
 
 
@@ -122,6 +130,19 @@ def held_up(follower: Follower) -> Iterator[list[WatchBatch]]:
         yield heard
     for batch in heard:
         follower._apply(batch)
+
+
+@contextmanager
+def behind(follower: Follower) -> Iterator[None]:
+    """What a broker follows stays as it is until the block ends, as where a watch is late."""
+    late = list[WatchBatch]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower, "_apply", late.append)
+        patch.setattr(follower, "_move", lambda revision: None)
+        yield
+    for batch in late:
+        follower._apply(batch)
+        follower._move(batch.revision)
 
 
 async def lose_leader(cluster: BrokerCluster) -> int:
@@ -140,7 +161,7 @@ async def rejoin(cluster: BrokerCluster, number: int, topic: str = "orders") -> 
 
 
 async def produce_one(
-    connection: KafkaConnection, partition: int = 0, *, producer_id: int = -1, sequence: int = -1
+    connection: WireConnection, partition: int = 0, *, producer_id: int = -1, sequence: int = -1
 ) -> ErrorCode:
     """One record; with a `producer_id` it is of an idempotent producer's first epoch."""
     epoch = -1 if producer_id < 0 else 0
@@ -156,14 +177,14 @@ async def produce_one(
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
-async def latest(connection: KafkaConnection) -> tuple[ErrorCode, int, int]:
+async def latest(connection: WireConnection) -> tuple[ErrorCode, int, int]:
     wanted = ListOffsetsTopic(name="orders", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     answer = await connection.request(ListOffsetsRequest(topics=[wanted]), 6, ListOffsetsResponse)
     found = answer.topics[0].partitions[0]
     return ErrorCode(found.error_code), found.offset, found.leader_epoch
 
 
-async def fetch(connection: KafkaConnection, offset: int, topic: str = "orders") -> tuple[ErrorCode, int]:
+async def fetch(connection: WireConnection, offset: int, topic: str = "orders") -> tuple[ErrorCode, int]:
     """The error and high watermark of a fetch from the topic's first partition."""
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
     answer = await connection.request(FetchRequest(max_wait_ms=0, topics=[wanted]), 12, FetchResponse)

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 from native_calls import FLUSHED_SECONDS, delete_records, native, read, values
 
-from gnomon.broker.backlog import LOOK_SECONDS, Stretch, bytes_from, offset_for_bytes
-from gnomon.broker.native.client import NativeClient, connect
-from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import RecordsMissed
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.shadow.cast import SHADOW_SOURCE
-from gnomon.broker.subscriptions.store import subscriptions_prefix
+from gnomon.broker.retention.backlog import LOOK_SECONDS, Stretch, bytes_from, offset_for_bytes
+from gnomon.broker.topics.cast import SHADOW_SOURCE
+from gnomon.client.client import NativeClient, connect
+from gnomon.client.consumer import Consumer
+from gnomon.client.errors import RecordsMissed
+from gnomon.log.entry import Offset
+from gnomon.log.subscription_keys import reader_key, subscriptions_prefix
 from gnomon.metadata.client import Put
-from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.storm_clients import create_topic
-from gnomon.testing.wire_client import KafkaCluster
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.storm_clients import create_topic
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
 from gnomon.wire.kafka.records import Record, build_batch
@@ -63,7 +63,7 @@ async def missed(consumer: Consumer) -> tuple[int, int]:
 
 def start_of(broker: EmbeddedBroker) -> int:
     node = broker.serving.broker
-    log = node.partitions.use(node.find_topic("orders"), 0).log
+    log = node.partitions.use(node.topics.find("orders"), 0).log
     assert log is not None
     return log.start_offset
 
@@ -147,7 +147,7 @@ def test_positions_are_not_read_again_as_long_as_those_of_before_are_within_the_
         await orders(broker, client, 2, {"gnomon.backlog.quota.ms": "100000"})
         await subscriber.subscribe("orders", "billing", initial_position="earliest")
         node = broker.serving.broker
-        metadata = node.metadata = CountingMetadata(node.metadata)
+        metadata = node.storage.metadata = CountingMetadata(node.storage.metadata)
         reads = []
         for _ in range(3):
             with metadata.measure() as cost:
@@ -230,8 +230,9 @@ def test_nothing_is_dropped_for_a_position_that_cannot_be_read() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, _: NativeClient) -> None:
         await orders(broker, client, 10, {**bytes_of(4), **DROP})
         node = broker.serving.broker
-        key = f"{subscriptions_prefix(node.find_topic('orders').id, 0)}broken"
-        await node.metadata.txn((), (Put(key, b"\xc1"),))
+        topic_id = node.topics.find("orders").id
+        broken = Put(f"{subscriptions_prefix(topic_id, 0)}broken", b"\xc1")
+        await node.storage.metadata.txn((), (broken, Put(reader_key(topic_id, topic_id), b"orders")))
         await broker.simulation.sleep(LOOKED_SECONDS)
         assert start_of(broker) == 0
         assert (await produce(broker, client, 10)).error_code == ErrorCode.POLICY_VIOLATION

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnomon.broker.kafka.cluster import ClusterHandlers
-from gnomon.broker.kafka.server import DECODED_BYTES_MAX
-from gnomon.runtime.settings import BrokerSettings
-from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, RawConnection, simulate_broker
+from gnomon.broker.kafka.connections.server import DECODED_BYTES_MAX
+from gnomon.runtime.settings.settings import BrokerSettings
+from gnomon.testing.storms.kafka.embedded_broker import HOST, PORT, EmbeddedBroker, RawConnection, simulate_broker
+from gnomon.testing.storms.kafka.wire_client import WireConnection
 from gnomon.testing.strategies import messages
-from gnomon.testing.wire_client import KafkaConnection
 from gnomon.wire.kafka.api import APIS, request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import encode_unsigned_varint
@@ -171,7 +171,7 @@ def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_s
             group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=1000, protocols=[protocol]
         )
         join.protocol_type = "consumer"
-        connection = await KafkaConnection.open(broker.client_world, HOST, PORT, "\u20ac" * 10_922)
+        connection = await WireConnection.open(broker.client_world, HOST, PORT, "\u20ac" * 10_922)
         joined = await connection.request(join, 4, JoinGroupResponse)
         assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
         join.member_id = joined.member_id

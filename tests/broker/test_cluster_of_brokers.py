@@ -19,12 +19,13 @@ from cluster_calls import (
 )
 from native_calls import listening_late
 
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.runtime.world import Unreachable
-from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.log_checker import LogHistory, check_log
-from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
-from gnomon.testing.wire_client import METADATA_VERSION, KafkaCluster
+from gnomon.testing.simulation.ground import SimulationFailed
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
     DescribeClusterRequest,
@@ -34,12 +35,21 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataResponse,
 )
 from gnomon.wire.kafka.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from gnomon.wire.kafka.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from gnomon.wire.kafka.records import Record, build_batch
+
+RECORD = Record(offset_delta=0, key=None, value=b"v")
 
 
 def test_every_broker_tells_the_same_brokers_and_leaders_and_sends_away_what_is_another_s() -> None:
@@ -87,7 +97,7 @@ def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll
         await cluster.run_client("first", lambda client: produce(client, history, "first", 0, 20))
 
         broker = cluster.serving[1].broker
-        partition = broker.partition_of("orders", 0)
+        partition = broker.routes.to_read("orders", 0)
         before = len(partition.segments)
         cluster.ledgers.metadata.power_off()
         began = simulation.clock.monotonic()
@@ -103,7 +113,7 @@ def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll
         await cluster.run_client("reader", lambda client: read_all(client, history, 0))
         assert check_log(history) == []
         assert len(history.final) == 320
-        assert len(broker.partition_of("orders", 0).segments) > before + 1  # of another term, as the lease was over
+        assert len(broker.routes.to_read("orders", 0).segments) > before + 1  # of another term, as the lease was over
 
     simulate(8, scenario)
 
@@ -256,7 +266,7 @@ def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -
     simulate(1, scenario)
 
 
-def test_a_topic_may_ask_for_as_many_copies_as_a_record_has_when_it_is_acknowledged() -> None:
+def test_acks_all_is_refused_where_a_topic_asks_for_more_copies_than_a_record_has_when_it_is_acknowledged() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -273,9 +283,19 @@ def test_a_topic_may_ask_for_as_many_copies_as_a_record_has_when_it_is_acknowled
                 for copies in (1, 2, 3)
             ]
             answer = await connection.request(CreateTopicsRequest(topics=topics), 7, CreateTopicsResponse)
-            return [result.error_code for result in answer.topics]
+            assert [result.error_code for result in answer.topics] == [ErrorCode.NONE] * 3
+            told = []
+            for topic in topics:
+                data = TopicProduceData(
+                    name=topic.name,
+                    partition_data=[PartitionProduceData(index=0, records=build_batch([RECORD], base_timestamp=1))],
+                )
+                request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
+                produced = await connection.request(request, 9, ProduceResponse)
+                told.append(produced.responses[0].partition_responses[0].error_code)
+            return told
 
-        none, refused = ErrorCode.NONE, ErrorCode.INVALID_CONFIG
+        none, refused = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
         assert await cluster.run_client("client", ask) == [none, none, refused]
 
     simulate(1, scenario)

@@ -9,11 +9,11 @@ import pytest
 import trio
 from cluster_calls import LEASE_SECONDS, at, create, delete, latest, on_one_partition, produce_one
 
-from gnomon.broker.topics import Topic, deleted_key, topic_key
+from gnomon.log.topic import Topic, deleted_key, topic_key
 from gnomon.metadata.client import Delete, Put
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.testing.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
 
 
@@ -42,19 +42,19 @@ def test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more(aw
 def test_who_hears_of_a_deletion_answers_for_no_later_one_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
-        admin, metadata, key = node.topic_admin, node.metadata, deleted_key("orders")
+        records, metadata, key = node.records, node.storage.metadata, deleted_key("orders")
         other = Topic("other", UUID(int=1), 1, {})  # the news that topics changed
         await metadata.txn((), (Put(key, b""), Put(topic_key("other"), other.encode())))
-        write = admin._write
+        write = records.write
 
         async def others_are_quicker(*args: Any) -> Any:
-            monkeypatch.setattr(admin, "_write", write)
+            monkeypatch.setattr(records, "write", write)
             await metadata.txn((), (Delete(key),))
             await metadata.txn((), (Put(key, b""),))
             return await write(*args)
 
-        monkeypatch.setattr(admin, "_write", others_are_quicker)
-        await admin.forget_offsets("orders")
+        monkeypatch.setattr(records, "write", others_are_quicker)
+        await node.deleted_topics._forget_offsets("orders")
         assert (await metadata.get(key)).value == b""
 
     simulate_broker(scenario)

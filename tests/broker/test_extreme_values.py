@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka import primitives
 from gnomon.wire.kafka.api import APIS, Api, request_header_version
-from gnomon.wire.kafka.fields import NO_UUID, Field, Kind, Struct
+from gnomon.wire.kafka.fields import NO_UUID, Field, FieldKind, Struct
 from gnomon.wire.kafka.messages.positions import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
@@ -60,7 +60,7 @@ def _sound(cls: type[Struct], version: int, topic_id: UUID) -> Any:
 
 
 def _sound_value(field: Field, version: int, topic_id: UUID) -> Any:
-    if not isinstance(field.kind, Kind):
+    if not isinstance(field.kind, FieldKind):
         return _sound(field.kind, version, topic_id)
     match field.kind.name:
         case "string":
@@ -81,7 +81,7 @@ def _leaves(made: Any, version: int) -> Iterator[tuple[Any, Field]]:
         if not field.present(version):
             continue
         value = getattr(made, field.name)
-        if isinstance(field.kind, Kind):
+        if isinstance(field.kind, FieldKind):
             yield made, field
         elif value:
             yield from _leaves(value[0] if field.array else value, version)
@@ -94,7 +94,7 @@ def _requests(api: Api, version: int, topic_id: UUID, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(primitives, "STRING_BYTES_MAX", 40_000)  # a client may say it, where its version has the words
         for owner, field in _leaves(made, version):
-            assert isinstance(field.kind, Kind)
+            assert isinstance(field.kind, FieldKind)
             sound = getattr(owner, field.name)
             for end in (*_ENDS.get(field.kind.name, ()), *((None,) if field.nullable(version) else ())):
                 setattr(owner, field.name, [end] if field.array and end is not None else end)
@@ -144,7 +144,7 @@ async def _ensure_topic(broker: EmbeddedBroker) -> UUID:
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     await client.ask(CreateTopicsRequest(topics=[topic]), 7)
     client.connection.close()
-    found = broker.serving.broker.image.get("t")
+    found = broker.serving.broker.topics.image.get("t")
     return found.id if found is not None else NO_UUID
 
 

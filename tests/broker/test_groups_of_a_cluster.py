@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cluster_calls import LEASE_SECONDS, create
 
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.storm_clients import ask_until, commit_offsets, create_topic, delete_topic
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.storm_clients import ask_until, commit_offsets, create_topic, delete_topic
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
@@ -22,7 +22,7 @@ def test_groups_move_with_their_partition_and_no_commit_goes_back() -> None:
             return await coordinator(client)
 
         async def coordinator(client: KafkaCluster) -> int:
-            async def ask(connection: KafkaConnection) -> FindCoordinatorResponse:
+            async def ask(connection: WireConnection) -> FindCoordinatorResponse:
                 request = FindCoordinatorRequest(key="readers", key_type=0)
                 return await connection.request(request, 3, FindCoordinatorResponse)
 
@@ -75,10 +75,10 @@ def test_a_deleted_topic_s_offsets_are_forgotten_by_all_brokers_before_its_name_
     simulate(11, scenario)
 
 
-async def ask_coordinator(client: KafkaCluster, group: str) -> KafkaConnection:
+async def ask_coordinator(client: KafkaCluster, group: str) -> WireConnection:
     connection = await client.connect()
     request = FindCoordinatorRequest(key=group, key_type=0)
     found = await connection.request(request, 3, FindCoordinatorResponse)
     connection.close()
     assert found.error_code == 0
-    return await KafkaConnection.open(client.world, found.host, found.port)
+    return await WireConnection.open(client.world, found.host, found.port)

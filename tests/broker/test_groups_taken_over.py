@@ -8,9 +8,9 @@ from typing import TypeAlias
 import trio
 from cluster_calls import at, create, fetch, held_up, on_one_partition, rejoin, unheard
 
-from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.storm_clients import ask_until, delete_topic
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.storm_clients import ask_until, delete_topic
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.offsets import (
@@ -68,7 +68,7 @@ def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_k
             with unheard(cluster, old):
                 await rejoin(cluster, new, OFFSETS)
                 assert await commit(await at(client, new), 50) is ErrorCode.NONE
-                with held_up(cluster.serving[new].broker.topics):
+                with held_up(cluster.serving[new].broker.topics.follower):
                     await delete_topic(KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "deleter"), "orders")
                     nursery.start_soon(create, client, 1, old)
                     await client.world.clock.sleep(1)
@@ -87,19 +87,19 @@ def on_one_partition_of_groups(seed: int, work: Work) -> None:
     on_one_partition(seed, 2, between, **{"offsets.topic.num.partitions": "1"})
 
 
-async def find(connection: KafkaConnection) -> FindCoordinatorResponse:
+async def find(connection: WireConnection) -> FindCoordinatorResponse:
     request = FindCoordinatorRequest(key="readers", key_type=0)
     return await connection.request(request, 3, FindCoordinatorResponse)
 
 
-async def commit(connection: KafkaConnection, offset: int) -> ErrorCode:
+async def commit(connection: WireConnection, offset: int) -> ErrorCode:
     part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="orders", partitions=[part])]
     answer = await connection.request(OffsetCommitRequest(group_id="readers", topics=topics), 7, OffsetCommitResponse)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-async def offset(connection: KafkaConnection) -> tuple[ErrorCode, int]:
+async def offset(connection: WireConnection) -> tuple[ErrorCode, int]:
     topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
     answer = await connection.request(OffsetFetchRequest(group_id="readers", topics=topics), 5, OffsetFetchResponse)
     found = [part.committed_offset for topic in answer.topics for part in topic.partitions]

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from native_calls import native, read
 
-from gnomon.broker.native.client import NativeClient, connect
-from gnomon.broker.native.consumer import Consumer
-from gnomon.broker.native.errors import RecordsMissed
-from gnomon.broker.shadow.cast import SHADOW_SOURCE
-from gnomon.broker.subscriptions.dlsn import BEGINNING
-from gnomon.broker.subscriptions.hold import read_hold
-from gnomon.broker.subscriptions.store import hold_key, subscriber_of_key, subscriptions_prefix
-from gnomon.broker.topics import topic_key
-from gnomon.metadata.client import Delete, Put
-from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.storm_clients import create_topic
-from gnomon.testing.wire_client import KafkaCluster
+from gnomon.broker.subscriptions.positions.hold import read_hold
+from gnomon.broker.topics.cast import SHADOW_SOURCE
+from gnomon.client.client import NativeClient, connect
+from gnomon.client.consumer import Consumer
+from gnomon.client.errors import RecordsMissed
+from gnomon.log.dlsn import AT_BEGINNING
+from gnomon.log.subscription_keys import hold_key, subscriber_of_key, subscriptions_prefix
+from gnomon.log.topic import topic_key
+from gnomon.metadata.client import Delete, Event, Put
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.storm_clients import create_topic
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster
 from gnomon.wire.kafka.records import Record, build_batch
 
 SELDOM = {"log.retention.check.interval.ms": "100000000"}
@@ -44,7 +44,7 @@ async def trimmed(broker: EmbeddedBroker) -> int:
     """Where the log starts after retention."""
     node = broker.serving.broker
     await node.retention.enforce()
-    topic = node.image.get("orders")
+    topic = node.topics.image.get("orders")
     assert topic is not None
     log = await node.partitions.use(topic, 0).opened()
     assert log is not None
@@ -151,10 +151,12 @@ def test_subscriptions_hold_the_partitions_that_come_before_anybody_reads_these(
         await gone.unsubscribe()
         node = broker.serving.broker
         await node.topic_admin.grow("orders", 2)
-        hold = await read_hold(node.metadata, node.find_topic("orders"), ["copy"])
-        assert hold.slowest[1].position == BEGINNING
+        hold = await read_hold(node.storage.metadata, node.storage.bookies, node.topics.find("orders"))
+        lowest = hold.lowest(1)
+        assert lowest is not None
+        assert lowest.position == AT_BEGINNING
         for topic, names in (("orders", ["billing"]), ("copy", ["screens"])):
-            found = await node.metadata.range(subscriptions_prefix(node.find_topic(topic).id, 1))
+            found = await node.storage.metadata.range(subscriptions_prefix(node.topics.find(topic).id, 1))
             assert [subscriber_of_key(item.key) for item in found.items] == names
 
     play(scenario)
@@ -170,7 +172,7 @@ def test_a_subscription_that_was_deleted_and_those_of_a_deleted_shadow_hold_noth
         await own.unsubscribe()
         assert await trimmed(broker) == 0
         node = broker.serving.broker
-        await node.topic_admin.delete(node.find_topic("copy"))
+        await node.topic_admin.delete(node.topics.find("copy"))
         assert await trimmed(broker) == 5
 
     play(scenario)
@@ -193,12 +195,12 @@ def test_a_damaged_position_holds_everything_and_is_told_by_its_name() -> None:
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
         await read(consumer, 5)
         node = broker.serving.broker
-        prefix = subscriptions_prefix(node.find_topic("orders").id, 0)
-        await node.metadata.txn((), (Put(f"{prefix}broken", b"\xc1"),))
+        prefix = subscriptions_prefix(node.topics.find("orders").id, 0)
+        await node.storage.metadata.txn((), (Put(f"{prefix}broken", b"\xc1"),))
         assert await trimmed(broker) == 0
         told = [fields for event, fields in broker.events if event == "position_unreadable"]
         assert [(each["subscription"], each["partition"]) for each in told] == [("broken", 0)]
-        await node.metadata.txn((), (Delete(f"{prefix}broken"),))
+        await node.storage.metadata.txn((), (Delete(f"{prefix}broken"),))
         assert await trimmed(broker) == 5
 
     play(scenario)
@@ -207,7 +209,7 @@ def test_a_damaged_position_holds_everything_and_is_told_by_its_name() -> None:
 def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], times: int = 1) -> list[str]:
     """Does `act` right before the transaction that gives up segments."""
     node = broker.serving.broker
-    inner, done = node.metadata, list[str]()
+    inner, done = node.storage.metadata, list[str]()
 
     class Overtaken:
         def __getattr__(self, name: str) -> Any:
@@ -223,7 +225,7 @@ def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], tim
     overtaken: Any = Overtaken()
     for _, _, partition in node.partitions.with_own_log():
         partition._chain._metadata = overtaken
-    node.metadata = overtaken
+    node.storage.metadata = overtaken
     return done
 
 
@@ -268,17 +270,18 @@ def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing()
     play(scenario)
 
 
-def test_shadows_count_that_this_broker_has_not_heard_of_and_those_that_the_sources_record_does_not_list() -> None:
+def test_subscriptions_of_shadows_count_that_this_broker_has_not_heard_of() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 3)
         node = broker.serving.broker
-        before = node.find_topic("orders")
         await cast(client)
         await subscriber.subscribe("copy", "screens", initial_position="earliest")
-        unheard_of = await read_hold(node.metadata, before, ())
-        assert [(each.topic, each.subscription) for each in unheard_of.slowest.values()] == [("copy", "screens")]
-        await node.metadata.txn((), (Put(topic_key("orders"), before.encode()),))
-        await node.topic_admin.current("orders")
+        node.topics.image.apply(Event(topic_key("copy"), None))
+        assert node.topics.image.shadows_of(node.topics.find("orders")) == []
+        hold = await read_hold(node.storage.metadata, node.storage.bookies, node.topics.find("orders"))
+        lowest = hold.lowest(0)
+        assert lowest is not None
+        assert (lowest.topic, lowest.subscription) == ("copy", "screens")
         assert await trimmed(broker) == 0
 
     play(scenario)
@@ -289,7 +292,7 @@ def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> 
         await orders(client, 5)
         await subscriber.subscribe("orders", "billing")
         node = broker.serving.broker
-        inner, topic = node.metadata, node.find_topic("orders")
+        inner, topic = node.storage.metadata, node.topics.find("orders")
         ((_, _, partition),) = node.partitions.with_own_log()
 
         class Deleting:
@@ -304,7 +307,7 @@ def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> 
                 return found
 
         deleting: Any = Deleting()
-        node.metadata = deleting
+        node.storage.metadata = deleting
         await node.retention.enforce()
         assert partition.log is None
 
@@ -316,10 +319,10 @@ def test_the_key_that_a_trim_compares_goes_with_the_topic() -> None:
         await orders(client, 2)
         await subscriber.subscribe("orders", "billing")
         node = broker.serving.broker
-        topic = node.find_topic("orders")
-        assert await node.metadata.get(hold_key(topic.id)) is not None
+        topic = node.topics.find("orders")
+        assert await node.storage.metadata.get(hold_key(topic.id)) is not None
         await node.topic_admin.delete(topic)
-        assert await node.metadata.get(hold_key(topic.id)) is None
+        assert await node.storage.metadata.get(hold_key(topic.id)) is None
 
     play(scenario)
 
@@ -331,7 +334,7 @@ async def _retained(cluster: BrokerCluster) -> int:
     """Has the source's broker trim; where the log starts then."""
     node = cluster.serving[cluster.leader("orders", 0)].broker
     await node.retention.enforce()
-    log = await node.partitions.use(node.find_topic("orders"), 0).opened()
+    log = await node.partitions.use(node.topics.find("orders"), 0).opened()
     assert log is not None
     return log.start_offset
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 import trio
 
-from gnomon.bookie.errors import LedgerFenced
-from gnomon.broker import offsets_partition
 from gnomon.broker.errors import KafkaError
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.offsets import (
@@ -89,59 +86,12 @@ def test_a_full_disk_refuses_groups_until_there_is_room() -> None:
 def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
-        made = node.topic_admin.check_new("__consumer_offsets", 1, {"max.message.bytes": "1"}, internal=True)
-        settings = node.settings_of(made)
+        made = node.creation.check_new("__consumer_offsets", 1, {"max.message.bytes": "1"}, internal=True)
+        settings = node.topics.settings_of(made)
         assert (settings.retention_ms, settings.retention_bytes) == (-1, -1)
         assert settings.batch_bytes_max == 100 << 20
 
     simulate_broker(scenario, kafka={"log.retention.ms": "1", "log.retention.bytes": "1"})
-
-
-def test_reading_a_long_log_leaves_the_others_their_turn() -> None:
-    async def scenario(broker: EmbeddedBroker) -> None:
-        log = await broker.serving.broker.coordinator._logs.open(0)
-        assert [key async for _, key, _ in log.read_all()] == []  # what was not read cannot be gone on with
-        written = trio.Event()
-        log.append([(b"k%d" % index, b"v") for index in range(1000)], lambda base_offset, error: written.set())
-        await written.wait()
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            keys = [key async for _, key, _ in log.read_all()]
-            nursery.cancel_scope.cancel()
-        assert keys == [b"k%d" % index for index in range(1000)]
-        assert turns >= 4
-
-    simulate_broker(scenario)
-
-
-def test_a_log_that_is_taken_over_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_partition, "READ_BYTES", 1)
-
-    async def scenario(broker: EmbeddedBroker) -> None:
-        node = broker.serving.broker
-        log = await node.coordinator._logs.open(0)
-        assert [key async for _, key, _ in log.read_all()] == []
-        written = trio.Event()
-        log.append([(b"first", b"v")], lambda base_offset, error: None)
-        log.append([(b"second", b"v")], lambda base_offset, error: written.set())
-        await written.wait()
-        partition = node.partitions.use(await node.topic_admin.offsets_topic(), 0)
-        records = log.read_all()
-        assert (await anext(records))[1] == b"first"
-        partition._claimed_since(partition.segments[-1], LedgerFenced("another broker has claimed it"))
-        with pytest.raises(KafkaError) as refused:
-            await anext(records)
-        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    simulate_broker(scenario)
 
 
 async def _delete(client: BrokerClient) -> None:
@@ -154,7 +104,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_its_next_life_after_a_
         client = await broker.connect()
         await client.create_topic("t")
         assert await _commit(client, "g", 5) is ErrorCode.NONE
-        broker.serving.broker.coordinator.delete_topic_offsets = _never
+        broker.serving.broker.deleted_topics._delete_offsets = _never
         await _delete(client)
         await broker.restart()
         client = await broker.connect()
@@ -173,13 +123,13 @@ def test_a_restart_finishes_the_deletion_of_topics() -> None:
         client = await broker.connect()
         await client.create_topic("t")
         assert await _commit(client, "g", 5) is ErrorCode.NONE
-        broker.serving.broker.coordinator.delete_topic_offsets = _never
+        broker.serving.broker.deleted_topics._delete_offsets = _never
         await _delete(client)
         assert await _offset(client, "g") == 5
         await broker.restart()
         await broker.simulation.sleep(10)
         assert await _offset(await broker.connect(), "g") == -1
-        assert (await broker.serving.broker.metadata.range("deleted/")).items == ()
+        assert (await broker.serving.broker.storage.metadata.range("deleted/")).items == ()
 
     simulate_broker(scenario)
 
@@ -189,13 +139,13 @@ def test_a_topic_whose_offsets_cannot_be_deleted_is_not_created_again_until_they
         client = await broker.connect()
         await client.create_topic("t")
         assert await _commit(client, "g", 5) is ErrorCode.NONE
-        coordinator = broker.serving.broker.coordinator
-        working, coordinator.delete_topic_offsets = coordinator.delete_topic_offsets, _fail
+        deleted = broker.serving.broker.deleted_topics
+        working, deleted._delete_offsets = deleted._delete_offsets, _fail
         await _delete(client)
         asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
         assert (await client.ask(asked, 7)).topics[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "offsets_not_deleted" in [event for event, _ in broker.events]
-        coordinator.delete_topic_offsets = working
+        deleted._delete_offsets = working
         assert (await client.ask(asked, 7)).topics[0].error_code == ErrorCode.NONE
         assert await _offset(client, "g") == -1
 

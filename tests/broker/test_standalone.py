@@ -8,12 +8,13 @@ import pytest
 import trio
 from native_calls import listening_late
 
-from gnomon.broker.kafka.server import DRAIN_SECONDS
+from gnomon.broker.kafka.connections.server import DRAIN_SECONDS
 from gnomon.broker.standalone import Serving, run_standalone
-from gnomon.runtime.settings import BrokerSettings, Settings
-from gnomon.testing.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, SimulationFailed, simulate
+from gnomon.runtime.settings.settings import BrokerSettings, Settings
+from gnomon.testing.simulation.ground import SimulationFailed
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.embedded_broker import HOST, PORT, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.cluster import MetadataRequest
 from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
@@ -43,7 +44,7 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
             await simulation.sleep(0.1)
         assert served[0].bookie_problem() is None
         await simulation.sleep(0.1)
-        assert served[0].broker.image_problem() is None
+        assert served[0].broker.topics.problem() is None
         assert simulation.coverage.counts["log/advertised_host_missing"] == int(warned)
         stop.set()
         with trio.fail_after(10):
@@ -97,6 +98,7 @@ def test_what_waits_for_the_metadata_when_the_node_stops_is_dropped_in_peace() -
         await broker.simulation.sleep(10 * DRAIN_SECONDS)
         broker.machine.disk.conditions.slowness = 1
         await broker.start()
-        assert len(list(broker.serving.broker.image)) == 1, "the commit under way is kept, what waited behind it is not"
+        kept = list(broker.serving.broker.topics.image)
+        assert len(kept) == 1, "the commit under way is kept, and those that waited for it are not"
 
     simulate_broker(scenario)

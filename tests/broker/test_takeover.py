@@ -23,11 +23,11 @@ from cluster_calls import (
 )
 
 from gnomon.broker.partition.readable import REOPEN_SECONDS
-from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.log_checker import LogHistory, check_log
-from gnomon.testing.log_clients import SimulatedConsumer
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
+from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
     OffsetForLeaderEpochRequest,
@@ -156,7 +156,7 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
         await cut_off(cluster, old)
         believed = cluster.serving[old].broker
         assert cluster.leader_by(old, "orders", 0) == old
-        assert not believed.lease_lives()
+        assert not believed.placement.lease_lives()
         await cluster.run_client("second", lambda client: produce_at(client, new, history))
 
         async def ask_the_old_one(client: KafkaCluster) -> None:
@@ -242,13 +242,13 @@ def test_a_reader_beyond_the_end_is_told_so_when_it_comes_again() -> None:
     on_one_partition(11, 1, work)
 
 
-async def fetch_behind_it(connection: KafkaConnection) -> ErrorCode:
+async def fetch_behind_it(connection: WireConnection) -> ErrorCode:
     return (await fetch(connection, 2))[0]
 
 
 @pytest.mark.parametrize("ask", [fetch_behind_it, partial(produce_one, producer_id=7, sequence=2)])
 def test_a_leader_that_a_broker_behind_the_news_took_the_log_from_finds_out_once_it_has_to_be_certain(
-    ask: Callable[[KafkaConnection], Awaitable[ErrorCode]],
+    ask: Callable[[WireConnection], Awaitable[ErrorCode]],
 ) -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         new = cluster.leader("orders", 0)

@@ -17,10 +17,10 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 from etcd_needed import etcd_or_skip
 
-from gnomon.testing.cluster_processes import ClusterProcesses
-from gnomon.testing.kafka_load import CLIENT, Gap, Load, Worker
-from gnomon.testing.lan import Lan, lan_missing
-from gnomon.testing.process_storm import KINDS, ProcessStorm
+from gnomon.testing.storms.processes.cluster_processes import ClusterProcesses
+from gnomon.testing.storms.processes.kafka_load import CLIENT, Gap, Load, Worker
+from gnomon.testing.storms.processes.lan import Lan, lan_missing
+from gnomon.testing.storms.processes.process_storm import KINDS, ProcessStorm
 
 TOPIC = "orders"
 PARTITIONS = 6

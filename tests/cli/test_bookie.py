@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from etcd_needed import etcd_or_skip
 
-from gnomon.bookie.ledgers import connect_ledgers
+from gnomon.bookie.ledgers.ledgers import connect_ledgers
 from gnomon.cli import cluster_metadata
 from gnomon.metadata.connect import connect_metadata
 from gnomon.testing.daemon import Daemon, DaemonNotStarted
 from gnomon.testing.etcd_server import EtcdServer
-from gnomon.testing.ledger_processes import BOOKIE_OPTIONS, LedgerProcesses, wait_until
+from gnomon.testing.storms.processes.ledger_processes import BOOKIE_OPTIONS, LedgerProcesses, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -94,8 +94,8 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path: Path, inside: Run) -> 
         refused(1, whose.format("metadata"), "metadata", "--data-dir", where / "bookie-1")
         there = inside("ledger", "list", "--data-dir", where / "bookie-1")
         assert (there.returncode, whose.format("standalone") in there.stderr) == (1, True), there.stderr
-        (where / "bookie-1" / "FORMAT").write_text("2 bookie\n")
-        refused(1, "has format '2'", "bookie", "--name", "bookie-1", *at, "--data-dir", where / "bookie-1")
+        (where / "bookie-1" / "FORMAT").write_text("1000 bookie\n")
+        refused(1, "has format '1000'", "bookie", "--name", "bookie-1", *at, "--data-dir", where / "bookie-1")
         refused(2, "give --name", "bookie", *at, "--data-dir", where / "new")
         refused(2, "'a/b' is refused", "bookie", "--name", "a/b", *at, "--data-dir", where / "new")
         refused(2, "give --metadata", "bookie", "--name", "x", "--data-dir", where / "new")

@@ -28,7 +28,8 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
     assert shown["broker.kafka_port"]["origin"] == "environment GNOMON_BROKER__KAFKA_PORT"
     assert shown["broker.admin_port"]["origin"] == f"file {file}"
     assert shown["kafka.num.partitions"]["value"] == "7"
-    assert shown["kafka.broker.id"] == {"setting": "kafka.broker.id", "value": "1", "origin": "default"}
+    assert shown["kafka.broker.id"] == {"setting": "kafka.broker.id", "value": "1", "origin": "default", "note": ""}
+    assert shown["kafka.num.io.threads"]["note"] == "without effect"
     assert shown["bookie.durability"]["value"] == "synced"
 
 
@@ -65,7 +66,7 @@ def test_an_unknown_setting_is_a_usage_error_in_one_line(tmp_path: Path) -> None
 
 def test_the_table_has_one_line_for_each_setting() -> None:
     lines = CliRunner().invoke(main, ["config", "show"]).stdout.splitlines()
-    assert lines[0].split() == ["SETTING", "VALUE"]
+    assert lines[0].split() == ["SETTING", "VALUE", "NOTE"]
     assert len(lines) == len(settings()) + 1
 
 

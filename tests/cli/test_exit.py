@@ -13,7 +13,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.cli.exit import KAFKA_ERRORS, LEDGER_ADVICE, Exit, Failure, failure_of, kafka_failure
 from gnomon.metadata.client import MetadataFull, MetadataUnavailable
-from gnomon.runtime.loaded_settings import SettingsError
+from gnomon.runtime.settings.loaded_settings import SettingsError
 from gnomon.runtime.world import AddressTaken, DirectoryTaken, DiskFull, Unreachable
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -101,5 +101,6 @@ def test_what_passes_by_itself_while_leaders_change_is_unreachable_and_says_to_t
         failure = kafka_failure("look up the offsets of topic 'x'", code, "Broker: so")
         assert (failure.code, str(failure)) == (
             Exit.UNREACHABLE,
-            "cannot look up the offsets of topic 'x': so: try again in a few seconds, when another broker leads it",
+            "cannot look up the offsets of topic 'x': so: "
+            "try again in a few seconds; if it stays so, see the log of its broker",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.testing.ledger_processes import LedgerProcesses
+from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from gnomon.testing.cluster_processes import ClusterProcesses
-from gnomon.testing.ledger_processes import wait_until
+from gnomon.testing.storms.processes.cluster_processes import ClusterProcesses
+from gnomon.testing.storms.processes.ledger_processes import wait_until
 
 SETTINGS = {
     "broker_service.lease_seconds": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from gnomon.testing import KafkaBroker
@@ -116,3 +117,13 @@ def produce_one(producer: Producer, topic: str) -> None:
 
 def test_transactions_are_refused_with_an_error(family: Family, topic: str) -> None:
     assert refused(family, family.begin_transactions, topic) != 0
+
+
+def test_the_broker_s_log_says_why_transactions_are_refused_whatever_the_client_says(family_name: str) -> None:
+    with KafkaBroker() as broker:
+        family = connected(family_name, broker)
+        assert refused(family, family.begin_transactions, "tx") != 0
+        family.close()
+        lines = [json.loads(line) for line in broker.log().splitlines()]
+    reasons = [line["reason"] for line in lines if line["event"] == "not_built"]
+    assert reasons == ["transactions are not built yet: unset transactional.id"]

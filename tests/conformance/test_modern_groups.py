@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from families.confluent import QUIET
+from gnomon.testing import KafkaBroker
 
-if TYPE_CHECKING:
-    from gnomon.testing import KafkaBroker
+from families.confluent import QUIET
 
 ENDS_SECONDS = 20
 
@@ -40,6 +39,17 @@ def test_a_consumer_of_the_new_protocol_ends_with_a_fatal_error(broker: KafkaBro
     assert error.code() == KafkaError._FATAL
     assert "ConsumerGroupHeartbeat" in error.str()
     assert "version not supported" in error.str()
+
+
+def test_the_broker_s_log_says_what_to_set_where_the_client_does_not_show_the_answer_s_text() -> None:
+    with KafkaBroker() as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "modern", "group.protocol": "consumer"}
+        consumer = Consumer(settings, logger=QUIET)
+        consumer.subscribe(["t"])
+        assert "classic" not in _fatal_error(consumer).str()
+        consumer.close()
+        (line,) = [line for line in broker.log().splitlines() if "not_built" in line]
+    assert "set group.protocol=classic" in line
 
 
 @pytest.mark.skipif(

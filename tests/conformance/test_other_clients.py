@@ -50,6 +50,8 @@ def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
     assert "retention.ms=120000" in run([*configs, "--describe"])
     brokers = [*java, "kafka.admin.ConfigCommand", *at, "--entity-type", "brokers", "--entity-name", "1"]
     assert "num.partitions=" in run([*brokers, "--describe", "--all"])
+    run([*brokers, "--alter", "--add-config", "num.io.threads=16,log.cleaner.threads=2"])
+    assert "num.io.threads=16" in run([*brokers, "--describe"])
 
     values = [f"value {number}" for number in range(50)]
     produce = [*java, "org.apache.kafka.tools.ConsoleProducer", *at, "--topic", "console"]
@@ -65,6 +67,7 @@ def test_kafkas_console_tools(java: list[str], broker: KafkaBroker) -> None:
     rows = [line.split() for line in run([*groups, "--describe"]).splitlines() if line.startswith("console")]
     assert [int(row[3]) for row in rows] == [0, 0, 0]
     run([*groups, "--delete"])
+    assert "Group console not found" in run([*groups, "--describe"])
 
     directories = run([*java, "org.apache.kafka.tools.LogDirsCommand", *at, "--describe", "--topic-list", "console"])
     (described,) = [json.loads(line) for line in directories.splitlines() if line.startswith("{")]

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gnomon.testing.kafka_broker import BrokerNotStarted, KafkaBroker
-from gnomon.testing.kafka_load import CLIENT, Load
+from gnomon.testing.storms.processes.kafka_load import CLIENT, Load
 
 TOPIC = "orders"
 PARTITIONS = 4

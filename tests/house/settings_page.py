@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS, TOLD
-from gnomon.broker.config_key import ConfigKey, ConfigType
-from gnomon.broker.topic_configs import TOPIC_CONFIGS
-from gnomon.runtime.settings import MIB, SECTIONS, declared_settings
+from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, DERIVED
+from gnomon.broker.configs.config_key import ConfigKey, ConfigType
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS
+from gnomon.runtime.settings.settings import MIB, SECTIONS, declared_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -43,7 +43,7 @@ _KAFKA_HEAD = """
 Kafka's own broker settings under Kafka's names (`num.partitions`, `log.retention.ms`, …): here in the file, as
 `GNOMON_KAFKA__NUM_PARTITIONS` in the environment, as `--set num.partitions=4` on the command line.
 `kafka-configs.sh --describe --entity-type brokers` lists them with their values. The tables below come from
-`broker/broker_configs.py` and `broker/topic_configs.py`.
+`broker/configs/broker_configs.py` and `broker/configs/topic_configs.py`.
 """
 _BROKER_HEAD = """
 ### Broker settings
@@ -116,8 +116,8 @@ def _key_columns(key: ConfigKey) -> str:
 
 def _values(key: ConfigKey) -> str:
     """What is refused, in the words that a client gets: asked with a value that no key honours."""
-    if key.name in TOLD:
-        return f"cannot be set: follows from {TOLD[key.name]}"
+    if key.name in DERIVED:
+        return f"cannot be set: follows from {DERIVED[key.name]}"
     reason = key.judge("-1000" if key.type in _NUMBERS else "neither")
     if reason is None:
         return ""

@@ -12,7 +12,7 @@ from gnomon.runtime.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating.md"
-FOLDERS = ("wire", "runtime", "metadata", "bookie", "broker", "cli")
+FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli")
 WRITTEN = {"info", "warning", "error", "exception"}
 """The methods of a `Logger` whose events an operator reads, unless told otherwise."""
 WATCH_ARGUMENTS = 3
@@ -90,7 +90,7 @@ def first_cells(title: str) -> set[str]:
 def test_the_table_of_events_names_all_that_are_logged_above_debug_and_no_other() -> None:
     written = {event for _, module in modules() for event in events(module)}
     assert len(written) > 40
-    named = first_cells("What the log says")
+    named = first_cells("Log events")
     assert sorted(written - named) == []
     assert sorted(named - written) == []
 
@@ -98,7 +98,7 @@ def test_the_table_of_events_names_all_that_are_logged_above_debug_and_no_other(
 def test_the_table_of_metrics_names_all_that_are_served_and_no_other() -> None:
     served = metrics()
     assert len(served) > 30
-    named = first_cells("What the metrics count")
+    named = first_cells("Metrics")
     assert sorted(served - named) == []
     assert sorted(named - served) == []
 

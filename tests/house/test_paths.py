@@ -6,7 +6,6 @@ the steps are complete, or their order.
 
 from __future__ import annotations
 
-import re
 import socket
 import sys
 import threading
@@ -19,22 +18,26 @@ from types import FrameType
 import pytest
 import trio
 
-from gnomon.bookie.ledger import EntryCache
+from gnomon.bookie.ledgers.catalog import EntryCache
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.settings import BookieSettings, BrokerSettings, Settings
+from gnomon.runtime.settings.settings import BookieSettings, BrokerSettings, Settings
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import Durability, Unreachable
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.api import ApiKey, request_header_version
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from gnomon.wire.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
-from gnomon.wire.kafka.schema import Message, encode
+from gnomon.wire.kafka.schema import ProtocolMessage, encode
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `steps`: test folders are no packages
+
+from steps import steps
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60
@@ -43,14 +46,6 @@ LARGE_BATCHES = 16
 """More than the two sockets of a connection hold, so that some has to be kept for later."""
 
 Called = set[tuple[str, str]]
-
-
-def steps(title: str) -> Called:
-    """(file, function) of the table in the section of this title."""
-    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\|[^|]*\| `([a-z_/.]+)` \| ([^|]*) \|", section, re.M)
-    return {(path, name) for path, names in rows for name in re.findall(r"`([A-Za-z_.]+)`", names)}
 
 
 @cache
@@ -118,7 +113,7 @@ class Client:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         return cls(stream)
 
-    async def send(self, message: Message, version: int) -> None:
+    async def send(self, message: ProtocolMessage, version: int) -> None:
         key = ApiKey(type(message).KEY or 0)
         head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\1x"
         tags = b"\0" if request_header_version(key, version) == 2 else b""
@@ -131,7 +126,7 @@ class Client:
         await self._exactly(size)
         return size
 
-    async def ask(self, message: Message, version: int) -> int:
+    async def ask(self, message: ProtocolMessage, version: int) -> int:
         await self.send(message, version)
         return await self.answer()
 
@@ -222,10 +217,10 @@ def test_the_functions_that_the_paths_name_are_those_that_are_called(tmp_path: P
         ("Recovery after kill -9", recovered),
     ):
         assert len(steps(title)) >= 10
-        assert sorted(steps(title) - called) == [], title
+        assert sorted(set(steps(title)) - called) == [], title
 
 
-async def leader(client: KafkaCluster) -> KafkaConnection:
+async def leader(client: KafkaCluster) -> WireConnection:
     """A connection to who leads the topic's partition, once there are both."""
     while True:
         try:
@@ -257,10 +252,10 @@ def test_so_are_those_on_the_path_to_bookies_in_other_processes(recorder: Record
             cluster.start_broker(1)
             await cluster.settled(1)
             broker = cluster.serving[1].broker
-            broker.entries = EntryCache(broker.bookies, 50_000)
+            broker.storage.entries = EntryCache(broker.storage.bookies, 50_000)
             await cluster.run_client("consumer", fetch)
 
     simulate(1, scenario)
     title = "A fetch from bookies in other processes"
     assert len(steps(title)) >= 10
-    assert sorted(steps(title) - called) == []
+    assert sorted(set(steps(title)) - called) == []

@@ -19,7 +19,7 @@ from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import serve_metadata
 from gnomon.runtime.world import Durability
 from gnomon.testing.etcd_server import EtcdServer
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 

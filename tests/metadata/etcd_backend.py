@@ -57,7 +57,7 @@ class EtcdBackend:
 
     def run_scenario(self, scenario: Scenario) -> None:
         """Runs what is written against the interface alone, on real or hastened time."""
-        from gnomon.metadata.etcd import EtcdMetadata  # needs httpx2
+        from gnomon.metadata.etcd.etcd import EtcdMetadata  # needs httpx2
 
         if self._server is None:
             self._server = EtcdServer(self._new_directory())

@@ -18,7 +18,7 @@ from gnomon.metadata.client import (
     Put,
     WatchBatch,
 )
-from gnomon.metadata.etcd import EtcdMetadata
+from gnomon.metadata.etcd.etcd import EtcdMetadata
 from gnomon.testing.etcd_server import EtcdServer
 
 NewEtcd = Callable[..., EtcdServer]

@@ -16,7 +16,7 @@ from gnomon.metadata.client import Metadata
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import serve_metadata
-from gnomon.runtime.commit import commit_group, open_lmdb
+from gnomon.runtime.disk.commit import commit_group, open_lmdb
 from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.trio_world import TrioClock, TrioWorld, open_trio_world
 from gnomon.runtime.world import CommitCounts, Durability, WorldError

@@ -18,9 +18,9 @@ from gnomon.metadata.client import (
     Delete,
     DeletePrefix,
     Event,
-    Field,
     Get,
     InvalidRequest,
+    KeyField,
     KeyValue,
     LeaseId,
     LeaseNotFound,
@@ -99,15 +99,15 @@ def test_a_transaction_takes_one_branch_by_its_comparisons(metadata_backend: Bac
     metadata_backend(scenario)
 
 
-@pytest.mark.parametrize("field", list(Field))
+@pytest.mark.parametrize("field", list(KeyField))
 def test_every_field_can_be_compared_and_an_absent_key_has_nothing_in_it(
-    metadata_backend: Backend, field: Field
+    metadata_backend: Backend, field: KeyField
 ) -> None:
     async def scenario(metadata: Metadata) -> None:
         await written(metadata, "before")
         item = await written(metadata, "a", b"1")
         value = getattr(item, field.value)
-        nothing: int | bytes = b"" if field is Field.VALUE else 0
+        nothing: int | bytes = b"" if field is KeyField.VALUE else 0
         for compare, expected in [
             (Compare("a", field, value), True),
             (Compare("a", field, nothing), False),

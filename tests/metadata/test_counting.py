@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnomon.metadata.client import Compare, LeaseNotFound, Metadata, Put, Revision
-from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 
 def test_reads_and_transactions_inside_the_block_are_counted(metadata_backend: Callable[[Any], None]) -> None:

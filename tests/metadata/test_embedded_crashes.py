@@ -20,7 +20,7 @@ from gnomon.metadata.client import (
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Request, Revoke, Tick, Txn
 from gnomon.runtime.world import DiskFull
-from gnomon.testing.metadata_model import MetadataModel, requests
+from gnomon.testing.storms.metadata.metadata_model import MetadataModel, requests
 
 FULL = DiskFull("no room")
 

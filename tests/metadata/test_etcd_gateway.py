@@ -15,7 +15,6 @@ import pytest
 import trio
 from real_etcd import NewEtcd, OnEtcd, answered, keys, put, ready, run, until
 
-from gnomon.metadata import etcd_gateway
 from gnomon.metadata.client import (
     Compare,
     InvalidRequest,
@@ -23,7 +22,8 @@ from gnomon.metadata.client import (
     Put,
     Revision,
 )
-from gnomon.metadata.etcd import EtcdMetadata
+from gnomon.metadata.etcd import gateway as etcd_gateway
+from gnomon.metadata.etcd.etcd import EtcdMetadata
 from gnomon.testing.etcd_server import EtcdServer, free_port
 
 

@@ -9,15 +9,15 @@ import pytest
 from gnomon.metadata.client import (
     Compacted,
     Compare,
-    Field,
     InvalidRequest,
+    KeyField,
     LeaseNotFound,
     MetadataError,
     MetadataFull,
     MetadataUnavailable,
     Revision,
 )
-from gnomon.metadata.etcd_json import Keyspace, RevisionCompacted, WatchMessages, error_of
+from gnomon.metadata.etcd.json import Keyspace, RevisionCompacted, WatchMessages, error_of
 from gnomon.metadata.request import Txn
 
 KEYSPACE = Keyspace("p/")
@@ -47,7 +47,9 @@ def test_a_transaction_without_operations_asks_the_leader_too() -> None:
 
 
 def test_comparisons_with_an_empty_value_are_nested_with_swapped_branches() -> None:
-    request = Txn((Compare("a", Field.VALUE, b""), Compare("b", Field.VERSION, 2), Compare("c", Field.VALUE, b"")), ())
+    request = Txn(
+        (Compare("a", KeyField.VALUE, b""), Compare("b", KeyField.VERSION, 2), Compare("c", KeyField.VALUE, b"")), ()
+    )
     body = KEYSPACE.txn_body(request)
     assert [compare["target"] for compare in body["compare"]] == ["VERSION"]
     for key in "ac":
@@ -118,6 +120,7 @@ def test_a_watch_that_etcd_ends_is_an_error() -> None:
         (11, "etcdserver: mvcc: required revision has been compacted", RevisionCompacted),
         (11, "etcdserver: too large lease TTL", InvalidRequest),
         (3, "etcdserver: too many operations in txn request", InvalidRequest),
+        (3, "etcdserver: request is too large", InvalidRequest),
         (3, "etcdserver: user name is empty", MetadataUnavailable),
         (16, "etcdserver: invalid auth token", MetadataUnavailable),
         (8, "grpc: received message larger than max (3 vs. 2)", InvalidRequest),

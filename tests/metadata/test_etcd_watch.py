@@ -8,7 +8,6 @@ import pytest
 import trio
 from real_etcd import OnEtcd, answered, compact, keys, put, ready, taken, until
 
-from gnomon.metadata import etcd_gateway
 from gnomon.metadata.client import (
     Compacted,
     Delete,
@@ -18,7 +17,8 @@ from gnomon.metadata.client import (
     Revision,
     WatchBatch,
 )
-from gnomon.metadata.etcd import EtcdMetadata
+from gnomon.metadata.etcd import gateway as etcd_gateway
+from gnomon.metadata.etcd.etcd import EtcdMetadata
 from gnomon.testing.etcd_server import EtcdServer
 
 

@@ -20,8 +20,8 @@ from gnomon.metadata.client import (
     WatchBatch,
 )
 from gnomon.metadata.follower import RETRY_SECONDS, Follower
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 PREFIX = "followed/"
 

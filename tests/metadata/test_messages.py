@@ -14,8 +14,8 @@ from gnomon.metadata.client import (
     Delete,
     DeletePrefix,
     Event,
-    Field,
     Get,
+    KeyField,
     KeyValue,
     MetadataFull,
     MetadataUnavailable,
@@ -49,8 +49,8 @@ ITEMS = st.builds(KeyValue, KEYS, st.binary(), NUMBERS, NUMBERS, NUMBERS, LEASES
 OPERATIONS = st.one_of(
     st.builds(Put, KEYS, st.binary(), LEASES), *(st.builds(kind, KEYS) for kind in (Delete, DeletePrefix, Get))
 )
-NUMERIC = st.sampled_from([field for field in Field if field is not Field.VALUE])
-COMPARES = st.builds(Compare, KEYS, NUMERIC, NUMBERS) | st.builds(Compare, KEYS, st.just(Field.VALUE), st.binary())
+NUMERIC = st.sampled_from([field for field in KeyField if field is not KeyField.VALUE])
+COMPARES = st.builds(Compare, KEYS, NUMERIC, NUMBERS) | st.builds(Compare, KEYS, st.just(KeyField.VALUE), st.binary())
 RESULTS = st.lists(st.none() | NUMBERS | ITEMS, max_size=4).map(tuple)
 EVENTS = st.lists(st.builds(Event, KEYS, st.none() | ITEMS), max_size=4).map(tuple)
 FORMS: list[tuple[Callable[[Any], Any], Callable[[Any], Any], st.SearchStrategy[Any]]] = [

@@ -11,7 +11,7 @@ import trio
 from gnomon.metadata.client import Compare, KeyValue, Put, Revision, WatchBatch
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.runtime.world import Durability
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
 
 SEEDS = range(30)
 WRITERS = 6

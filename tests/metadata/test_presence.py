@@ -9,8 +9,8 @@ import trio
 
 from gnomon.metadata.client import Compare, Put
 from gnomon.metadata.presence import KeyTaken, NotEntitled, Presence
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 TTL_SECONDS = 3.0
 

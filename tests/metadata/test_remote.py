@@ -27,11 +27,11 @@ from gnomon.metadata.client import (
 from gnomon.metadata.messages import ERRORS
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PROGRESS_REVISIONS
-from gnomon.runtime.rpc_client import RpcClient
+from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFull
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
 
 Talk = Callable[[RemoteMetadata, Simulation], Awaitable[None]]
 Node = Callable[[Any], Awaitable[None]]

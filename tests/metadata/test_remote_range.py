@@ -13,8 +13,8 @@ from gnomon.metadata.messages import ERRORS, SERVICE, decode_range
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PART_BYTES
 from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.rpc_call import Call, in_task
-from gnomon.runtime.rpc_server import RpcServer
+from gnomon.runtime.rpc.call import Call, in_task
+from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.trio_world import open_trio_world
 
 
@@ -45,7 +45,7 @@ def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
 def test_a_range_is_answered_where_watches_have_taken_all_streams_of_the_connection(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.runtime.rpc_server.STREAMS_MAX", 3)
+    monkeypatch.setattr("gnomon.runtime.rpc.server.STREAMS_MAX", 3)
 
     async def main() -> None:
         async with machine.serving() as served, AsyncExitStack() as watches:

@@ -15,8 +15,8 @@ from gnomon.metadata.client import (
     Compacted,
     Compare,
     DeletePrefix,
-    Field,
     InvalidRequest,
+    KeyField,
     LeaseId,
     LeaseNotFound,
     MetadataError,
@@ -27,14 +27,14 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata
-from gnomon.metadata.node import MetadataSettings, run_metadata
+from gnomon.metadata.node import MetadataNodeSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata, _Watcher
 from gnomon.metadata.request import Txn, refusal
-from gnomon.testing.machine_examples import check, found_by
-from gnomon.testing.metadata_checker import LeaseLife, MetadataHistory, Watched, in_key_order
-from gnomon.testing.metadata_model import prefixes, txns
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
+from gnomon.testing.simulation.guided.machine_examples import check, found_by
+from gnomon.testing.simulation.guided.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.storms.metadata.metadata_checker import LeaseLife, MetadataHistory, Watched, in_key_order
+from gnomon.testing.storms.metadata.metadata_model import prefixes, txns
 
 PORT = 4001
 CLIENTS = ("client-1", "client-2", "client-3")
@@ -66,7 +66,7 @@ class ServiceMachine(SimulatedStateMachine):
         self.expose([machine for name in CLIENTS for machine in (server, self.simulation.machine(name))])
 
     async def service(self, world: SimulatedWorld) -> None:
-        settings = MetadataSettings(Path("/data"), host="", port=PORT, map_bytes=1 << 26)
+        settings = MetadataNodeSettings(Path("/data"), host="", port=PORT, map_bytes=1 << 26)
         async with trio.open_nursery() as nursery:
             await run_metadata(
                 world,
@@ -135,12 +135,12 @@ class ServiceMachine(SimulatedStateMachine):
     def aim(self, compare: Compare) -> Compare:
         """Some hit what is stored now."""
         item = self.history.keys.get(compare.key)
-        if compare.field is Field.VALUE:
+        if compare.field is KeyField.VALUE:
             return replace(compare, value=item.value) if item is not None and compare.value == b"1" else compare
         now = {
-            Field.VERSION: 0 if item is None else item.version,
-            Field.CREATE_REVISION: 0 if item is None else item.create_revision,
-            Field.MOD_REVISION: 0 if item is None else item.mod_revision,
+            KeyField.VERSION: 0 if item is None else item.version,
+            KeyField.CREATE_REVISION: 0 if item is None else item.create_revision,
+            KeyField.MOD_REVISION: 0 if item is None else item.mod_revision,
         }
         return replace(compare, value=now[compare.field]) if compare.value in (3, 4, 5, 6) else compare
 
@@ -306,4 +306,4 @@ def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: py
 
 def test_a_transaction_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "_holds", lambda draft, compare: True)
-    assert "was told TxnResult" in found_by(ServiceMachine, 150, STEPS)
+    assert "got TxnResult" in found_by(ServiceMachine, 150, STEPS)

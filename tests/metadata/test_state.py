@@ -27,7 +27,7 @@ from gnomon.metadata.client import (
 from gnomon.metadata.draft import Changes, Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
 from gnomon.metadata.state import Snapshot, State
-from gnomon.testing.metadata_model import MetadataModel, prefixes, requests
+from gnomon.testing.storms.metadata.metadata_model import MetadataModel, prefixes, requests
 
 
 def done(state: State, *operations: Put | Delete | DeletePrefix | Get, now: float = 0.0) -> TxnResult:

@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from gnomon.runtime.rpc_call import Call
-from gnomon.runtime.rpc_client import RpcClient
-from gnomon.runtime.rpc_errors import ErrorTable
-from gnomon.runtime.rpc_server import RpcServer
+from gnomon.runtime.rpc.call import Call
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.rpc.errors import ErrorTable
+from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 from gnomon.wire import rpc
 

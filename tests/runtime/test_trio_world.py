@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from gnomon.runtime.commit import CommitQueue
+from gnomon.runtime.disk.commit import CommitQueue
 from gnomon.runtime.sockets import SocketLoop
 from gnomon.runtime.trio_world import TrioDisk, open_trio_world
 from gnomon.runtime.world import DirectoryTaken, Durability, World, WorldError
@@ -113,6 +113,15 @@ def test_leaving_the_world_closes_the_environments_that_were_left_open(tmp_path:
     queue = trio.run(main)
     assert answers == [7]
     assert not queue._thread.is_alive()
+
+
+def test_an_exception_of_the_block_leaves_the_world_as_itself() -> None:
+    async def main() -> None:
+        async with open_trio_world():
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        trio.run(main)
 
 
 def test_a_closed_standard_error_has_no_warning_written_among_the_data(

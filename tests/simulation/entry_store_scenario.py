@@ -1,4 +1,4 @@
-"""A bookie's entry store that commits as in production, and what must be left of it after a power failure."""
+"""A bookie's entry store that commits as in production, and the check of its state after a power failure."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from recorded_commits import (
     read_content,
 )
 
-from gnomon.bookie import removal
 from gnomon.bookie.entry import encode_entry
-from gnomon.bookie.entry_store import DATABASES, EntryStore
 from gnomon.bookie.errors import EntryShrunk, Fenced, NoSuchEntry
-from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, Session
-from gnomon.runtime.commit import commit_group
+from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
+from gnomon.runtime.disk.commit import commit_group
 from gnomon.runtime.trio_world import TrioClock, open_trio_world
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
-from gnomon.testing.crash_states import CrashState
-from gnomon.testing.write_log import Event, Mark, Marks
+from gnomon.testing.simulation.disk.crash_states import CrashState
+from gnomon.testing.simulation.disk.write_log import Event, Mark, Marks
 
 ROUNDS = 60
 LEDGERS = 4
 ENTRIES_KEPT = 40
 SIZES_BYTES = (10, 10, 200, 200, 900, 900, 2500, 6000)
 BIG_BYTES = 40_000
-"""Of a burst that goes beyond the room taken ahead."""
+"""The size of entries in a burst that exceeds the space allocated ahead."""
 NEW_LEDGER = LedgerId(1000)
 
 # --- the recorded run ---
 
 
 class Workload:
-    """Adds, fences, copies and removals, each marked in the write log when it is asked for and when it is answered."""
+    """Adds, fences, copies and removals; the write log has a mark at each request and at each answer."""
 
     def __init__(self, store: EntryStore, stream: random.Random) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class Workload:
         self._asked = 0
         self._waiting: set[int] = set()
         self._settled = trio.Event()
-        self._sessions = {LedgerId(number): Session(1) for number in range(1, LEDGERS + 1)}
+        self._sessions = {LedgerId(number): SessionId(1) for number in range(1, LEDGERS + 1)}
         self._bounds = {ledger: [(EntryId(0), session)] for ledger, session in self._sessions.items()}
         self._first = dict.fromkeys(self._sessions, 0)
         self._next = dict.fromkeys(self._sessions, 0)
@@ -99,9 +99,9 @@ class Workload:
             self.add(self._random.choice(list(self._sessions)), self._random.choice(SIZES_BYTES))
 
     def fence(self, nursery: trio.Nursery) -> None:
-        """A new session: promised, its copies of the last entries put, what it excludes removed."""
+        """Begins a session: fences the ledger, puts copies of the last entries, removes those that it excludes."""
         ledger = self._random.choice(list(self._sessions))
-        session = self._sessions[ledger] = Session(self._sessions[ledger] + 1)
+        session = self._sessions[ledger] = SessionId(self._sessions[ledger] + 1)
         self._store.fence(ledger, session, self._ask("fence", ledger, session))
         start = max(self._next[ledger] - self._random.randint(0, 4), self._first[ledger])
         copies = [(entry, self._value(ledger, entry, 300)) for entry in map(EntryId, range(start, start + 2))]
@@ -114,13 +114,13 @@ class Workload:
         nursery.start_soon(self._begin_session, ledger, session, start)
         self._next[ledger] = start
 
-    async def _begin_session(self, ledger: LedgerId, session: Session, start: int) -> None:
+    async def _begin_session(self, ledger: LedgerId, session: SessionId, start: int) -> None:
         done = self._ask("remove", ledger, start, ENTRY_MAX, session)
         await self._store.begin_session(ledger, session, self._bounds[ledger])
         done(None, None)
 
     async def shrink(self) -> None:
-        """Gives up all but the last entries of the longest ledger."""
+        """Removes all except the last entries of the longest ledger."""
         ledger = max(self._sessions, key=lambda each: self._next[each] - self._first[each])
         end = self._first[ledger] = max(self._next[ledger] - ENTRIES_KEPT // LEDGERS, self._first[ledger])
         done = self._ask("remove", ledger, 0, end, SESSION_MAX)
@@ -132,8 +132,8 @@ class Workload:
         ledger = self._random.choice(list(self._sessions))
         new = LedgerId(max(self._sessions) + 1)
         del self._sessions[ledger], self._first[ledger], self._next[ledger]
-        self._sessions[new], self._first[new], self._next[new] = Session(1), 0, 0
-        self._bounds[new] = [(EntryId(0), Session(1))]
+        self._sessions[new], self._first[new], self._next[new] = SessionId(1), 0, 0
+        self._bounds[new] = [(EntryId(0), SessionId(1))]
         done = self._ask("delete", ledger)
         await self._store.delete(ledger)
         await self._store.remove(ledger)
@@ -167,11 +167,11 @@ async def _record(folder: Path, seed: int) -> None:
         await Workload(EntryStore(environment, world.clock), random.Random(seed)).run()
 
 
-# --- what must be left of it ---
+# --- the check of a state ---
 
 
 class History:
-    """What had been asked for and answered when the power failed; moves forward only."""
+    """The requests and answers before the power failure; moves forward only."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -179,11 +179,11 @@ class History:
         self._asked: dict[int, list[Any]] = {}
         self.opened = False
         self.values: dict[tuple[int, int], list[bytes]] = {}
-        """Everything that was ever to be stored under a key, in order."""
+        """All values that were ever requested for a key, in order."""
         self.live: set[tuple[int, int]] = set()
         """Keys that may have a value."""
         self.kept: dict[tuple[int, int], int] = {}
-        """Index of the last value that was acknowledged."""
+        """Index of the last acknowledged value."""
         self.going: dict[tuple[int, int], int] = {}
         """Values below this index may have been removed."""
         self.gone: dict[tuple[int, int], int] = {}
@@ -192,7 +192,7 @@ class History:
         self.promises: dict[int, int] = {}
 
     def advance(self, end: int) -> None:
-        """Takes in the marks among the first `end` events."""
+        """Processes the marks among the first `end` events."""
         for event in self._events[self._at : end]:
             if isinstance(event, Mark):
                 kind, *rest = msgpack.unpackb(event.text)
@@ -279,7 +279,7 @@ class DirectEnvironment:
 
 
 def check_entries(store: EntryStore, history: History) -> None:
-    """Every entry is what was acknowledged last, or was asked for since, with its digest; and gone if that was said."""
+    """Checks that each entry has its last acknowledged value or a later one, and is absent after its removal."""
     with store.view() as view:
         for key in history.live:
             values = history.values[key]
@@ -291,14 +291,14 @@ def check_entries(store: EntryStore, history: History) -> None:
                     raise BadState(f"entry {key} was acknowledged and is lost") from None
             else:
                 if bytes(stored.value) not in values[max(kept, gone, 0) :]:
-                    raise BadState(f"entry {key} holds another value than was acknowledged last")
+                    raise BadState(f"entry {key} has another value than the last acknowledged one")
 
 
 def check_promises(store: EntryStore, environment: DirectEnvironment, history: History) -> None:
-    """No session below an acknowledged promise is served, and none was promised that nobody asked for."""
+    """Checks that each promise is at least the acknowledged one, and at most the highest requested one."""
     answers: list[tuple[int, object]] = []
     for ledger in history.promises:
-        store.fence(LedgerId(ledger), Session(0), lambda _, error, ledger=ledger: answers.append((ledger, error)))
+        store.fence(LedgerId(ledger), SessionId(0), lambda _, error, ledger=ledger: answers.append((ledger, error)))
     environment.flush()
     assert len(answers) == len(history.promises)
     for ledger, error in answers:
@@ -308,16 +308,16 @@ def check_promises(store: EntryStore, environment: DirectEnvironment, history: H
 
 
 def go_on(store: EntryStore, environment: DirectEnvironment) -> None:
-    """Uses up free pages, frees others and uses them again: a free page that is in use would show."""
+    """Uses up free pages, frees others and uses them again, to find pages that are in use and in the free list."""
     new: dict[tuple[LedgerId, EntryId], bytes] = {}
     acknowledged: list[EntryId] = []
     for step in range(4):
         ledger = LedgerId(NEW_LEDGER + step)
         for entry, size_bytes in enumerate((50, 3000, 9000, 900, 900, 900, 900, 20_000)):
-            value = encode_entry(ledger, EntryId(entry), Session(1), EntryId(0), 0, [bytes([step + 1]) * size_bytes])
+            value = encode_entry(ledger, EntryId(entry), SessionId(1), EntryId(0), 0, [bytes([step + 1]) * size_bytes])
             new[ledger, EntryId(entry)] = value
             store.add(
-                ledger, EntryId(entry), Session(1), EntryId(0), value,
+                ledger, EntryId(entry), SessionId(1), EntryId(0), value,
                 lambda entry, error: acknowledged.append(entry) if error is None else None,
             )  # fmt: skip
         environment.flush()
@@ -325,7 +325,7 @@ def go_on(store: EntryStore, environment: DirectEnvironment) -> None:
             _at_once(store.shrink(NEW_LEDGER, ENTRY_MAX))
             _at_once(store.remove(NEW_LEDGER))
     if len(acknowledged) != len(new):
-        raise BadState("the store takes no more entries")
+        raise BadState("the store accepts no more entries")
     with store.view() as view:
         for (ledger, entry), value in new.items():
             if ledger != NEW_LEDGER and bytes(view.entry(ledger, entry).value) != value:
@@ -333,7 +333,7 @@ def go_on(store: EntryStore, environment: DirectEnvironment) -> None:
 
 
 def _at_once(call: Any) -> None:
-    """Runs an async function that has nothing to wait for here."""
+    """Runs an async function that does not wait."""
     try:
         call.send(None)
     except StopIteration:
@@ -342,7 +342,7 @@ def _at_once(call: Any) -> None:
 
 
 def checker(events: list[Event], folder: Path) -> Check:
-    """The check of a recorded run."""
+    """Makes the check of a recorded run."""
     contents = contents_by_transaction(events, folder, DATABASES)
     history = History(events)
 
@@ -354,7 +354,7 @@ def checker(events: list[Event], folder: Path) -> Check:
             check_content(contents, found)
             stray = {removal.ENTRY_KEY.unpack(key) for key, _ in found[1][0]} - history.live
             if stray:
-                raise BadState(f"entries that nobody added, or that were removed: {sorted(stray)[:3]}")
+                raise BadState(f"entries that were never added, or were removed: {sorted(stray)[:3]}")
             environment = DirectEnvironment(lmdb, handles, path)
             store = EntryStore(environment, TrioClock())
             check_entries(store, history)

@@ -1,34 +1,36 @@
-"""How far the sweeps here go: `SEEDS=1000 FIRST_SEED=200 PROCESSES=2` in the environment widens them."""
+"""The number of seeds of the sweeps here: `SEEDS=1000 FIRST_SEED=200 PROCESSES=2` in the environment widens them."""
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Awaitable, Callable, Collection
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from gnomon.testing.simulation import Simulation
-from gnomon.testing.sweep import SweepResult, sweep
+from gnomon.testing.simulation.simulation import Simulation
+from gnomon.testing.simulation.sweeps import SweepResult, sweep
 
 GOES_ON = 3
-"""Times as many seeds as usual until a sweep has to have reached all that it is to reach."""
+"""The most seeds that a sweep takes to reach its counters, as a multiple of the usual number."""
 
 
 def swept(
     scenario: Callable[[Simulation], Awaitable[object]], usual: int, part: float = 1.0, reaches: Collection[str] = ()
 ) -> SweepResult:
-    """Sweeps over `usual` seeds, or as many as were asked for, and says what that came to.
+    """Sweeps over `usual` seeds, or the number in the environment, and prints a summary.
 
     Args:
-        part: of the seeds that were asked for; a sweep over a part of what another one does takes fewer.
-        reaches: counters; where nobody asked for a number, further seeds follow until each was reached, up to GOES_ON
-            times `usual`.
+        part: the share of the number in the environment that this sweep takes; narrower sweeps take fewer seeds.
+        reaches: counters. Without a number in the environment, further seeds follow until each is reached, up to
+            GOES_ON times `usual`.
 
     Raises:
-        AssertionError: a counter of `reaches` stands at zero.
+        AssertionError: a counter of `reaches` is zero.
         Exception: as `sweep`.
     """
+    pickle.dumps(scenario)  # a scenario that cannot be sent to other processes also fails with one process
     first, asked = int(os.environ.get("FIRST_SEED", "0")), os.environ.get("SEEDS")
     count = usual if asked is None else round(int(asked) * part)
     console = Console(stderr=True)

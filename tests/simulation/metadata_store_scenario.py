@@ -1,4 +1,4 @@
-"""The metadata store that commits as in production, and what must be left of it after a power failure."""
+"""The metadata store that commits as in production, and the check of its state after a power failure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gnomon.metadata.client import Delete, Put
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import Durability, World
-from gnomon.testing.crash_states import CrashState
-from gnomon.testing.write_log import Event, Mark, Marks
+from gnomon.testing.simulation.disk.crash_states import CrashState
+from gnomon.testing.simulation.disk.write_log import Event, Mark, Marks
 
 ROUNDS = 25
 KEYS = 40
@@ -40,7 +40,7 @@ async def _open(world: World, folder: Path) -> EmbeddedMetadata:
 
 
 async def _record(folder: Path, seed: int) -> None:
-    """Rounds of transactions asked for at once; some grant a lease or take one back."""
+    """Runs rounds of concurrent transactions; in some, a lease is granted or revoked."""
     stream = random.Random(seed)
     async with open_trio_world() as world:
         metadata = await _open(world, folder)
@@ -55,7 +55,7 @@ async def _record(folder: Path, seed: int) -> None:
 
         for number in range(ROUNDS):
             lease = await metadata.lease(600.0) if number % 4 == 1 else None
-            # Of one round, no key twice: Trio starts tasks in no order of its own.
+            # No key occurs twice in a round: Trio starts tasks in an undefined order.
             async with trio.open_nursery() as nursery:
                 for key in stream.sample(range(KEYS), stream.choice((1, 2, 8, 20))):
                     value = None if stream.random() < 0.2 else stream.randbytes(stream.choice(SIZES_BYTES))
@@ -67,7 +67,7 @@ async def _record(folder: Path, seed: int) -> None:
 
 
 class History:
-    """What had been asked for and answered when the power failed; moves forward only."""
+    """The requests and answers before the power failure; moves forward only."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -75,11 +75,11 @@ class History:
         self._asked: dict[int, tuple[str, int]] = {}
         self.values: dict[str, list[bytes | None]] = {f"key {key}": [None] for key in range(KEYS)}
         self.kept = dict.fromkeys(self.values, 0)
-        """Index of the last value that was acknowledged."""
+        """Index of the last acknowledged value."""
         self.revision = 0
 
     def advance(self, end: int) -> None:
-        """Takes in the marks among the first `end` events."""
+        """Processes the marks among the first `end` events."""
         for event in self._events[self._at : end]:
             if not isinstance(event, Mark):
                 continue
@@ -101,12 +101,12 @@ async def _check(folder: Path, history: History) -> None:
         for key, values in history.values.items():
             found = before.get(key)
             if (None if found is None else found.value) not in values[history.kept[key] :]:
-                raise BadState(f"{key} is not what was acknowledged last")
+                raise BadState(f"{key} has another value than the last acknowledged one")
         for round_number in range(3):
             puts = [Put(f"new {number}", bytes([round_number]) * 900) for number in range(12)]
             result = await metadata.txn((), puts)
             if result.revision <= history.revision:
-                raise BadState(f"revision {result.revision} was given out before")
+                raise BadState(f"revision {result.revision} was assigned before")
         after = {pair.key: pair for pair in (await metadata.range("")).items}
         if len(after) != len(before) + 12 or any(after[key] != pair for key, pair in before.items()):
             raise BadState("later changes changed earlier keys")
@@ -114,7 +114,7 @@ async def _check(folder: Path, history: History) -> None:
 
 
 def checker(events: list[Event], folder: Path) -> Check:
-    """The check of a recorded run."""
+    """Makes the check of a recorded run."""
     contents = contents_by_transaction(events, folder, DATABASES)
     history = History(events)
 

@@ -1,4 +1,4 @@
-"""What the scenarios of crash states share: ways to commit, and what each transaction of a recorded run holds."""
+"""The shared part of the scenarios of crash states: ways to commit, and the content of each recorded transaction."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any, TypeAlias
 
 import lmdb
 
-from gnomon.bookie import removal
-from gnomon.runtime import commit, room
-from gnomon.runtime.commit import open_lmdb
+from gnomon.bookie.storage import removal
+from gnomon.runtime.disk import commit, room
+from gnomon.runtime.disk.commit import open_lmdb
 from gnomon.runtime.world import Durability
-from gnomon.testing.crash_states import CrashState, crash_states, judge, print_verdicts
-from gnomon.testing.write_log import Event, Grow, Replace, Write, apply, read_log
+from gnomon.testing.simulation.disk.crash_states import CrashState, crash_states, judge, print_verdicts
+from gnomon.testing.simulation.disk.write_log import Event, Grow, Replace, Write, apply, read_log
 
 MAP_BYTES = 64 << 20
 META_PAGES_BYTES = 2 * 4096
 
 SYNCED, SYNCED_AFTERWARDS, WITHOUT_METASYNC = "synced", "synced-afterwards", "without-metasync"
-"""As the product commits; synced after a commit that was not; acknowledged before the meta page is synced."""
+"""Ways to commit: as the product; unsynced with a sync afterwards; acknowledged before the meta page is synced."""
 WITHOUT_PROMISES = "without-promises"
-"""Fences are kept in memory only."""
+"""A way to commit in which fences are kept in memory only."""
 
 Content: TypeAlias = tuple[tuple[tuple[bytes, bytes], ...], ...]
 """The keys and values of every named database."""
@@ -34,11 +34,11 @@ Check: TypeAlias = Callable[[CrashState], None]
 
 
 class BadState(Exception):
-    """What a crash left is not what was promised."""
+    """The state after a crash breaks a promise of the store."""
 
 
 def commit_as(mode: str) -> None:
-    """Has the environments of this process committed in another way."""
+    """Makes the environments of this process commit in this way."""
     opened, committed = lmdb.open, commit.commit_group
     if mode == WITHOUT_METASYNC:
         lmdb.open = functools.partial(opened, metasync=False)
@@ -56,7 +56,7 @@ def commit_as(mode: str) -> None:
 
 
 def image_folder(image: bytes | bytearray, parent: Path) -> Path:
-    """The one folder in `parent`, with a data file, unless that is empty, and nothing else."""
+    """Writes the image as the only file of a folder in `parent`, or no file if it is empty; returns the folder."""
     folder = parent / "image"
     data = folder / "data.mdb"
     folder.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def image_folder(image: bytes | bytearray, parent: Path) -> Path:
         if path != data or not image:
             path.unlink()
     if image:
-        # Over what is there: to give back the memory of one file and to take that of another costs more than to write.
+        # Overwrites the old file: freeing its memory and allocating new memory costs more than writing.
         with open(data, "r+b" if data.exists() else "wb") as file:
             file.write(image)
             file.truncate()
@@ -82,13 +82,13 @@ def opened(folder: Path, databases: Sequence[str]) -> Iterator[tuple[Any, dict[s
 
 
 def read_content(environment: Any, handles: dict[str, Any]) -> tuple[int, Content]:
-    """The last transaction, and everything that it left."""
+    """The number of the last transaction, and the whole content."""
     with environment.begin() as transaction:
         return transaction.id(), tuple(tuple(transaction.cursor(db=handle)) for handle in handles.values())
 
 
 def contents_by_transaction(events: Sequence[Event], folder: Path, databases: Sequence[str]) -> dict[int, Content]:
-    """What each transaction of a run left, as LMDB itself reads it when no write is missing."""
+    """The content after each transaction of a run, as LMDB reads it when no write is missing."""
     image = bytearray()
     contents: dict[int, Content] = {}
     for event in events:
@@ -101,10 +101,10 @@ def contents_by_transaction(events: Sequence[Event], folder: Path, databases: Se
 
 
 def check_content(contents: dict[int, Content], found: tuple[int, Content]) -> None:
-    """A group is kept whole or not at all: what is found is what one of the transactions left.
+    """Checks that a group is stored whole or not at all: the content equals that after one of the transactions.
 
     Raises:
-        BadState: it is not.
+        BadState: it equals none.
     """
     number, content = found
     if number not in contents:
@@ -114,7 +114,7 @@ def check_content(contents: dict[int, Content], found: tuple[int, Content]) -> N
 
 
 def grew(events: Sequence[Event]) -> tuple[int, int]:
-    """How often space was taken ahead, and how often a write went beyond it."""
+    """The number of times that space was allocated ahead, and that a write exceeded it."""
     size, ahead, beyond = 0, 0, 0
     for event in events:
         if isinstance(event, Grow):
@@ -127,13 +127,13 @@ def grew(events: Sequence[Event]) -> tuple[int, int]:
 
 
 def main(record: Callable[[Path, int], None], checker: Callable[[list[Event], Path], Check]) -> None:
-    """`record FOLDER MODE SEED`, or `judge LOG SEED PER_MOMENT BEGIN END SHARE SHARES`.
+    """Runs a command line: `record FOLDER MODE SEED`, or `judge LOG SEED PER_MOMENT BEGIN END SHARE SHARES`.
 
     Args:
         record: runs the workload in a folder.
-        checker: makes the check of a recorded run, which may put files into a folder.
+        checker: makes the check of a recorded run; it may write files into a folder.
     """
-    # A file that has all its room from the start would never grow when recorded, and be large each time it is judged.
+    # A file with all its space from the start would never grow in the record, and be large in each judgement.
     room.AHEAD_BYTES, room.AHEAD_BYTES_MAX, room.AHEAD_BYTES_MIN = 128 << 10, 256 << 10, 64 << 10
     if sys.argv[1] == "record":
         folder, mode, seed_text = sys.argv[2:]
@@ -148,5 +148,5 @@ def main(record: Callable[[Path, int], None], checker: Callable[[list[Event], Pa
 
 
 def in_memory() -> str | None:
-    """Where a sync costs nothing, None where there is no such place."""
+    """A folder in which a sync costs nothing; None if there is none."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

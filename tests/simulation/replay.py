@@ -1,7 +1,7 @@
-"""One seed of a sweep again, as a transcript: `make simulate SEED=17 [OF=broker|ledgers|cluster|shadows|…] [ALL=1]`.
+"""Replays one seed of a sweep as a transcript: `make simulate SEED=17 [OF=broker|ledgers|cluster|shadows|…] [ALL=1]`.
 
-Who starts and ends, what faults come, what nodes and clients log, each with its virtual second; with ALL every message
-and commit.
+The transcript has the starts and ends of nodes, the faults, and the logs of nodes and clients, each line with its
+virtual second; with ALL also every message and commit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ import traceback
 
 from broker_scenario import (
     CLUSTER_SCENARIO,
+    GROWING,
+    GROWING_UNHEARD,
     KEY_SHARED,
+    KILLED_QUOTAS_SCENARIO,
+    QUOTAS_OF_ONE_BROKER,
+    QUOTAS_SCENARIO,
     SCENARIO,
     SHADOW_CLUSTER_SCENARIO,
     SHADOW_SCENARIO,
@@ -22,9 +27,11 @@ from broker_scenario import (
     SUBSCRIBED,
     UNHEARD,
 )
+from counter_scenario import COUNTERS, COUNTERS_UNHEARD
+from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
 
-from gnomon.testing.ledger_scenario import LedgerScenario
-from gnomon.testing.simulation import simulate
+from gnomon.testing.simulation.simulation import simulate
+from gnomon.testing.storms.ledgers.ledger_scenario import LedgerScenario
 
 SCENARIOS = {
     "broker": SCENARIO,
@@ -37,19 +44,29 @@ SCENARIOS = {
     "shadows-alone": SHADOW_CLUSTER_SCENARIO,
     "subscriptions": SUBSCRIBED,
     "key-shared": KEY_SHARED,
+    "seeks": SEEKING,
+    "seeks-in-a-cluster": SEEKING_CLUSTER,
+    "cancelled": CANCELLED,
+    "quotas": QUOTAS_SCENARIO,
+    "quotas-of-one-broker": QUOTAS_OF_ONE_BROKER,
+    "quotas-killed": KILLED_QUOTAS_SCENARIO,
+    "coordination": COUNTERS,
+    "coordination-unheard": COUNTERS_UNHEARD,
+    "growing": GROWING,
+    "growing-unheard": GROWING_UNHEARD,
 }
 DETAIL = re.compile(r" bytes [0-9a-f]{8}$|  closed$|  commit /|  synced /|  wrote /")
 
 
 def replay(seed: int, of: str, everything: bool) -> int:
-    """Prints the transcript, and gives the exit code."""
+    """Prints the transcript and returns the exit code."""
 
-    def tell(line: str) -> None:
+    def show(line: str) -> None:
         if everything or not DETAIL.search(line):
             print(line)
 
     try:
-        outcome = simulate(seed, SCENARIOS[of], told=tell)
+        outcome = simulate(seed, SCENARIOS[of], on_line=show)
     except Exception as error:
         story = "".join(traceback.format_exception_only(error)).partition(", the last lines of its trace:")[0]
         print(f"seed {seed} of {of} failed: {story}")

@@ -1,7 +1,7 @@
-"""Power failures at every moment of a recorded run of the stores: nothing acknowledged is lost, no group is torn.
+"""Power failures at every moment of a recorded run of the stores: no acknowledged write is lost, no group is torn.
 
-The system calls are those of the product's own commits; what they may leave on a disk is enumerated, and each state is
-opened and judged. `CRASH_STATES=6` in the environment tries six times as many; the figures come with pytest's `-s`.
+The system calls are those of the product's own commits. The states that they may leave on a disk are enumerated; each
+is opened and judged. `CRASH_STATES=6` in the environment tries six times as many; pytest's `-s` shows the figures.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from recorded_commits import SYNCED, SYNCED_AFTERWARDS, WITHOUT_METASYNC, WITHOUT_PROMISES, grew
 
-from gnomon.testing.crash_states import Verdicts, judge_in_processes
-from gnomon.testing.write_log import Event, Mark, NoCompiler, Write, read_log, record, replay
+from gnomon.testing.simulation.disk.crash_states import Verdicts, judge_in_processes
+from gnomon.testing.simulation.disk.write_log import Event, Mark, NoCompiler, Write, read_log, record, replay
 
 HERE = Path(__file__).parent
 TIMES = int(os.environ.get("CRASH_STATES", "1"))
@@ -24,7 +24,7 @@ ENTRIES, METADATA = "entry_store_scenario.py", "metadata_store_scenario.py"
 
 
 class Recorded:
-    """A scenario's run, and its judges."""
+    """A recorded run of a scenario, and its judges."""
 
     def __init__(self, scenario: str, mode: str, folder: Path) -> None:
         self.scenario = scenario
@@ -37,13 +37,13 @@ class Recorded:
         self.events: list[Event] = read_log(self.log)
         assert replay(self.events) == data.read_bytes(), "the file was changed in a way that is not recorded"
         self.opened = next(at for at, event in enumerate(self.events) if isinstance(event, Mark))
-        """The first event of the store in use: what stands before made it."""
+        """The first event of the store in use; the events before it created the store."""
 
     def judged(self, states: int, *, begin: int | None = None, end: int | None = None, one_in: int = 1) -> Verdicts:
-        """Judges so many states at most, from after the event `begin` to before `end`; None: all of the store in use.
+        """Judges at most `states` states between the events `begin` and `end`; default: all of the store in use.
 
         Args:
-            one_in: of how many windows between two syncs one is looked at, for more states in each.
+            one_in: judges one of this many windows between two syncs, with more states in each.
         """
         begin = self.opened if begin is None else begin
         end = len(self.events) if end is None else end
@@ -58,7 +58,7 @@ class Recorded:
         return verdicts
 
 
-def test_no_power_failure_costs_the_entry_store_what_it_acknowledged(tmp_path: Path) -> None:
+def test_no_power_failure_loses_an_entry_that_the_store_acknowledged(tmp_path: Path) -> None:
     recorded = Recorded(ENTRIES, SYNCED, tmp_path)
     taken_ahead, beyond = grew(recorded.events)
     assert taken_ahead > 1
@@ -68,13 +68,13 @@ def test_no_power_failure_costs_the_entry_store_what_it_acknowledged(tmp_path: P
     assert verdicts.states >= 10_000
 
 
-def test_no_power_failure_costs_the_metadata_store_what_it_acknowledged(tmp_path: Path) -> None:
+def test_no_power_failure_loses_a_transaction_that_the_metadata_store_acknowledged(tmp_path: Path) -> None:
     verdicts = Recorded(METADATA, SYNCED, tmp_path).judged(1_000)
     assert verdicts.bad == []
     assert verdicts.states >= 500
 
 
-def test_a_power_failure_while_a_store_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
+def test_a_store_opens_after_a_power_failure_during_its_creation(tmp_path: Path) -> None:
     recorded = Recorded(ENTRIES, SYNCED, tmp_path)
     verdicts = recorded.judged(200, begin=0, end=recorded.opened)
     assert verdicts.bad == []
@@ -82,6 +82,6 @@ def test_a_power_failure_while_a_store_is_made_leaves_one_that_opens(tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [SYNCED_AFTERWARDS, WITHOUT_METASYNC, WITHOUT_PROMISES])
-def test_a_cheaper_way_to_commit_is_found_out(tmp_path: Path, mode: str) -> None:
+def test_a_cheaper_way_to_commit_is_found_to_lose_data(tmp_path: Path, mode: str) -> None:
     verdicts = Recorded(ENTRIES, mode, tmp_path).judged(700, one_in=8)
     assert len(verdicts.bad) > verdicts.states // 100

@@ -1,6 +1,6 @@
-"""The power of the harness: bugs planted into the product, and how many seeds the sweep takes to find each.
+"""The power of the harness: bugs planted into the product, and the number of seeds that find each.
 
-`make planted` (pytest's `--planted`) prints the table; without it only the bugs run that a few seeds find.
+`make planted` (pytest's `--planted`) prints the table; without it only the bugs are run that a few seeds find.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def scenario_of(bug: PlantedBug) -> Scenario:
 
 
 @pytest.mark.parametrize("bug", ALL_BUGS, ids=lambda bug: bug.name)
-def test_what_a_planted_bug_replaces_is_there(bug: PlantedBug) -> None:
+def test_the_function_that_a_planted_bug_replaces_exists(bug: PlantedBug) -> None:
     with bug.planted():
         pass
 
@@ -33,7 +33,7 @@ def test_a_planted_bug_is_found_within_a_few_seeds(bug: PlantedBug) -> None:
 
 
 @pytest.mark.parametrize("bug", [bug for bug in ALL_BUGS if bug.found_by], ids=lambda bug: bug.name)
-def test_a_planted_bug_that_no_sweep_can_see_is_found_by_its_test(bug: PlantedBug) -> None:
+def test_a_planted_bug_that_no_sweep_finds_is_found_by_its_test(bug: PlantedBug) -> None:
     assert found_by_test(bug)
 
 

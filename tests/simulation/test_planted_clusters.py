@@ -1,6 +1,6 @@
-"""The power of the harness over whole clusters: bugs planted into the product, and how many seeds find each.
+"""The power of the harness over whole clusters: bugs planted into the product, and the seeds that find each.
 
-`--planted` prints the table; without it only the bugs run that a few seeds find.
+`--planted` prints the table; without it only the bugs are run that a few seeds find.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from broker_scenario import Scenario
 
-from gnomon.testing.sweep import sweep
+from gnomon.testing.simulation.sweeps import sweep
 
 from planted.clusters import CLUSTER_BUGS, GROUPS, GROUPS_UNHEARD, ClusterBug
 from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
@@ -28,6 +28,6 @@ def test_every_bug_planted_in_clusters_is_found(
         find_all((bug, bug.scenario) for bug in CLUSTER_BUGS)
 
 
-@pytest.mark.parametrize("scenario", [GROUPS, GROUPS_UNHEARD], ids=["cut off", "heard late"])
-def test_the_faults_that_look_for_bugs_of_coordinators_find_none_where_none_is_planted(scenario: Scenario) -> None:
+@pytest.mark.parametrize("scenario", [GROUPS, GROUPS_UNHEARD], ids=["cut off", "late events"])
+def test_the_faults_for_bugs_of_coordinators_find_none_without_a_planted_one(scenario: Scenario) -> None:
     assert sweep(scenario, range(2)).seeds == 2

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from broker_scenario import CLIENTS, cluster_with, run
 from extent import swept
+from native_scenario import CANCELLED, CUT_OFF, SEEKING, SEEKING_CLUSTER
 
-from gnomon.broker.native import server
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.subscriptions.dlsn import Dlsn
-from gnomon.broker.subscriptions.reading import LogPositions
-from gnomon.broker.subscriptions.store import SubscriptionsStore
-from gnomon.runtime.settings import SubscriptionsSettings
-from gnomon.testing.simulation import SimulationFailed, simulate
-from gnomon.testing.subscription_clients import KINDS, read_subscription
+from gnomon.broker.subscriptions.cursor import Cursor
+from gnomon.broker.subscriptions.dispatcher import Dispatcher
+from gnomon.broker.subscriptions.positions import stores
+from gnomon.broker.subscriptions.positions.store import SubscriptionsStore
+from gnomon.log.entry import Offset
+from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.testing.simulation.ground import SimulationFailed
+from gnomon.testing.simulation.simulation import simulate
+from gnomon.testing.storms.subscriptions.subscription_clients import KINDS, read_subscription
 
 SUBSCRIBERS = replace(
     CLIENTS,
@@ -38,40 +40,53 @@ def test_no_subscription_of_a_cluster_misses_a_record() -> None:
     swept(CLUSTER, 3, part=0.1)
 
 
+def test_no_seek_on_one_broker_is_followed_by_a_record_from_before_the_seek() -> None:
+    swept(SEEKING, 2, part=0.1)
+
+
+def test_no_seek_in_a_cluster_is_followed_by_a_record_from_before_the_seek() -> None:
+    swept(SEEKING_CLUSTER, 1, part=0.1)
+
+
+def test_no_cancelled_call_of_a_native_client_leaves_anything_half_done() -> None:
+    swept(CANCELLED, 1, part=0.05, reaches=[CUT_OFF])
+
+
 @pytest.fixture
 def in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positions are kept in segments, which roll within a seed."""
-    open_store = server.subscriptions_store
+    """Stores positions in segments, which roll within a seed."""
+    open_store = stores.subscriptions_store
 
     def opened(settings: SubscriptionsSettings, *where: Any, **how: Any) -> SubscriptionsStore:
         given = replace(settings, log_segment_based_subscriptions_store_enabled=True, segment_entries_max=15)
         return open_store(given, *where, **how)
 
-    monkeypatch.setattr(server, "subscriptions_store", opened)
+    monkeypatch.setattr(stores, "subscriptions_store", opened)
 
 
 @pytest.mark.usefixtures("in_segments")
-def test_nor_does_one_whose_positions_are_in_segments() -> None:
+def test_no_subscription_of_one_broker_with_positions_in_segments_misses_a_record() -> None:
     swept(ONE_BROKER, 4, part=0.1)
 
 
 @pytest.mark.usefixtures("in_segments")
-def test_nor_in_a_cluster() -> None:
+def test_no_subscription_of_a_cluster_with_positions_in_segments_misses_a_record() -> None:
     swept(CLUSTER, 3, part=0.1)
 
 
 @pytest.mark.usefixtures("in_segments")
-def test_a_seed_that_told_of_a_position_behind_what_a_failed_writer_had_left_passes() -> None:
+def test_a_seed_that_found_a_position_after_the_entries_of_a_failed_writer_passes() -> None:
     simulate(11, CLUSTER)
 
 
-def test_a_position_that_is_taken_for_one_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    offset_of = LogPositions.offset_of
+def test_a_position_that_is_stored_one_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Dispatcher.add
 
-    async def too_far(self: LogPositions, dlsn: Dlsn) -> Offset:
-        return Offset(min(await offset_of(self, dlsn) + 1, self.bounds.high_watermark))
+    def too_far(dispatcher: Dispatcher[Any], name: str, cursor: Cursor) -> Any:
+        end = max(cursor.mark_delete, dispatcher.end)
+        return add(dispatcher, name, Cursor(min(Offset(cursor.mark_delete + 1), end), cursor.ranges))
 
-    monkeypatch.setattr(LogPositions, "offset_of", too_far)
+    monkeypatch.setattr(Dispatcher, "add", too_far)
     found = []
     for seed in range(20):
         try:

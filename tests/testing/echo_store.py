@@ -8,8 +8,8 @@ from pathlib import Path
 import trio
 
 from gnomon.runtime.world import Connection, Durability, Environment, Unreachable, WorldError
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation
 
 PATH = Path("/data/store")
 
@@ -19,7 +19,7 @@ def open_store(world: SimulatedWorld, durability: Durability = Durability.SYNCED
 
 
 class Collector:
-    """A handler that hands on what arrives."""
+    """A handler that passes on the received bytes."""
 
     def __init__(
         self, connection: Connection, take: Callable[[Connection, bytes], None], buffer_bytes: int = 64
@@ -84,6 +84,6 @@ async def faulty_hours(simulation: Simulation) -> None:
 
 
 async def hashed_hours(simulation: Simulation) -> None:
-    """What must not be: how strings hash reaches the trace."""
+    """A forbidden scenario: the hash of a string reaches the trace."""
     simulation.machine(f"store-{hash('store')}").start(echo_store)
     await simulation.sleep(1)

@@ -1,4 +1,4 @@
-"""The broker that tests start: quick, on the same address again, and gone when its parent is."""
+"""The broker for tests: starts fast, restarts on the same address, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def produce(broker: KafkaBroker, topic: str) -> None:
     assert producer.flush(10) == 0
 
 
-def test_it_serves_and_leaves_nothing_behind() -> None:
+def test_a_broker_serves_and_leaves_no_files() -> None:
     with KafkaBroker() as broker:
         produce(broker, "orders")
         assert topics(broker) == {"orders"}
@@ -40,7 +40,7 @@ def test_it_serves_and_leaves_nothing_behind() -> None:
     assert not directory.exists()
 
 
-def test_it_comes_back_on_the_same_address_with_what_it_had() -> None:
+def test_a_restarted_broker_has_the_same_address_and_data() -> None:
     with KafkaBroker() as broker:
         produce(broker, "orders")
         address = broker.bootstrap_servers, broker.admin_url
@@ -54,14 +54,14 @@ def test_it_comes_back_on_the_same_address_with_what_it_had() -> None:
         assert topics(broker) == {"orders"}
 
 
-def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
+def test_a_given_directory_is_kept(tmp_path: Path) -> None:
     with KafkaBroker(data_dir=tmp_path / "data", durability="synced") as broker:
         produce(broker, "orders")
     with KafkaBroker(data_dir=tmp_path / "data", durability="synced") as broker:
         assert topics(broker) == {"orders"}
 
 
-def test_settings_go_by_kafkas_names_and_by_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_have_kafkas_names_or_gnomons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_BROKER__KAFKA_PORT", "not for the child")
     with KafkaBroker(settings={"num.partitions": 5, "broker.connections_max": 50}) as broker:
         produce(broker, "orders")
@@ -69,7 +69,7 @@ def test_settings_go_by_kafkas_names_and_by_ours(monkeypatch: pytest.MonkeyPatch
         assert len(found.topics["orders"].partitions) == 5
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_failed_start_reports_the_reason() -> None:
     broker = KafkaBroker(settings={"num.partition": 5})
     with pytest.raises(BrokerNotStarted, match=r"did you mean GNOMON_KAFKA__NUM_PARTITIONS"):
         broker.start()
@@ -77,7 +77,7 @@ def test_a_start_that_fails_says_why() -> None:
     broker.close()
 
 
-def test_it_starts_inside_asyncio_and_trio() -> None:
+def test_a_broker_starts_inside_asyncio_and_trio() -> None:
     async def main() -> str:
         with KafkaBroker() as broker:
             produce(broker, "orders")
@@ -87,7 +87,7 @@ def test_it_starts_inside_asyncio_and_trio() -> None:
     assert trio.run(main) != ""
 
 
-def test_it_ends_when_its_parent_is_killed() -> None:
+def test_a_broker_ends_when_its_parent_is_killed() -> None:
     script = (
         "import time\n"
         "from gnomon.testing import KafkaBroker\n"
@@ -109,7 +109,9 @@ def test_it_ends_when_its_parent_is_killed() -> None:
     subprocess.run(["rm", "-rf", directory], check=True)
 
 
-def test_the_plugin_gives_brokers(kafka_broker: KafkaBroker, kafka_broker_factory: Callable[..., KafkaBroker]) -> None:
+def test_the_plugin_provides_brokers(
+    kafka_broker: KafkaBroker, kafka_broker_factory: Callable[..., KafkaBroker]
+) -> None:
     other = kafka_broker_factory(settings={"auto.create.topics.enable": False})
     assert kafka_broker.running
     assert other.bootstrap_servers != kafka_broker.bootstrap_servers

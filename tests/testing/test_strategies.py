@@ -17,7 +17,7 @@ def test_fields_that_the_version_lacks_have_their_defaults(request: JoinGroupReq
     assert request.reason is None
 
 
-def test_null_is_drawn_where_the_version_has_it_and_only_there() -> None:
+def test_null_is_drawn_only_in_versions_that_allow_it() -> None:
     first = settings(_quick, phases=[Phase.generate])
     assert find(messages(JoinGroupResponse, 7), lambda m: m.protocol_name is None, settings=first)
 

@@ -10,14 +10,14 @@ from typing import Any
 import trio
 
 from gnomon.runtime.world import Connection, DiskFailed, Durability, WorldError
-from gnomon.testing.log_scenario import LogScenario
-from gnomon.testing.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.storms.kafka.log_scenario import LogScenario
 from gnomon.wire.kafka.api import APIS, ApiKey, request_header_version
 from gnomon.wire.kafka.batch import parse_batch, patched_prefix
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import FrameReader, parse_request_header, response_prefix
+from gnomon.wire.kafka.frame import KafkaFrameReader, parse_request_header, response_prefix
 from gnomon.wire.kafka.messages import cluster, fetch, positions, produce
-from gnomon.wire.kafka.schema import Message, decode, encode
+from gnomon.wire.kafka.schema import ProtocolMessage, decode, encode
 
 
 class Bug(Enum):
@@ -73,7 +73,7 @@ class ToyBroker:
         end = offset + header.records_count
 
         def put(transaction: Any) -> bool:
-            """False where the batch before is missing: its group failed and the disk had room again for this one."""
+            """False if the previous batch is missing: its group failed, and the disk had space again for this one."""
             cursor = transaction.cursor(self.log)
             stored = 0
             if cursor.last():
@@ -81,7 +81,7 @@ class ToyBroker:
             return offset < stored or (offset == stored and cursor.put(offset.to_bytes(8, "big"), data))
 
         def done(stored: bool | None, error: WorldError | None) -> None:
-            if not stored:  # what was noted is not there: start again from the disk
+            if not stored:  # the noted batch is not stored: start again from the disk
                 self.error = error
                 self.crashed.set()
             else:
@@ -89,7 +89,7 @@ class ToyBroker:
             if self.bug is not Bug.ACK_BEFORE_SYNC and stored:
                 answer(0, offset)
 
-        # A retry waits for a commit too: the first attempt may still be under way.
+        # A retry waits for a commit too: the first attempt may still be in progress.
         self.store.submit(put, done)
         if self.bug is Bug.ACK_BEFORE_SYNC:
             answer(0, offset)
@@ -109,7 +109,7 @@ class ToyBroker:
                 found += bytes(value)
         return found
 
-    def handle(self, request: Message, answer: Callable[[Message], None]) -> None:
+    def handle(self, request: ProtocolMessage, answer: Callable[[ProtocolMessage], None]) -> None:
         if isinstance(request, cluster.MetadataRequest):
             partition = cluster.MetadataResponsePartition(partition_index=0, leader_id=1)
             topic = cluster.MetadataResponseTopic(name="toy", partitions=[partition])
@@ -137,7 +137,7 @@ class ToyBroker:
         elif isinstance(request, fetch.FetchRequest):
             self.nursery.start_soon(self.fetch, request.topics[0].partitions[0].fetch_offset, answer)
 
-    async def fetch(self, offset: int, answer: Callable[[Message], None]) -> None:
+    async def fetch(self, offset: int, answer: Callable[[ProtocolMessage], None]) -> None:
         if offset >= self.durable_end:
             await self.world.clock.sleep(0.1)
         data = self.read(offset) if not self.crashed.is_set() else b""
@@ -151,7 +151,7 @@ class ToyConnection:
         self.broker = broker
         self.connection = connection
         broker.connections.append(connection)
-        self.frames = FrameReader(2**24)
+        self.frames = KafkaFrameReader(2**24)
         self.answers: list[list[bytes | None]] = []
         self.drained = self.closed = lambda: None
         self.receive_buffer = self.frames.receive_buffer
@@ -167,7 +167,7 @@ class ToyConnection:
             flexible = version >= APIS[key].flexible_since
 
             def answer(
-                message: Message,
+                message: ProtocolMessage,
                 slot: Any = slot,
                 number: int = header.correlation_id,
                 flexible: bool = flexible,

@@ -19,8 +19,8 @@ from kio.static.primitive import i16, i32
 
 from gnomon.wire.frame_reader import RECEIVE_BYTES
 from gnomon.wire.kafka.frame import (
-    FrameReader,
     FrameTooLarge,
+    KafkaFrameReader,
     MalformedFrame,
     encode_unsigned_varint,
     parse_request_header,
@@ -36,7 +36,7 @@ def framed(bodies: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-def feed(reader: FrameReader, data: bytes) -> int:
+def feed(reader: KafkaFrameReader, data: bytes) -> int:
     """Places as much of `data` as the reader's buffer takes; says how much that was."""
     buffer = reader.receive_buffer()
     count = min(len(buffer), len(data))
@@ -46,7 +46,7 @@ def feed(reader: FrameReader, data: bytes) -> int:
     return count
 
 
-def split(reader: FrameReader, stream: bytes, steps: Sequence[int]) -> list[bytes]:
+def split(reader: KafkaFrameReader, stream: bytes, steps: Sequence[int]) -> list[bytes]:
     frames = []
     position = turn = 0
     while position < len(stream):
@@ -65,7 +65,7 @@ bodies_strategy = st.lists(
 
 @given(bodies_strategy, st.lists(st.integers(300, 70_000), min_size=1, max_size=6))
 def test_any_split_of_the_stream_gives_the_frames_that_were_sent(bodies: list[bytes], steps: list[int]) -> None:
-    reader = FrameReader(LIMIT)
+    reader = KafkaFrameReader(LIMIT)
     assert split(reader, framed(bodies), steps) == bodies
     assert reader.buffered_bytes == 0
     assert reader.capacity_bytes <= RECEIVE_BYTES
@@ -73,13 +73,13 @@ def test_any_split_of_the_stream_gives_the_frames_that_were_sent(bodies: list[by
 
 @given(st.lists(st.binary(max_size=30), max_size=6))
 def test_a_stream_of_single_bytes_gives_the_frames(bodies: list[bytes]) -> None:
-    assert split(FrameReader(LIMIT), framed(bodies), [1]) == bodies
+    assert split(KafkaFrameReader(LIMIT), framed(bodies), [1]) == bodies
 
 
 @given(bodies_strategy, st.integers(300, 50_000))
 def test_frames_that_are_not_taken_at_once_are_kept(bodies: list[bytes], step: int) -> None:
     """3: `receive_buffer` may be called while whole frames wait."""
-    reader = FrameReader(LIMIT)
+    reader = KafkaFrameReader(LIMIT)
     stream = framed(bodies)
     position = 0
     while position < len(stream):
@@ -91,7 +91,7 @@ def test_frames_that_are_not_taken_at_once_are_kept(bodies: list[bytes], step: i
 
 def test_views_stay_valid_until_the_next_receive_buffer() -> None:
     """3: also the view of the last frame, whose large buffer the empty reader has let go of."""
-    reader = FrameReader(LIMIT)
+    reader = KafkaFrameReader(LIMIT)
     first, second = b"a" * 10, b"b" * 100_000
     stream = framed([first, second])
     position = 0
@@ -105,7 +105,7 @@ def test_views_stay_valid_until_the_next_receive_buffer() -> None:
 
 def test_a_buffer_that_is_lent_out_survives_the_taking_of_the_last_frame() -> None:
     """A world may hold the receive buffer while the handler takes frames that waited."""
-    reader = FrameReader(LIMIT)
+    reader = KafkaFrameReader(LIMIT)
     first, second = b"a" * 100_000, b"second"
     stream = framed([first])
     position = 0
@@ -122,7 +122,7 @@ def test_a_buffer_that_is_lent_out_survives_the_taking_of_the_last_frame() -> No
 
 def test_a_declared_length_allocates_nothing() -> None:
     """1."""
-    reader = FrameReader(1 << 30)
+    reader = KafkaFrameReader(1 << 30)
     feed(reader, struct.pack(">i", 1 << 30) + b"x" * 100)
     assert reader.next_frame() is None
     assert reader.capacity_bytes == RECEIVE_BYTES
@@ -140,7 +140,7 @@ def test_a_declared_length_allocates_nothing() -> None:
 
 def test_a_large_frame_after_a_small_one_does_not_inherit_trust() -> None:
     """1: only the size of a frame that arrived whole is remembered, and only 2 MiB of it."""
-    reader = FrameReader(1 << 30)
+    reader = KafkaFrameReader(1 << 30)
     assert len(split(reader, framed([b"z" * 5_000_000]), [60_000])) == 1
     feed(reader, struct.pack(">i", 1 << 30))
     assert reader.next_frame() is None
@@ -152,7 +152,7 @@ def test_a_large_frame_after_a_small_one_does_not_inherit_trust() -> None:
 
 def test_a_big_frame_is_moved_a_logarithmic_number_of_times() -> None:
     """2: each growth is one copy; then the frame ends with its buffer."""
-    reader = FrameReader(1 << 26)
+    reader = KafkaFrameReader(1 << 26)
     body = b"q" * 10_000_000
     stream = framed([body])
     growths = position = 0
@@ -171,7 +171,7 @@ def test_a_big_frame_is_moved_a_logarithmic_number_of_times() -> None:
 
 @pytest.mark.parametrize("size", [-1, -(2**31)])
 def test_a_negative_length_is_malformed(size: int) -> None:
-    reader = FrameReader(100)
+    reader = KafkaFrameReader(100)
     feed(reader, struct.pack(">i", size) + b"abc")
     with pytest.raises(MalformedFrame, match=str(size)):
         reader.next_frame()
@@ -179,14 +179,14 @@ def test_a_negative_length_is_malformed(size: int) -> None:
 
 @pytest.mark.parametrize("size", [101, 2**31 - 1])
 def test_a_length_above_the_limit_is_refused_before_its_bytes_arrive(size: int) -> None:
-    reader = FrameReader(100)
+    reader = KafkaFrameReader(100)
     feed(reader, struct.pack(">i", size))
     with pytest.raises(FrameTooLarge, match=rf"{size} bytes.*allows 100"):
         reader.next_frame()
 
 
 def test_a_frame_of_exactly_the_limit_and_an_empty_one_pass() -> None:
-    assert split(FrameReader(100), framed([b"x" * 100, b""]), [7]) == [b"x" * 100, b""]
+    assert split(KafkaFrameReader(100), framed([b"x" * 100, b""]), [7]) == [b"x" * 100, b""]
 
 
 @given(

@@ -20,7 +20,7 @@ from kio.serial import entity_reader, entity_writer
 from gnomon.testing.strategies import messages
 from gnomon.wire.kafka.api import APIS
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import NO_UUID, Kind, Message, Struct
+from gnomon.wire.kafka.fields import NO_UUID, FieldKind, ProtocolMessage, Struct
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from gnomon.wire.kafka.messages.header import RequestHeader
 from gnomon.wire.kafka.messages.offsets_topic import (
@@ -36,7 +36,7 @@ _CLIENT_CLASSES = [RequestHeader, ConsumerProtocolSubscription, ConsumerProtocol
 _STORED_CLASSES = [OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue]
 
 
-def _versions(classes: list[type[Message]]) -> list[Any]:
+def _versions(classes: list[type[ProtocolMessage]]) -> list[Any]:
     return [
         pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
         for cls in classes
@@ -58,7 +58,7 @@ _WITHIN_KIO: dict[str, st.SearchStrategy[Any]] = {
 _modest = settings(max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def _kio_class(cls: type[Message], version: int) -> Any:
+def _kio_class(cls: type[ProtocolMessage], version: int) -> Any:
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
     for suffix, module in (("_request", "request"), ("_response", "response"), ("_header", "header"), ("", "data")):
         if snake.endswith(suffix):
@@ -93,13 +93,15 @@ def _plain(value: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "version"), _KNOWN_TO_KIO)
-def test_kio_reads_the_same_values_from_our_bytes_and_writes_the_same_bytes(cls: type[Message], version: int) -> None:
+def test_kio_reads_the_same_values_from_our_bytes_and_writes_the_same_bytes(
+    cls: type[ProtocolMessage], version: int
+) -> None:
     theirs = _kio_class(cls, version)
     read, write = entity_reader(theirs), entity_writer(theirs)
 
     @_modest
     @given(messages(cls, version, _WITHIN_KIO))
-    def check(message: Message) -> None:
+    def check(message: ProtocolMessage) -> None:
         ours = encode(message, version)
         seen, size = read(ours, 0)
         assert size == len(ours)
@@ -113,10 +115,10 @@ def test_kio_reads_the_same_values_from_our_bytes_and_writes_the_same_bytes(cls:
 
 
 @pytest.mark.parametrize(("cls", "version"), _ALL)
-def test_decoding_gives_back_what_was_encoded(cls: type[Message], version: int) -> None:
+def test_decoding_gives_back_what_was_encoded(cls: type[ProtocolMessage], version: int) -> None:
     @_modest
     @given(messages(cls, version), st.binary(max_size=3))
-    def check(message: Message, around: bytes) -> None:
+    def check(message: ProtocolMessage, around: bytes) -> None:
         encoded = encode(message, version)
         again, end = decode(cls, version, around + encoded + around, len(around))
         assert again == message
@@ -133,13 +135,13 @@ def _rich(cls: type[Struct], version: int) -> dict[str, Any]:
     for field in cls.FIELDS:
         if field.present(version):
             kind = field.kind
-            value = samples.get(kind.name, 77) if isinstance(kind, Kind) else kind(**_rich(kind, version))
+            value = samples.get(kind.name, 77) if isinstance(kind, FieldKind) else kind(**_rich(kind, version))
             chosen[field.name] = [value, value] if field.array else value
     return chosen
 
 
 @pytest.mark.parametrize(("cls", "version"), _ALL)
-def test_a_message_cut_short_anywhere_is_malformed(cls: type[Message], version: int) -> None:
+def test_a_message_cut_short_anywhere_is_malformed(cls: type[ProtocolMessage], version: int) -> None:
     message = cls(**_rich(cls, version))
     encoded = encode(message, version)
     assert decode(cls, version, encoded) == (message, len(encoded))
@@ -149,7 +151,9 @@ def test_a_message_cut_short_anywhere_is_malformed(cls: type[Message], version: 
 
 
 @pytest.mark.parametrize(("cls", "version"), _ALL)
-def test_damaged_bytes_are_malformed_or_another_message_and_nothing_else(cls: type[Message], version: int) -> None:
+def test_damaged_bytes_are_malformed_or_another_message_and_nothing_else(
+    cls: type[ProtocolMessage], version: int
+) -> None:
     noise = random.Random(f"{cls.__name__}/{version}")
     encoded = encode(cls(**_rich(cls, version)), version)
     for _ in range(60):
@@ -165,7 +169,7 @@ def test_damaged_bytes_are_malformed_or_another_message_and_nothing_else(cls: ty
 
 
 @pytest.mark.parametrize(("cls", "version"), _ALL)
-def test_unknown_tagged_fields_are_skipped(cls: type[Message], version: int) -> None:
+def test_unknown_tagged_fields_are_skipped(cls: type[ProtocolMessage], version: int) -> None:
     encoded = encode(cls(), version)
     if version < cls.FLEXIBLE:
         assert decode(cls, version, encoded) == (cls(), len(encoded))

@@ -10,7 +10,7 @@ from gnomon.wire.kafka.messages.offsets_topic import (
     OffsetCommitValue,
     decode_key,
 )
-from gnomon.wire.kafka.schema import MalformedMessage, Message, decode_prefixed, encode_prefixed
+from gnomon.wire.kafka.schema import MalformedMessage, ProtocolMessage, decode_prefixed, encode_prefixed
 
 _OFFSET = OffsetCommitValue(offset=7, leader_epoch=2, metadata="m", commit_timestamp=9)
 _GROUP = GroupMetadataValue(
@@ -38,7 +38,7 @@ _GROUP = GroupMetadataValue(
         ),
     ],
 )
-def test_records_have_kafkas_bytes(message: Message, version: int, stored: str) -> None:
+def test_records_have_kafkas_bytes(message: ProtocolMessage, version: int, stored: str) -> None:
     assert encode_prefixed(message, version) == bytes.fromhex(stored)
     assert decode_prefixed(type(message), bytes.fromhex(stored)) == (message, version)
 

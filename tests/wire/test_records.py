@@ -24,7 +24,7 @@ from gnomon.wire.kafka.batch import (
     with_log_append_time,
 )
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
-from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records
+from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records, read_keys
 
 LIMIT = 1 << 20
 fields = st.none() | st.binary(max_size=20) | st.integers(60, 300).map(bytes)
@@ -245,3 +245,29 @@ def test_finding_a_time_agrees_with_looking_at_every_record(deltas: list[int], w
     batch = build_batch([Record(index, delta) for index, delta in enumerate(deltas)], base_timestamp=0)
     expected = next(((index, delta) for index, delta in enumerate(deltas) if delta >= wanted), None)
     assert find_by_timestamp(memoryview(batch), wanted, LIMIT, 100) == expected
+
+
+def test_keys_are_read_some_at_a_time_and_cut_short() -> None:
+    records = [
+        Record(number, number * 1000, key, b"v" * number, (("header", b"h"),))
+        for number, key in enumerate((b"one", None, b"", b"a longer key", b"k" * 300))
+    ]
+    data = build_batch(records, base_timestamp=0)[HEADER_BYTES:]
+    first, position = read_keys(data, 0, 2, 100)
+    rest, end = read_keys(data, position, 10, 100)
+    assert [*first, *rest] == [b"one", None, b"", b"a longer key", b"k" * 100]
+    assert end == len(data)
+
+
+@given(data=st.binary(max_size=60), at=st.integers(0, 60))
+def test_keys_of_any_bytes_are_within_them(data: bytes, at: int) -> None:
+    """As where a producer sent no records, or a record declares what is not there."""
+    body = build_batch([Record(0, 0, b"key", b"value"), Record(1, 0, b"key", b"value")], base_timestamp=0)[
+        HEADER_BYTES:
+    ]
+    broken = body[:at] + data
+    keys, position = read_keys(broken, 0, 1000, 100)
+    assert 0 <= position <= len(broken)
+    assert all(key is None or len(key) <= len(broken) for key in keys)
+    if at >= len(body) / 2:
+        assert keys[:1] == [b"key"]

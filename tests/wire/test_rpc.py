@@ -18,7 +18,7 @@ from gnomon.wire.rpc import (
     HELLO,
     PING,
     RESULT,
-    Kind,
+    FrameKind,
     MalformedRpc,
     RpcFrameReader,
     decode,
@@ -32,23 +32,23 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 LISTS = st.lists(VALUES, max_size=3)
-FIELDS: dict[Kind, tuple[st.SearchStrategy[Any], ...]] = {
-    Kind.HELLO: (st.text(), LISTS, st.text(), st.none() | st.text()),
-    Kind.WELCOME: (IDS, st.none() | st.text()),
-    Kind.REFUSED: (st.text(),),
-    Kind.CALL: (IDS, st.text(), LISTS),
-    Kind.RESULT: (IDS, VALUES),
-    Kind.ERROR: (IDS, st.text(), LISTS, st.text()),
-    Kind.ITEM: (IDS, VALUES),
-    Kind.END: (IDS,),
-    Kind.MORE: (IDS, IDS),
-    Kind.CANCEL: (IDS,),
-    Kind.TELL: (st.text(), LISTS),
-    Kind.PING: (),
-    Kind.PONG: (),
-    Kind.OPEN: (IDS, st.text(), LISTS),
+FIELDS: dict[FrameKind, tuple[st.SearchStrategy[Any], ...]] = {
+    FrameKind.HELLO: (st.text(), LISTS, st.text(), st.none() | st.text()),
+    FrameKind.WELCOME: (IDS, st.none() | st.text()),
+    FrameKind.REFUSED: (st.text(),),
+    FrameKind.CALL: (IDS, st.text(), LISTS),
+    FrameKind.RESULT: (IDS, VALUES),
+    FrameKind.ERROR: (IDS, st.text(), LISTS, st.text()),
+    FrameKind.ITEM: (IDS, VALUES),
+    FrameKind.END: (IDS,),
+    FrameKind.MORE: (IDS, IDS),
+    FrameKind.CANCEL: (IDS,),
+    FrameKind.TELL: (st.text(), LISTS),
+    FrameKind.PING: (),
+    FrameKind.PONG: (),
+    FrameKind.OPEN: (IDS, st.text(), LISTS),
 }
-HEADS = st.sampled_from(list(Kind)).flatmap(
+HEADS = st.sampled_from(list(FrameKind)).flatmap(
     lambda kind: st.tuples(*FIELDS[kind]).map(lambda fields: [int(kind), *fields])
 )
 ATTACHMENTS = st.binary(max_size=64) | st.integers(1000, 5000).map(bytes)
@@ -96,7 +96,7 @@ def test_garbage_is_malformed_and_nothing_else(garbage: bytes) -> None:
             head, attachment = decode(memoryview(data))
         except MalformedRpc:
             continue
-        assert Kind(head[0])
+        assert FrameKind(head[0])
         assert bytes(attachment) == data[len(data) - len(attachment) :]
 
 
@@ -167,7 +167,7 @@ def test_other_protocols_are_named(first: bytes, reason: str) -> None:
         {"kind": 1},
         [True],
         [-1],
-        [len(Kind)],
+        [len(FrameKind)],
         ["call"],
         [HELLO, "gnomon", 1, "bookie", None],
         [CALL, "1", "add", []],

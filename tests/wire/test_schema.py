@@ -25,7 +25,7 @@ from gnomon.wire.kafka.schema import (
     Buffer,
     InexpressibleMessage,
     MalformedMessage,
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -57,7 +57,7 @@ class Inner(Struct):
     hint: str | None = string.nullable(since=2, tag=0)
 
 
-class Everything(Message, versions=(0, 3), flexible=2):
+class Everything(ProtocolMessage, versions=(0, 3), flexible=2):
     flag: bool = boolean()
     tiny: int = int8()
     small: int = int16()
@@ -192,7 +192,7 @@ def test_a_version_that_the_class_does_not_have_is_a_value_error() -> None:
     ],
 )
 def test_a_count_far_beyond_the_bytes_fails_at_once_and_takes_no_memory(
-    cls: type[Message], version: int, data: bytes
+    cls: type[ProtocolMessage], version: int, data: bytes
 ) -> None:
     encode(cls(), version)  # compiles the codec
     padded = data + bytes(12)
@@ -280,7 +280,7 @@ def test_a_prefixed_message_carries_its_version_and_fills_its_buffer() -> None:
             decode_prefixed(Inbox, broken)
 
 
-class Inbox(Message, versions=(0, 1)):
+class Inbox(ProtocolMessage, versions=(0, 1)):
     number: int = int32()
 
 

@@ -1,12 +1,13 @@
-"""The table of what the broker serves: API keys, their versions and their message classes.
+"""The table of the APIs that the broker serves: API keys, their versions and their message classes.
 
 1. A key is advertised only when it is served; the versions of an entry are those of its request class.
-2. Produce alone is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum as a broker
-   without compression); 0 to 2 are answered with UNSUPPORTED_VERSION.
-3. The keys of KIP-848 and share groups are advertised to be refused, as by a Kafka that has both switched off:
-   librdkafka waits in silence for a coordinator where they are missing, and ends with the error where they answer it.
-4. So are those of ACLs, as by a Kafka without an authorizer: tools that ask unbidden then go on without.
-5. The header of an ApiVersions response is v0 in every version: its reader does not know yet what we speak.
+2. Only Produce is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum for a broker without
+   compression); versions 0 to 2 are answered with UNSUPPORTED_VERSION.
+3. The keys of KIP-848 and share groups are advertised and refused, as by a Kafka broker with both switched off: if they
+   are missing, librdkafka waits silently for a coordinator; if they are refused, it ends with the error.
+4. The keys of ACLs are advertised and refused too, as by a Kafka broker without an authorizer: tools that always ask
+   for ACLs then continue without them.
+5. The header of an ApiVersions response is v0 in every version, because its reader does not know our versions yet.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gnomon.wire.kafka.messages import (
     produce,
     topics,
 )
-from gnomon.wire.kafka.schema import Message
+from gnomon.wire.kafka.schema import ProtocolMessage
 
 
 class ApiKey(IntEnum):
@@ -79,14 +80,15 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One served key. `min_version` is what is advertised; `request.VERSIONS` is what can be decoded."""
+    """One served key. `min_version` is the lowest advertised version; `request.VERSIONS` are the versions that can be
+    decoded."""
 
     key: ApiKey
     min_version: int
     max_version: int
     flexible_since: int
-    request: type[Message]
-    response: type[Message]
+    request: type[ProtocolMessage]
+    response: type[ProtocolMessage]
 
     def serves(self, version: int) -> bool:
         """Whether a request of this version can be decoded and answered."""
@@ -94,7 +96,7 @@ class Api:
         return first <= version <= last
 
 
-def _api(key: ApiKey, request: type[Message], response: type[Message]) -> Api:
+def _api(key: ApiKey, request: type[ProtocolMessage], response: type[ProtocolMessage]) -> Api:
     first, last = request.VERSIONS
     advertised_from = 0 if key is ApiKey.PRODUCE else first
     return Api(key, advertised_from, last, request.FLEXIBLE, request, response)
@@ -185,16 +187,16 @@ APIS: dict[int, Api] = {
 
 
 def request_header_version(key: int, version: int) -> int:
-    """The version of the header before a request: 2 where the request is flexible, else 1.
+    """The version of the header before a request: 2 for a flexible request, else 1.
 
-    For keys that are not served the answer is 1, so that their correlation id can still be read.
+    For keys that are not served it is 1, so that their correlation id can still be read.
     """
     api = APIS.get(key)
     return 2 if api is not None and version >= api.flexible_since else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """The version of the header before a response: 1 where the response is flexible, but 0 for ApiVersions."""
+    """The version of the header before a response: 1 for a flexible response, except 0 for ApiVersions."""
     if key == ApiKey.API_VERSIONS:
         return 0
     return request_header_version(key, version) - 1

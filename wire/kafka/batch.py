@@ -1,10 +1,10 @@
-"""The header of a record batch (magic 2), read and patched in place: a batch is never decoded to be stored.
+"""The header of a record batch (magic 2), read and patched in place: storing a batch never decodes it.
 
-1. Base offset (bytes 0..7), length (8..11) and leader epoch (12..15) lie outside the checksum: the broker replaces
+1. Base offset (bytes 0..7), length (8..11) and leader epoch (12..15) are outside the checksum: the broker replaces
    offset and epoch and leaves every other byte as the producer sent it.
-2. The checksum is CRC-32C over bytes 21 to the end of the batch; only a change to log append time computes it anew.
-3. Nothing is read beyond the batch, and no declared length or count is believed before it was compared with the data.
-4. What a producer sent is accepted by `check_produced` alone; `parse_batch` reads what has been accepted before.
+2. The checksum is CRC-32C over bytes 21 to the end of the batch; only a change to log append time recomputes it.
+3. Nothing is read beyond the batch, and a declared length or count is used only after a comparison with the data.
+4. Only `check_produced` accepts batches from producers; `parse_batch` reads batches that were accepted before.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ PREFIX_BYTES: Final = 16
 _LENGTH_END: Final = 12
 _LENGTH_EMPTY: Final = HEADER_BYTES - _LENGTH_END
 RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+"""The smallest record: length, attributes, two deltas, no key, no value, no headers, a byte each."""
 COMPRESSED_RECORDS_MAX: Final = 1_000_000
-"""Of a batch that is not looked into; librdkafka's `batch.num.messages` goes so far."""
+"""Largest record count accepted of a batch that is not decompressed; the limit of librdkafka's `batch.num.messages`."""
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 CRC_FROM: Final = 21
 """The checksum covers the batch from here to its end."""
 ATTRIBUTES_LOW_AT: Final = 22
-"""The low byte of the attributes, which has the bits of `COMPRESSION_MASK` and all others that are in use."""
+"""Position of the low byte of the attributes, which has the bits of `COMPRESSION_MASK` and all others that are in use.
+"""
 _MAX_TIMESTAMP_AT: Final = 35
 _MAX_TIMESTAMP_END: Final = 43
 
@@ -87,18 +88,23 @@ class BatchHeader(NamedTuple):
     records_count: int
 
     @property
+    def is_dense(self) -> bool:
+        """Whether each offset that the batch covers has a record: so it is as produced, and not after compaction."""
+        return self.records_count == self.last_offset_delta + 1
+
+    @property
     def size_bytes(self) -> int:
-        """The whole batch, prefix included."""
+        """The size of the whole batch, prefix included."""
         return self.length + _LENGTH_END
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch's last record."""
+        """The offset after the last one that the batch covers."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence, which goes on at 0 after 2^31 - 1; -1 when the batch has none."""
+        """The last record's sequence, which wraps to 0 after 2^31 - 1; -1 when the batch has none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
@@ -137,7 +143,7 @@ def parse_batch(view: memoryview, position: int = 0) -> BatchHeader:
 
 
 def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
-    """Accepts the records of one partition of a Produce request, or says why not.
+    """Accepts the records of one partition of a Produce request, or raises the reason for a refusal.
 
     Exactly one magic-2 batch must fill `view`; rules and error codes follow Kafka's validation of produced records.
 
@@ -225,7 +231,7 @@ def patched_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> 
 def with_log_append_time(view: memoryview, now_ms: int) -> bytes:
     """A copy of the batch that fills `view`, stamped with the broker's time: attribute bit, max timestamp and CRC.
 
-    The base timestamp and the records' deltas stay: readers take the max timestamp for every record of such a batch.
+    The base timestamp and the records' deltas stay: readers use the max timestamp for every record of such a batch.
     """
     (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_FROM)
     stamped = b"".join(

@@ -1,10 +1,10 @@
-"""The codecs of record batches, each way; decompression never makes more than it was allowed to.
+"""The codecs of record batches, in both directions; decompression never produces more than its limit.
 
-1. Output is written into a buffer that grows with the work up to `bytes_max` and never beyond: a bomb costs
-   `bytes_max` bytes and the time to fill them, whatever it declares.
-2. Whatever is wrong with the input is `CorruptData`; too much output is `TooLarge`; nothing else is raised.
-3. What `compress` writes, every Kafka client reads: lz4 frames of independent blocks (KIP-57), xerial's snappy stream.
-4. The same input gives the same bytes: no time and no randomness is in a stream.
+1. Output is written into a buffer that grows with the work up to `bytes_max` and never beyond: a decompression bomb
+   costs `bytes_max` bytes and the time to fill them, whatever size it declares.
+2. Every fault of the input is `CorruptData`; too much output is `TooLarge`; nothing else is raised.
+3. Every Kafka client reads the output of `compress`: lz4 frames of independent blocks (KIP-57), xerial's snappy stream.
+4. The same input gives the same bytes: a stream contains no time and no randomness.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _SNAPPY_RATIO_MAX: Final = 64
-"""A snappy element makes at most 64 bytes, so a block that declares more than that per byte lies."""
+"""A snappy element expands to at most 64 bytes, so a block that declares more than that per byte is corrupt."""
 _FIRST_TRY_BYTES: Final = 64 * 1024
 _BUFFER_FULL: Final = "failed to write whole buffer"
 _ZSTD_LEVEL: Final = 3
@@ -31,7 +31,7 @@ _LZ4_LEVEL: Final = 1
 
 
 class _StreamCodec(Protocol):
-    """What the modules of cramjam have in common."""
+    """The interface shared by the modules of cramjam."""
 
     def decompress_into(self, input: Buffer, output: Buffer) -> int: ...
 
@@ -74,12 +74,12 @@ def compress(codec: int, data: Buffer) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
-    """What the stream holds; for `Codec.NONE` the data itself, which costs nothing and is not limited.
+    """The decompressed data; for `Codec.NONE` the data itself, which costs nothing and is not limited.
 
     Args:
         codec: the number from a batch's attributes.
         data: the whole stream.
-        bytes_max: the most bytes to make.
+        bytes_max: the most bytes to produce.
 
     Raises:
         TooLarge: it holds more than `bytes_max` bytes.
@@ -100,7 +100,7 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
 
 
 def _decompress_bounded(module: _StreamCodec, data: Buffer, bytes_max: int) -> memoryview:
-    """Tries again with four times the room while it is too small: a third more work at most, no trust in a header."""
+    """Retries with four times the space while it is too small: a third more work at most, no trust in a header."""
     room = min(bytes_max, max(_FIRST_TRY_BYTES, 4 * len(data)))
     while True:
         output = bytearray(room)

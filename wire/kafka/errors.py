@@ -1,7 +1,7 @@
-"""The one table of Kafka's wire errors: number, name, whether a client should try again, and what it means.
+"""The one table of Kafka's wire errors: number, name, whether a client should retry, and the meaning.
 
-Numbers, names and the retriable flag are Kafka's (4.1); the wording is ours. A response that carries a message of its
-own says what happened there; `text` is for those that do not.
+Numbers, names and the retriable flag are Kafka's (4.1); the wording is ours. A response with a message of its own
+describes the individual failure; `text` is for responses without one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class ErrorCode(IntEnum):
     """A wire error; as an int it is the code on the wire."""
 
     retriable: bool
-    """Whether the same request may succeed later on, perhaps at another broker."""
+    """Whether the same request may succeed later, perhaps at another broker."""
     text: str
-    """What it means, in a few words."""
+    """The meaning, in a few words."""
 
     def __new__(cls, code: int, retriable: bool = _FINAL, text: str = "") -> ErrorCode:
         member = int.__new__(cls, code)

@@ -1,7 +1,7 @@
-"""Fetch (key 1), versions 4 to 18, written by hand for speed: the request; `fetch_response` has the answer.
+"""Fetch requests (key 1), versions 4 to 18, parsed by hand for speed; `fetch_response` encodes the response.
 
 1. Nothing is allocated for a declared count before its bytes were found in the frame; nothing is read beyond it.
-2. What does not fit the protocol is a `MalformedFrame`.
+2. Bytes that do not fit the protocol raise `MalformedFrame`.
 3. Versions 12 and later are flexible; version 13 names topics by id (16 bytes); version 15 moves the replica id into a
    tagged field.
 
@@ -77,7 +77,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """What a consumer wants to read. Before version 7 a request is sessionless: session 0 with epoch -1."""
+    """A consumer's request for records. Before version 7 a request is sessionless: session 0 with epoch -1."""
 
     max_wait_ms: int
     min_bytes: int
@@ -268,9 +268,9 @@ def _tagged_replica_id(frame: memoryview, position: int, replica_id: int) -> int
 
 
 def fetch_offset_at(frame: memoryview, request: FetchRequest, version: int) -> int | None:
-    """Where the request in `frame` says its one fetch offset; None where it does not end in the plain way.
+    """The position of the one fetch offset in `frame`; None for a request of another shape.
 
-    A consumer's next request differs from this one in the eight bytes there, and in its correlation id.
+    A consumer's next request differs from this one only in the eight bytes there and in its correlation id.
     """
     if request.forgotten or len(request.topics) != 1 or len(request.topics[0][1]) != 1:
         return None

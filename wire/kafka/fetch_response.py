@@ -1,6 +1,6 @@
-"""The response to Fetch (key 1), written by hand for speed: records leave as the buffers they were stored in.
+"""The response to Fetch (key 1), encoded by hand for speed: records are sent from the buffers they are stored in.
 
-1. A response is a scatter list; the record buffers in it are the given ones, neither copied nor looked at.
+1. A response is a scatter list; its record buffers are the given ones, neither copied nor read.
 2. `records` is never null: an empty answer is an empty field (a null one breaks Java's consumers).
 3. Versions 12 and later are flexible; version 13 names topics by id (16 bytes).
 
@@ -40,7 +40,7 @@ class FetchedPartition(NamedTuple):
     """One partition's answer.
 
     `aborted` are (producer id, first offset) pairs; None is the null that Kafka sends to readers of uncommitted data,
-    and every client takes the empty list as well. `diverging_epoch` is (epoch, end offset) and `current_leader`
+    and every client accepts the empty list as well. `diverging_epoch` is (epoch, end offset) and `current_leader`
     (leader id, leader epoch); both are sent from version 12 on. The record buffers hold whole batches.
     """
 
@@ -85,7 +85,7 @@ def encode_fetch_body(
     topics: Sequence[tuple[Topic, Sequence[FetchedPartition]]],
     throttle_ms: int = 0,
 ) -> tuple[int, list[Buffer]]:
-    """All of the response but the length prefix and the header, and its bytes: what equal requests have in common."""
+    """The response without length prefix and header, and its size: the part that answers to equal requests share."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch v{version} is not served"
     flexible = version >= FLEXIBLE_FROM
     chunks: list[Buffer] = []

@@ -1,4 +1,4 @@
-"""How a message is declared: kinds of value, fields with their versions, structs and messages.
+"""Declares messages: kinds of value, fields with their versions, structs and messages.
 
     class HeartbeatRequest(Message, key=12, versions=(0, 4), flexible=4):
         group_id: str = string()
@@ -6,11 +6,11 @@
         member_id: str = string()
         group_instance_id: str | None = string.nullable(since=3)
 
-1. One class serves all versions; its fields stand in wire order, and what a field is in a version follows from its
+1. One class serves all versions; its fields are in wire order, and the form of a field in a version follows from its
    declaration alone.
 2. A field that a version lacks has its default after decoding and is left out when encoding.
-3. An `essential` field that a version lacks must hold its default: leaving it out would change what is said.
-4. A class costs microseconds until it is used: its constructor and codecs are made at their first call.
+3. An `essential` field that a version lacks must hold its default: leaving it out would change the meaning.
+4. A class costs microseconds until it is used: its constructor and codecs are compiled at their first call.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ NO_UUID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct: in which versions it exists, where it may be null, what it is by default.
+    """One field of a struct: the versions that have it, the versions where it may be null, and its default.
 
-    `tag` is its KIP-482 tag number where it is a tagged field. `default` is None for null, an empty list for arrays.
+    `tag` is the KIP-482 tag number of a tagged field. `default` is None for null, an empty list for arrays.
     """
 
     name: str
-    kind: Kind[Any] | type[Struct]
+    kind: FieldKind[Any] | type[Struct]
     array: bool
     since: int
     until: int
@@ -57,13 +57,13 @@ class Field:
         return version >= self.nullable_since
 
     def fresh_default(self) -> Any:
-        """The default as a value of its own."""
+        """A fresh copy of the default."""
         if isinstance(self.default, list):
             return []
         return self.default() if isinstance(self.default, type) else self.default
 
 
-class Kind(Generic[T]):
+class FieldKind(Generic[T]):
     """A primitive type; calling it declares a field of that type.
 
     `code` is the `struct` code of a fixed-size kind, empty for the others. A field that is not `compact` keeps the
@@ -103,32 +103,32 @@ class Kind(Generic[T]):
         return cast("T", Field("", self, False, since, until, nullable_since, tag, default, essential))
 
 
-boolean = Kind("bool", "?", False)
-int8 = Kind("int8", "b", 0)
-int16 = Kind("int16", "h", 0)
-uint16 = Kind("uint16", "H", 0)
-int32 = Kind("int32", "i", 0)
-uint32 = Kind("uint32", "I", 0)
-int64 = Kind("int64", "q", 0)
-float64 = Kind("float64", "d", 0.0)
-uuid = Kind("uuid", "", NO_UUID)
-string = Kind("string", "", "")
-legacy_string = Kind("string", "", "", compact=False)
+boolean = FieldKind("bool", "?", False)
+int8 = FieldKind("int8", "b", 0)
+int16 = FieldKind("int16", "h", 0)
+uint16 = FieldKind("uint16", "H", 0)
+int32 = FieldKind("int32", "i", 0)
+uint32 = FieldKind("uint32", "I", 0)
+int64 = FieldKind("int64", "q", 0)
+float64 = FieldKind("float64", "d", 0.0)
+uuid = FieldKind("uuid", "", NO_UUID)
+string = FieldKind("string", "", "")
+legacy_string = FieldKind("string", "", "", compact=False)
 """The client id of a request header: readable before the version is understood."""
-octets = Kind("bytes", "", b"")
-records: Kind[Buffer] = Kind("records", "", b"")
+octets = FieldKind("bytes", "", b"")
+records: FieldKind[Buffer] = FieldKind("records", "", b"")
 """Record batches: decoded as a view of the buffer that was given, not copied."""
 
 
 def array(
-    of: Kind[T] | type[T], *, since: int = 0, until: int = LATEST, tag: int | None = None, essential: bool = False
+    of: FieldKind[T] | type[T], *, since: int = 0, until: int = LATEST, tag: int | None = None, essential: bool = False
 ) -> list[T]:
     """Declares an array that is never null, empty by default."""
     return cast("list[T]", Field("", cast("Any", of), True, since, until, NEVER, tag, [], essential))
 
 
 def nullable_array(
-    of: Kind[T] | type[T], *, since: int = 0, until: int = LATEST, nullable_since: int = 0, essential: bool = False
+    of: FieldKind[T] | type[T], *, since: int = 0, until: int = LATEST, nullable_since: int = 0, essential: bool = False
 ) -> list[T] | None:
     """Declares an array that may be null from version `nullable_since` on; empty by default, as in Kafka's schemas."""
     return cast("list[T]", Field("", cast("Any", of), True, since, until, nullable_since, None, [], essential))
@@ -160,7 +160,7 @@ class _StructType(type):
 
 
 class Struct(metaclass=_StructType):
-    """A run of fields inside a message. Constructed by keyword; what is not given has its default."""
+    """A sequence of fields inside a message. Constructed by keyword; a field that is not given has its default."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
 
@@ -194,7 +194,7 @@ def _initializer(cls: type[Struct]) -> Any:
 
 
 class _Fresh:
-    """Stands as the default of a mutable field: every message gets its own value."""
+    """The default of a mutable field: every message gets its own value."""
 
     __slots__ = ("fresh",)
 
@@ -202,8 +202,8 @@ class _Fresh:
         self.fresh = field.fresh_default
 
 
-class Message(Struct):
-    """A struct that stands for itself: a request, a response, a header or a record.
+class ProtocolMessage(Struct):
+    """A complete struct: a request, a response, a header or a record.
 
     KEY is the API key (None where it has none), VERSIONS the first and last version, FLEXIBLE the first version with
     compact lengths and tagged fields (KIP-482).

@@ -1,7 +1,7 @@
 """Frames of one Kafka connection, sans I/O: bytes in, request bodies out; and the headers around a message.
 
-1. What `wire/frame_reader.py` promises.
-2. Reading never goes beyond the frame; everything that is wrong with one is a `MalformedFrame`.
+1. All invariants of `wire/frame_reader.py` hold.
+2. Reading never goes beyond the frame; every fault of a frame is a `MalformedFrame`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from gnomon.wire import frame_reader
-from gnomon.wire.kafka.primitives import STRING_BYTES_MAX, Fault, read_uvarint, write_uvarint
+from gnomon.wire.kafka.primitives import STRING_BYTES_MAX, FieldError, read_uvarint, write_uvarint
 
 CORRELATION_ID_AT: Final = 4
-"""Where a request has its correlation id, of four bytes."""
+"""Position of the four-byte correlation id in a request."""
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
 
@@ -24,16 +24,16 @@ class MalformedFrame(Exception):
 
 
 class FrameTooLarge(MalformedFrame):
-    """A frame declares more bytes than this broker takes."""
+    """A frame declares more bytes than this broker accepts."""
 
 
-class FrameReader(frame_reader.FrameReader):
+class KafkaFrameReader(frame_reader.FrameReader):
     """Splits the byte stream of one connection into frames (`frame_bytes_max` is `socket.request.max.bytes`)."""
 
     __slots__ = ()
 
     def bad_length(self, size: int) -> MalformedFrame:
-        """FrameTooLarge, or what the peer seems to speak instead of Kafka's protocol."""
+        """FrameTooLarge, or an error that names the protocol that the peer seems to use instead of Kafka's."""
         foreign = frame_reader.foreign_protocol(size)
         if foreign == "HTTP":
             return MalformedFrame(
@@ -47,7 +47,7 @@ class FrameReader(frame_reader.FrameReader):
 
 
 class RequestHeader(NamedTuple):
-    """What stands before every request; `body_start` is where its message begins in the frame."""
+    """The header of every request; `body_start` is the position of its message in the frame."""
 
     api_key: int
     api_version: int
@@ -57,14 +57,14 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: memoryview, flexible: Callable[[int, int], bool]) -> RequestHeader:
-    """The request header, version 1 or 2 (with tagged fields, which are skipped).
+    """Parses the request header, version 1 or 2 (with tagged fields, which are skipped).
 
     Args:
         frame: a frame's body.
-        flexible: says for (api key, version) whether the header has tagged fields; False for what it does not know.
+        flexible: whether the header of (api key, version) has tagged fields; False for unknown ones.
 
     Raises:
-        MalformedFrame: cut short, or a client id that is no UTF-8.
+        MalformedFrame: cut short, or a client id that is not UTF-8.
     """
     size = len(frame)
     if size < 10:
@@ -92,10 +92,10 @@ def response_prefix(body_bytes: int, correlation_id: int, flexible: bool) -> byt
 
 
 def decode_text(frame: memoryview, start: int, stop: int) -> str:
-    """The UTF-8 text between two positions that lie inside the frame.
+    """The UTF-8 text between two positions inside the frame.
 
     Raises:
-        MalformedFrame: no UTF-8.
+        MalformedFrame: it is not UTF-8.
     """
     try:
         return str(frame[start:stop], "utf-8")
@@ -113,7 +113,7 @@ def read_unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
         return read_uvarint(frame, position)
     except IndexError:
         raise MalformedFrame(f"frame ends at byte {len(frame)} within a varint") from None
-    except Fault as fault:
+    except FieldError as fault:
         raise MalformedFrame(f"at byte {fault.at}: {fault}") from None
 
 
@@ -145,10 +145,10 @@ def encode_unsigned_varint(value: int) -> bytes:
 _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
-# What the parsers written by hand share, Produce's and Fetch's.
+# Shared by the parsers written by hand, Produce's and Fetch's.
 
 ITEMS_MAX: Final = 100_000
-"""Topics of a request, and partitions: what stands for one can be some ten times larger than its bytes."""
+"""Most topics, and most partitions, of a request: the object for one can be some ten times larger than its bytes."""
 
 
 def text_at(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
@@ -164,7 +164,7 @@ def text_at(frame: memoryview, position: int, size: int, what: str) -> tuple[str
 
 
 def bad_length(what: str, size: int, position: int, frame: memoryview) -> MalformedFrame:
-    """What to say of a field that cannot have the length that it declares."""
+    """The error for a field that cannot have the length that it declares."""
     left = len(frame) - position
     if size > left:
         return MalformedFrame(f"{what} at byte {position}: declares {size} bytes, {left} are left")
@@ -174,7 +174,7 @@ def bad_length(what: str, size: int, position: int, frame: memoryview) -> Malfor
 def compact_length(frame: memoryview, position: int, what: str) -> tuple[int, int]:
     """The length of a compact text or array, and the position after it; IndexError at the frame's end.
 
-    Varints of one byte are read in line, which halves the time.
+    Varints of one byte are read inline, which halves the time.
 
     Raises:
         MalformedFrame: it is null.
@@ -200,7 +200,7 @@ def compact_count(frame: memoryview, position: int, what: str) -> tuple[int, int
 
 
 def check_count(count: int, what: str) -> None:
-    """Accepts a declared number of elements.
+    """Checks a declared number of elements.
 
     Raises:
         MalformedFrame: it is negative, or more than `ITEMS_MAX`.
@@ -210,7 +210,7 @@ def check_count(count: int, what: str) -> None:
 
 
 def partitions_left(left: int, count: int) -> int:
-    """How many partitions a request may still name after one more topic with `count` of them.
+    """The number of partitions that a request may still name after one more topic with `count` partitions.
 
     Raises:
         MalformedFrame: that topic has more than are left.

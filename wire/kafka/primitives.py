@@ -1,9 +1,10 @@
-"""Kafka's primitive types over bytes: every reader takes (view, position) and gives (value, position after it).
+"""Kafka's primitive types as bytes: every reader takes (view, position) and returns (value, position after it).
 
-1. No reader looks behind the end of its view: a field that does not fit is a `Fault`, `struct.error` or `IndexError`.
+1. No reader looks beyond the end of its view: a field that does not fit is a `FieldError`, `struct.error` or
+   `IndexError`.
 2. A declared length or count is compared with the bytes that are left before anything is allocated for it.
-3. A text is valid UTF-8 of at most 32,767 bytes, and null only where the reader is a nullable one.
-4. A writer never cuts a value to fit: what the type cannot hold raises.
+3. A text is valid UTF-8 of at most 32,767 bytes, and null only in a nullable reader.
+4. A writer never truncates a value: one that the type cannot hold raises.
 """
 
 from __future__ import annotations
@@ -20,36 +21,37 @@ Writer: TypeAlias = Callable[[bytearray, Any], None]
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _SHORT_ARRAYS = tuple(Struct(f">{count}i") for count in range(32))
-"""Replica lists are short: looking the format up saves 0.2 of 0.5 µs a list."""
+"""Formats of short int32 lists, such as replica lists: looking them up saves 0.2 of 0.5 µs a list."""
 
 UVARINT_BYTES_MAX = 5
 UVARINT_MAX = 2**32 - 1
 STRING_BYTES_MAX = 32_767
-"""Of every version: what a compact text of a request could say beyond it, no answer in an older version can repeat."""
+"""Limit for every version: a longer compact text in a request could not be repeated in an answer of an older version.
+"""
 
 
-class Fault(Exception):
-    """A value that cannot be read or written; `inside` adds the field on the way up to the message."""
+class FieldError(Exception):
+    """A value that cannot be read or written; `inside` adds the field's name on the way up to the message."""
 
     def __init__(self, why: str, at: int = 0) -> None:
         super().__init__(why)
         self.why, self.at = why, at
         self.path = ""
 
-    def inside(self, field: str) -> Fault:
-        """The same fault, seen from the struct that holds `field`."""
+    def inside(self, field: str) -> FieldError:
+        """The same fault, reported for `field` of the enclosing struct."""
         self.path = f"{field}.{self.path}" if self.path else field
         return self
 
 
-def _bad_length(view: memoryview, at: int, length: int) -> Fault:
+def _bad_length(view: memoryview, at: int, length: int) -> FieldError:
     if length < 0:
-        return Fault("null where a value is required" if length == -1 else f"negative length {length}", at)
-    return Fault(f"declares {length} bytes, {len(view) - at} are left", at)
+        return FieldError("null where a value is required" if length == -1 else f"negative length {length}", at)
+    return FieldError(f"declares {length} bytes, {len(view) - at} are left", at)
 
 
-def _too_long(length: int, at: int) -> Fault:
-    return Fault(f"a string of {length} bytes, Kafka allows {STRING_BYTES_MAX}", at)
+def _too_long(length: int, at: int) -> FieldError:
+    return FieldError(f"a string of {length} bytes, Kafka allows {STRING_BYTES_MAX}", at)
 
 
 def read_uvarint(view: memoryview, at: int) -> tuple[int, int]:
@@ -60,10 +62,10 @@ def read_uvarint(view: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > UVARINT_MAX:
-                raise Fault("varint of more than 32 bits", at)
+                raise FieldError("varint of more than 32 bits", at)
             return value, position + 1
         shift += 7
-    raise Fault("varint of more than five bytes", at)
+    raise FieldError("varint of more than five bytes", at)
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -74,7 +76,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-# Lengths: -1 is null. Each pair reads or writes one of the four ways Kafka has to say a length.
+# Lengths: -1 is null. Each pair reads or writes one of Kafka's four encodings of a length.
 
 
 def _length16(view: memoryview, at: int) -> tuple[int, int]:
@@ -129,7 +131,7 @@ def text_codec(compact: bool, nullable: bool) -> tuple[Reader, Writer]:
     def write(out: bytearray, value: str | None) -> None:
         if value is None:
             if not nullable:
-                raise Fault("null where a value is required")
+                raise FieldError("null where a value is required")
             put_length(out, -1)
             return
         encoded = value.encode()
@@ -158,7 +160,7 @@ def bytes_codec(compact: bool, nullable: bool, view_only: bool) -> tuple[Reader,
     def write(out: bytearray, value: Buffer | None) -> None:
         if value is None:
             if not nullable:
-                raise Fault("null where a value is required")
+                raise FieldError("null where a value is required")
             put_length(out, -1)
             return
         put_length(out, len(value))
@@ -179,7 +181,7 @@ def array_codec(read_one: Reader, write_one: Writer, compact: bool, nullable: bo
                 return None, at
             raise _bad_length(view, at, count)
         if count > len(view) - at:
-            raise Fault(f"declares {count} elements, {len(view) - at} bytes are left", at)
+            raise FieldError(f"declares {count} elements, {len(view) - at} bytes are left", at)
         values: list[Any] = []
         for _ in range(count):
             value, at = read_one(view, at)
@@ -189,7 +191,7 @@ def array_codec(read_one: Reader, write_one: Writer, compact: bool, nullable: bo
     def write(out: bytearray, values: list[Any] | None) -> None:
         if values is None:
             if not nullable:
-                raise Fault("null where an array is required")
+                raise FieldError("null where an array is required")
             put_length(out, -1)
             return
         put_length(out, len(values))
@@ -200,7 +202,7 @@ def array_codec(read_one: Reader, write_one: Writer, compact: bool, nullable: bo
 
 
 def nullable_struct_codec(read_one: Reader, write_one: Writer) -> tuple[Reader, Writer]:
-    """Reader and writer of a struct behind a byte that tells whether it is there: negative is null."""
+    """Reader and writer of a struct after a presence byte: negative is null."""
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
         return (None, at + 1) if view[at] >= 0x80 else read_one(view, at + 1)
@@ -223,7 +225,7 @@ def int32_array_codec(compact: bool) -> tuple[Reader, Writer]:
         if count < 0:
             raise _bad_length(view, at, count)
         if count * 4 > len(view) - at:
-            raise Fault(f"declares {count} elements of 4 bytes, {len(view) - at} bytes are left", at)
+            raise FieldError(f"declares {count} elements of 4 bytes, {len(view) - at} bytes are left", at)
         packed = _SHORT_ARRAYS[count] if count < 32 else Struct(f">{count}i")
         return list(packed.unpack_from(view, at)), at + count * 4
 

@@ -1,14 +1,15 @@
 """The records inside a batch: read where a feature needs them, written for the broker's own topics and for clients.
 
-1. A batch yields exactly as many records as its header says, and they fill it exactly; anything else is
-   `MalformedBatch`. The checksum is not looked at: `batch.check_produced` did that when the batch came in.
-2. No length or count inside a record is believed before it was compared with the bytes that are there.
-3. Decompressing is bounded (see `compression`).
+1. A batch yields exactly as many records as its header declares, and they fill it exactly; anything else is
+   `MalformedBatch`. The checksum is not verified here: `batch.check_produced` did that when the batch arrived.
+2. No length or count inside a record is used before a comparison with the bytes that are there.
+3. Decompression is bounded (see `compression`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -24,6 +25,7 @@ from gnomon.wire.kafka.batch import (
     parse_batch,
 )
 from gnomon.wire.kafka.compression import Codec, TooLarge, compress, decompress
+from gnomon.wire.kafka.primitives import Buffer
 
 _VARINT_BYTES_MAX: Final = 10
 _NULL: Final = b"\x01"
@@ -33,7 +35,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """One record; offset and timestamp (milliseconds) are counted from the batch's base."""
+    """One record; offset and timestamp (milliseconds) are relative to the batch's base."""
 
     offset_delta: int = 0
     timestamp_delta: int = 0
@@ -50,7 +52,7 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
         bytes_max: the most bytes its records may decompress to.
 
     Raises:
-        MalformedBatch: header or records are not what they say.
+        MalformedBatch: the header contradicts the records.
         TooLarge: the records decompress to more than `bytes_max` bytes.
         CorruptData: the records do not decompress.
     """
@@ -75,6 +77,58 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
         raise MalformedBatch(f"{len(data) - position} bytes follow the last of {header.records_count} records")
 
 
+def read_keys(data: Buffer, position: int, count: int, key_bytes_max: int) -> tuple[list[Buffer | None], int]:
+    """The keys of at most `count` records; only key and length of each record are read, some 2 us.
+
+    Args:
+        data: the records of a batch, not compressed.
+        position: where a record begins.
+        key_bytes_max: a longer key is cut to this size.
+
+    Returns:
+        The keys, and the position of the record after them. They are fewer than `count` if a record cannot be read.
+    """
+    keys: list[Buffer | None] = []
+    with suppress(IndexError, MalformedBatch):
+        while len(keys) < count:
+            _, _, at, stop = _read_deltas(data, position)
+            size, at = _read_varint(data, at)
+            if size < -1 or at + max(size, 0) > stop:
+                break
+            keys.append(None if size == -1 else data[at : at + min(size, key_bytes_max)])
+            position = stop
+    return keys, position
+
+
+def read_keys_by_offset(
+    data: Buffer, position: int, first: int, count: int, key_bytes_max: int
+) -> tuple[list[Buffer | None], int]:
+    """`read_keys` for a batch that has no record at some of its offsets: the key of each offset, None where none is.
+
+    Args:
+        first: the offset delta of the first key.
+        count: offsets to look at, from there on.
+
+    Returns:
+        The keys, and where the first record after them begins. They are fewer than `count` where a record cannot be
+        read.
+    """
+    keys: list[Buffer | None] = []
+    with suppress(IndexError, MalformedBatch):
+        while position < len(data):
+            _, offset_delta, at, stop = _read_deltas(data, position)
+            if offset_delta >= first + count:
+                break
+            size, at = _read_varint(data, at)
+            if size < -1 or at + max(size, 0) > stop or offset_delta < first + len(keys):
+                return keys, position
+            keys += [None] * (offset_delta - first - len(keys))
+            keys.append(None if size == -1 else data[at : at + min(size, key_bytes_max)])
+            position = stop
+        return keys + [None] * (count - len(keys)), position
+    return keys, position
+
+
 def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     timestamp_delta, offset_delta, position, stop = _read_deltas(data, position)
     key, position = _read_bytes(data, position)
@@ -90,8 +144,8 @@ def _read_record(data: bytes, position: int) -> tuple[Record, int]:
     return Record(offset_delta, timestamp_delta, key, value, headers), stop
 
 
-def _read_deltas(data: bytes, position: int) -> tuple[int, int, int, int]:
-    """Of the record at `position` the deltas of timestamp and offset, where its key begins, and where it ends."""
+def _read_deltas(data: Buffer, position: int) -> tuple[int, int, int, int]:
+    """The deltas of timestamp and offset of the record at `position`, where its key begins, and where it ends."""
     size, position = _read_varint(data, position)
     stop = position + size
     if size < 0 or stop > len(data):
@@ -122,7 +176,7 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position:stop], stop
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """A zigzag varint of at most 64 bits and the position after it; IndexError at the end of the data."""
     byte = data[position]
     if byte < 0x80:
@@ -148,7 +202,7 @@ def _varint(value: int) -> bytes:
 
 
 def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
-    """The batch at the start of the view with its records in another codec; all else stays, but length and CRC.
+    """The batch at the start of the view with its records in another codec; only length, attributes and CRC differ.
 
     Args:
         batch_view: a whole batch.
@@ -156,7 +210,7 @@ def recompressed(batch_view: memoryview, codec: int, bytes_max: int) -> bytes:
         bytes_max: the most bytes its records may decompress to.
 
     Raises:
-        MalformedBatch: its header is not what it says.
+        MalformedBatch: its header is not valid.
         TooLarge: the records decompress to more than `bytes_max` bytes.
         CorruptData: the records do not decompress.
     """
@@ -237,27 +291,29 @@ def _sized(field: bytes | None) -> tuple[bytes, bytes]:
 def find_by_timestamp(
     batch_view: memoryview, timestamp: int, bytes_max: int, records_max: int, start_offset: int = 0
 ) -> tuple[int, int] | None:
-    """The (offset, timestamp) of the batch's first record that is as late as `timestamp`; None when there is none.
+    """The (offset, timestamp) of the batch's first record with this timestamp or a later one; None when there is none.
 
     The records of a batch with log append time all have its max timestamp. Offsets count from the base offset in the
-    view, so it has to be the batch as stored. Of a record its deltas alone are looked at, 0.7 us each.
+    view, so it has to be the batch as stored. Only the deltas of a record are read, 0.7 us each.
 
     Args:
         batch_view: a whole batch.
         timestamp: milliseconds since 1970.
         bytes_max: the most bytes its records may decompress to.
-        records_max: the most records to look at.
+        records_max: the most records to read.
         start_offset: records before it do not count.
 
     Raises:
-        MalformedBatch: header or records are not what they say, or a record is outside of what the header says.
-        TooLarge: the records decompress to more than `bytes_max` bytes, or none of the first `records_max` is it.
+        MalformedBatch: the header contradicts the records, or a record is outside of the header's range.
+        TooLarge: the records decompress to more than `bytes_max` bytes, or the first `records_max` records do not
+            decide.
         CorruptData: the records do not decompress.
     """
     header = parse_batch(batch_view)
     if header.max_timestamp < timestamp:
         return None
-    if header.is_log_append_time:
+    append_time = header.is_log_append_time
+    if append_time and header.is_dense:
         return max(header.base_offset, start_offset), header.max_timestamp
     data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
     position = 0
@@ -266,7 +322,8 @@ def find_by_timestamp(
             timestamp_delta, offset_delta, _, position = _read_deltas(data, position)
         except IndexError:
             raise MalformedBatch(f"record {index} reaches beyond the {len(data)} bytes of records") from None
-        found, offset = header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
+        found = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
+        offset = header.base_offset + offset_delta
         if found >= timestamp and offset >= start_offset:
             if found > header.max_timestamp or not 0 <= offset_delta <= header.last_offset_delta:
                 raise MalformedBatch(f"record of offset delta {offset_delta} and timestamp {found}: not of its batch")

@@ -3,12 +3,12 @@
 1. Decoding reads nothing outside the buffer, and bad input raises `MalformedMessage` and nothing else.
 2. Memory follows the bytes that are there, never a declared length or count.
 3. Unknown tagged fields are skipped (KIP-482); a known one must fill exactly the size it declares.
-4. `encode` never says something else than the message: what a version cannot say raises `InexpressibleMessage`,
-   except fields that are not `essential`.
+4. `encode` never changes the meaning of a message: a value that the version cannot express raises
+   `InexpressibleMessage`, except in fields that are not `essential`.
 5. A codec is compiled once per class and version, at its first use.
 
-Compiling makes one Python function per struct and direction: adjacent fixed-size fields become one `struct` call, the
-rest one call each of a reader or writer from `primitives`.
+Compiling makes one Python function per struct and direction: adjacent fixed-size fields become one `struct` call, each
+other field one call of a reader or writer from `primitives`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gnomon.wire.kafka.fields import (
     NEVER,
     NO_UUID,
     Field,
-    Kind,
-    Message,
+    FieldKind,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -46,7 +46,7 @@ from gnomon.wire.kafka.fields import (
     uint32,
     uuid,
 )
-from gnomon.wire.kafka.primitives import Buffer, Fault, Reader, Writer
+from gnomon.wire.kafka.primitives import Buffer, FieldError, Reader, Writer
 
 __all__ = [
     "LATEST",
@@ -54,10 +54,10 @@ __all__ = [
     "NO_UUID",
     "Buffer",
     "Field",
+    "FieldKind",
     "InexpressibleMessage",
-    "Kind",
     "MalformedMessage",
-    "Message",
+    "ProtocolMessage",
     "Struct",
     "array",
     "boolean",
@@ -83,15 +83,15 @@ __all__ = [
     "uuid",
 ]
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ProtocolMessage)
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no such message; the text names message, version, field and byte position."""
+    """The bytes are not such a message; the text names message, version, field and byte position."""
 
 
 class InexpressibleMessage(ValueError):
-    """A message that its version cannot say; the text names the field and why."""
+    """A message that its version cannot express; the text names the field and the reason."""
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
@@ -107,22 +107,22 @@ def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple
         The message and the position of the first byte after it.
 
     Raises:
-        MalformedMessage: the bytes are no such message.
+        MalformedMessage: the bytes are not such a message.
         ValueError: the class has no such version.
     """
     read, _ = cls.CODECS.get(version) or _message_codec(cls, version)
     try:
         return read(memoryview(buffer), offset)
-    except Fault as fault:
+    except FieldError as fault:
         where = f"{cls.__name__} v{version}: {fault.path} at byte {fault.at}"
         raise MalformedMessage(f"{where}: {fault.why}") from None
 
 
-def encode(message: Message, version: int) -> bytes:
+def encode(message: ProtocolMessage, version: int) -> bytes:
     """Encodes one message.
 
     Raises:
-        InexpressibleMessage: the version cannot say it: null where it has no null, a number out of range, an
+        InexpressibleMessage: the version cannot express it: null where it has no null, a number out of range, an
             essential field that it lacks.
         ValueError: the class has no such version.
     """
@@ -131,7 +131,7 @@ def encode(message: Message, version: int) -> bytes:
     out = bytearray()
     try:
         write(out, message)
-    except Fault as fault:
+    except FieldError as fault:
         raise InexpressibleMessage(f"{cls.__name__} v{version}: {fault.path}: {fault.why}") from None
     return bytes(out)
 
@@ -139,13 +139,13 @@ def encode(message: Message, version: int) -> bytes:
 _PREFIX = Packed(">h")
 
 
-def encode_prefixed(message: Message, version: int) -> bytes:
-    """`encode` behind its version as int16, the form of what Kafka stores in records and in member metadata."""
+def encode_prefixed(message: ProtocolMessage, version: int) -> bytes:
+    """`encode` after its version as int16: the form in which Kafka stores records and member metadata."""
     return _PREFIX.pack(version) + encode(message, version)
 
 
 def decode_prefixed(cls: type[M], buffer: Buffer) -> tuple[M, int]:
-    """Decodes what `encode_prefixed` made, whole.
+    """Decodes the whole of a buffer that `encode_prefixed` made.
 
     Returns:
         The message and its version.
@@ -164,8 +164,8 @@ def decode_prefixed(cls: type[M], buffer: Buffer) -> tuple[M, int]:
     return message, version
 
 
-def check_end(message: Message, buffer: Buffer, end: int) -> None:
-    """For callers whose message must fill its buffer.
+def check_end(message: ProtocolMessage, buffer: Buffer, end: int) -> None:
+    """Checks that a message fills its buffer.
 
     Raises:
         MalformedMessage: bytes follow the message that ended at `end`.
@@ -175,7 +175,7 @@ def check_end(message: Message, buffer: Buffer, end: int) -> None:
         raise MalformedMessage(f"{name}: {len(buffer) - end} bytes follow its end at byte {end}")
 
 
-def _message_codec(cls: type[Message], version: int) -> tuple[Reader, Writer]:
+def _message_codec(cls: type[ProtocolMessage], version: int) -> tuple[Reader, Writer]:
     first, last = cls.VERSIONS
     if not first <= version <= last:
         raise ValueError(f"{cls.__name__} has versions {first} to {last}, not {version}")
@@ -188,7 +188,7 @@ def struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[Reade
     present = [item for item in cls.FIELDS if item.present(version)]
     plain = [item for item in present if item.tag is None]
     tagged = sorted((item for item in present if item.tag is not None), key=lambda item: item.tag or 0)
-    reading, writing = _Source(cls, version), _Source(cls, version)
+    reading, writing = _SchemaText(cls, version), _SchemaText(cls, version)
     for code_known, group in groupby(plain, key=lambda item: bool(_fixed_code(item))):
         if code_known:
             _add_fixed(reading, writing, list(group))
@@ -214,7 +214,9 @@ def field_codec(item: Field, version: int, flexible: bool) -> tuple[Reader, Writ
     return primitives.array_codec(read, write, flexible, nullable)
 
 
-def _value_codec(kind: Kind[Any] | type[Struct], version: int, flexible: bool, nullable: bool) -> tuple[Reader, Writer]:
+def _value_codec(
+    kind: FieldKind[Any] | type[Struct], version: int, flexible: bool, nullable: bool
+) -> tuple[Reader, Writer]:
     if isinstance(kind, type):
         codec = struct_codec(kind, version, flexible)
         return primitives.nullable_struct_codec(*codec) if nullable else codec
@@ -229,12 +231,12 @@ def _value_codec(kind: Kind[Any] | type[Struct], version: int, flexible: bool, n
 
 
 def _fixed_code(item: Field) -> str:
-    return item.kind.code if isinstance(item.kind, Kind) and not item.array else ""
+    return item.kind.code if isinstance(item.kind, FieldKind) and not item.array else ""
 
 
 @dataclass
-class _Source:
-    """A function in the making: its lines, the names they use, and the field (`step`) each line works on."""
+class _SchemaText:
+    """A function under construction: its lines, the names they use, and the field (`step`) each line works on."""
 
     cls: type[Struct]
     version: int
@@ -266,7 +268,7 @@ class _Source:
         return cast("Writer", self._compile("out, it", self.lines, f"{self.bind(_UNWRITABLE)} as error", "0", "return"))
 
     def _compile(self, parameters: str, body: list[str], wrong: str, at: str, result: str) -> Any:
-        fault, steps = self.bind(Fault), self.bind(tuple(self.steps))
+        fault, steps = self.bind(FieldError), self.bind(tuple(self.steps))
         lines = [
             f"def run({parameters}):",
             "    try:",
@@ -285,13 +287,13 @@ _UNREADABLE = (struct_error, IndexError, UnicodeError)
 _UNWRITABLE = (struct_error, UnicodeError, AttributeError, TypeError)
 
 
-def _fault(error: Exception, at: int, step: str) -> Fault:
-    # `struct` and indexing raise for one reason when reading: the view ends too early.
+def _fault(error: Exception, at: int, step: str) -> FieldError:
+    # When reading, `struct` and indexing raise for one reason: the view ends too early.
     why = "cut short" if isinstance(error, IndexError) or "unpack_from" in str(error) else str(error)
-    return Fault(why, at).inside(step)
+    return FieldError(why, at).inside(step)
 
 
-def _add_fixed(reading: _Source, writing: _Source, group: list[Field]) -> None:
+def _add_fixed(reading: _SchemaText, writing: _SchemaText, group: list[Field]) -> None:
     packed = Packed(">" + "".join(_fixed_code(item) for item in group))
     targets = ", ".join(f"it.{item.name}" for item in group)
     what = ", ".join(item.name for item in group)
@@ -299,32 +301,32 @@ def _add_fixed(reading: _Source, writing: _Source, group: list[Field]) -> None:
     writing.step(what, f"out += {writing.bind(packed.pack)}({targets})")
 
 
-def _add_call(reading: _Source, writing: _Source, item: Field, codec: tuple[Reader, Writer]) -> None:
+def _add_call(reading: _SchemaText, writing: _SchemaText, item: Field, codec: tuple[Reader, Writer]) -> None:
     read, write = codec
     reading.step(item.name, f"it.{item.name}, at = {reading.bind(read)}(view, at)")
     writing.step(item.name, f"{writing.bind(write)}(out, it.{item.name})")
 
 
-def _default_expression(source: _Source, item: Field) -> str:
+def _default_expression(source: _SchemaText, item: Field) -> str:
     if isinstance(item.default, list):
         return "[]"
     return f"{source.bind(item.default)}{'()' if isinstance(item.default, type) else ''}"
 
 
-def _add_absent(reading: _Source, writing: _Source, item: Field) -> None:
+def _add_absent(reading: _SchemaText, writing: _SchemaText, item: Field) -> None:
     reading.lines.append(f"it.{item.name} = {_default_expression(reading, item)}")
     if item.essential:
         why = "this version cannot say it, and leaving it out would change the meaning"
         default = _default_expression(writing, item)
-        writing.step(item.name, f"if it.{item.name} != {default}: raise {writing.bind(Fault)}({why!r})")
+        writing.step(item.name, f"if it.{item.name} != {default}: raise {writing.bind(FieldError)}({why!r})")
 
 
-def _add_tagged(reading: _Source, writing: _Source, tagged: list[tuple[Field, tuple[Reader, Writer]]]) -> None:
+def _add_tagged(reading: _SchemaText, writing: _SchemaText, tagged: list[tuple[Field, tuple[Reader, Writer]]]) -> None:
     for item, _ in tagged:
         reading.lines.append(f"it.{item.name} = {_default_expression(reading, item)}")
     readers = {item.tag: (item.name, codec[0]) for item, codec in tagged}
     skip = f"at = {reading.bind(_read_tagged)}(view, at, it, {reading.bind(readers)})"
-    # Almost no message carries a tagged field: one byte says so.
+    # Almost no message carries a tagged field, so one byte decides.
     reading.step("tagged fields", "if view[at] == 0: at += 1", f"else: {skip}")
     if not tagged:
         writing.step("tagged fields", "out.append(0)")
@@ -340,7 +342,7 @@ def _read_tagged(view: memoryview, at: int, it: Struct, readers: dict[int, tuple
         size, at = primitives.read_uvarint(view, at)
         end = at + size
         if end > len(view):
-            raise Fault(f"tag {tag} declares {size} bytes, {len(view) - at} are left", at)
+            raise FieldError(f"tag {tag} declares {size} bytes, {len(view) - at} are left", at)
         if tag in readers:
             _read_tag(view[:end], at, it, *readers[tag])
         at = end
@@ -350,12 +352,12 @@ def _read_tagged(view: memoryview, at: int, it: Struct, readers: dict[int, tuple
 def _read_tag(view: memoryview, at: int, it: Struct, name: str, read: Reader) -> None:
     try:
         value, end = read(view, at)
-    except Fault as fault:
+    except FieldError as fault:
         raise fault.inside(name) from None
     except _UNREADABLE as error:
         raise _fault(error, at, name) from None
     if end != len(view):
-        raise Fault(f"ends {len(view) - end} bytes before the size of its tag", end).inside(name)
+        raise FieldError(f"ends {len(view) - end} bytes before the size of its tag", end).inside(name)
     setattr(it, name, value)
 
 
@@ -367,7 +369,7 @@ def _write_tagged(out: bytearray, it: Struct, writers: list[tuple[int, str, Any,
             said.append((tag, bytearray()))
             try:
                 write(said[-1][1], value)
-            except Fault as fault:
+            except FieldError as fault:
                 raise fault.inside(name) from None
             except _UNWRITABLE as error:
                 raise _fault(error, 0, name) from None

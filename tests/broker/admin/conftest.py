@@ -1,10 +1,12 @@
-"""The admin API of a broker in a simulation, every answer of which is held against the document that describes it."""
+"""The admin API of a broker in a simulation; every answer is checked against the document of the API."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,9 +14,15 @@ import pytest
 import schemathesis
 from schemathesis.schemas import APIOperation
 
-from gnomon.broker.admin.http import Check, admin_app
-from gnomon.broker.broker import Broker
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+sys.path.insert(0, str(Path(__file__).parents[1] / "authorization"))  # for `deciding`: test folders are no packages
+
+from deciding import Refusing
+
+from gnomon.broker.admin.http import admin_app
+from gnomon.broker.node import ServingBroker
+from gnomon.broker.standalone import Serving
+from gnomon.runtime.health import HealthCheck
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 
 DOCUMENT: dict[str, Any] = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
@@ -24,11 +32,15 @@ TOPICS = "/admin/v2/persistent/public/default"
 class AdminClient:
     """Asks the admin API of one broker; what is not as the document says fails the test."""
 
-    def __init__(self, asked: Broker, node: EmbeddedBroker | None = None) -> None:
-        self.asked = asked
+    def __init__(
+        self, asked: Serving | ServingBroker, node: EmbeddedBroker | None = None, deciding: Refusing | None = None
+    ) -> None:
+        self.deciding = deciding
         self.node = node
-        self.problems: list[Check] = []
-        app = admin_app(asked.metrics, lambda: self.problems, asked)
+        self.problems: list[HealthCheck] = []
+        self.asked = asked.broker
+        self.administered = asked.administered
+        app = admin_app(asked.metrics, lambda: self.problems, asked.administered)
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://admin")
 
@@ -56,7 +68,7 @@ class AdminClient:
 
 
 def _operation(method: str, path: str) -> APIOperation[Any, Any] | None:
-    """What the document has for a request, None where it has nothing."""
+    """The document's entry for a request, None if it has none."""
     for template, item in DOCUMENT["paths"].items():
         parts, found = template.split("/"), path.split("/")
         if len(parts) == len(found) and all(
@@ -70,7 +82,7 @@ Scenario = Callable[[AdminClient], Awaitable[None]]
 
 
 @pytest.fixture
-def admin_of() -> Callable[[Broker], AdminClient]:
+def admin_of() -> Callable[[ServingBroker], AdminClient]:
     """Makes a client of any broker's admin API."""
     return AdminClient
 
@@ -81,8 +93,10 @@ def administer() -> Callable[..., None]:
 
     def run(scenario: Scenario, kafka: Mapping[str, str] | None = None) -> None:
         async def with_topic(broker: EmbeddedBroker) -> None:
+            deciding = broker.authorizer = Refusing()
+            await broker.restart()
             await (await broker.connect()).create_topic("orders", 2)
-            await scenario(AdminClient(broker.serving.broker, broker))
+            await scenario(AdminClient(broker.serving, broker, deciding))
 
         simulate_broker(with_topic, kafka=kafka)
 

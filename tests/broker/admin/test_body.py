@@ -1,4 +1,4 @@
-"""Bodies that nobody should send: refused with a reason, at little cost."""
+"""Invalid bodies: each is refused with a reason, at little cost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PATH = "/admin/v2/persistent/public/default/orders/shadowTopics"
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_a_body_that_is_no_array_of_names_is_400_and_changes_nothing(administer: Run, body: bytes) -> None:
+def test_a_body_other_than_an_array_of_names_is_400_and_changes_nothing(administer: Run, body: bytes) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a"])
         for method in ("PUT", "POST", "DELETE"):
@@ -108,11 +108,11 @@ async def put(admin: Any, receive: Callable[[], Awaitable[Any]]) -> int:
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "PUT", "path": PATH, "query_string": b"", "headers": headers}
-    await admin_app(admin.asked.metrics, list, admin.asked)(scope, receive, send)
+    await admin_app(admin.asked.metrics, list, admin.administered)(scope, receive, send)
     return statuses[0]
 
 
-def test_no_more_of_a_body_without_an_end_is_read_than_the_bound(administer: Run) -> None:
+def test_an_endless_body_is_read_up_to_the_limit_only(administer: Run) -> None:
     read = 0
 
     async def endless() -> Any:
@@ -127,7 +127,7 @@ def test_no_more_of_a_body_without_an_end_is_read_than_the_bound(administer: Run
     administer(scenario)
 
 
-def test_who_sends_nothing_is_told_so_after_a_while_and_keeps_nobody_else_waiting(administer: Run) -> None:
+def test_a_client_that_sends_no_body_gets_408_after_a_while_and_delays_no_other_request(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         clock = admin.node.simulation.clock
         began_at = clock.monotonic()
@@ -144,7 +144,7 @@ def test_who_sends_nothing_is_told_so_after_a_while_and_keeps_nobody_else_waitin
     administer(scenario)
 
 
-def test_who_goes_in_the_middle_changes_nothing(administer: Run) -> None:
+def test_a_client_that_disconnects_within_its_body_changes_nothing(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         messages = [
             {"type": "http.request", "body": b'["a"]', "more_body": True},

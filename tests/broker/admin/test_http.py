@@ -42,7 +42,7 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: An
     return response.status, json.loads(content) if content else None
 
 
-def test_a_shadow_that_was_made_over_rest_is_read_and_not_written_by_kafka_clients(broker: KafkaBroker) -> None:
+def test_kafka_clients_read_a_shadow_created_over_rest_and_cannot_write_to_it(broker: KafkaBroker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("orders", b"first")
     assert producer.flush(30) == 0
@@ -86,7 +86,7 @@ def test_a_huge_body_is_refused_and_the_next_request_is_served(broker: KafkaBrok
     assert ask(connect(broker), "GET", PATH.format("garbage")) == (200, [])
 
 
-def test_what_is_no_http_and_half_a_body_hinder_nobody(broker: KafkaBroker) -> None:
+def test_invalid_http_and_half_a_body_delay_no_other_client(broker: KafkaBroker) -> None:
     where = (broker.admin_host, broker.admin_port)
     head = f"PUT {PATH.format('garbage')} HTTP/1.1\r\nHost: x\r\n"
     half = f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n["

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.broker.admin.names import full_name, topic_name
-from gnomon.broker.topics import InvalidTopicName, check_topic_name, is_topic_name
+from gnomon.log.topic_name import InvalidTopicName, check_topic_name, is_topic_name
 
 SCHEMAS = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())["components"]["schemas"]
 TEXTS = st.one_of(
@@ -23,13 +23,13 @@ NAMES = st.one_of(PARTS, st.tuples(PARTS, PARTS, PARTS).map("/".join)).filter(is
 
 
 @given(NAMES)
-def test_a_full_name_is_the_same_topic(name: str) -> None:
+def test_a_full_name_and_its_short_form_name_the_same_topic(name: str) -> None:
     assert topic_name(full_name(name)) == name
     assert re.fullmatch(SCHEMAS["FullName"]["pattern"], full_name(name))
 
 
 @given(TEXTS)
-def test_what_is_taken_for_a_name_is_one_and_what_the_document_allows(text: str) -> None:
+def test_an_accepted_name_is_valid_and_matches_the_document(text: str) -> None:
     try:
         name = topic_name(text)
     except InvalidTopicName:
@@ -42,11 +42,11 @@ def test_what_is_taken_for_a_name_is_one_and_what_the_document_allows(text: str)
 
 
 @given(st.from_regex(SCHEMAS["Name"]["pattern"], fullmatch=True).filter(lambda text: len(text) < 200))
-def test_what_the_document_allows_is_taken(text: str) -> None:
+def test_every_name_that_the_document_allows_is_accepted(text: str) -> None:
     check_topic_name(topic_name(text))
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "persistent://a", "persistent://a/b/c/d", "public/default/a/b/c", "a:b"])
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_an_invalid_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidTopicName):
         topic_name(text)

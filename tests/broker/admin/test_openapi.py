@@ -1,7 +1,7 @@
-"""The document that describes the admin API is what a real broker does: generated requests, good and bad, against it.
+"""The document of the admin API matches a real broker: valid and invalid requests are generated from it.
 
 Schemathesis makes the requests from the document and checks each answer: status, content type, headers and body are
-documented, what the document allows is taken, what it forbids is refused, and nothing is a 5xx.
+documented, allowed requests are accepted, forbidden ones are refused, and no answer is a 5xx.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from starlette.routing import Route
 
 from gnomon.broker.admin.body import BODY_BYTES_MAX, NAMES_MAX
-from gnomon.broker.admin.http import Check, admin_app
+from gnomon.broker.admin.http import admin_app
+from gnomon.runtime.health import HealthCheck
 from gnomon.testing import KafkaBroker
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 
 DOCUMENT = json.loads(files("gnomon.broker.admin").joinpath("openapi.json").read_text())
 FIXED = """
@@ -43,7 +44,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.mark.parametrize("config", [FIXED, ""], ids=["of a topic that is there", "of any topic"])
-def test_every_answer_is_as_the_document_says(broker: KafkaBroker, tmp_path: Path, config: str) -> None:
+def test_every_answer_matches_the_document(broker: KafkaBroker, tmp_path: Path, config: str) -> None:
     (tmp_path / "schemathesis.toml").write_text(config)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{broker.admin_url}/admin/v2/openapi.json"),
@@ -57,11 +58,11 @@ def test_every_answer_is_as_the_document_says(broker: KafkaBroker, tmp_path: Pat
     assert urllib.request.urlopen(f"{broker.admin_url}/readyz").status == 200
 
 
-def test_what_is_served_is_what_is_described() -> None:
+def test_the_document_describes_exactly_the_served_routes() -> None:
     served: set[tuple[str, str]] = set()
 
     async def scenario(broker: EmbeddedBroker) -> None:
-        app = admin_app(broker.serving.metrics, list, broker.serving.broker)
+        app = admin_app(broker.serving.metrics, list, broker.serving.administered)
         for route in app.routes:
             assert isinstance(route, Route)
             served.update((route.path, method.lower()) for method in (route.methods or ()) if method != "HEAD")
@@ -72,11 +73,11 @@ def test_what_is_served_is_what_is_described() -> None:
     assert served == described
 
 
-def test_the_health_of_a_broker_is_told_as_described(administer: Callable[..., None]) -> None:
+def test_health_answers_match_the_document(administer: Callable[..., None]) -> None:
     async def scenario(admin: Any) -> None:
         for path in ("/livez", "/metrics", "/readyz", "/readyz?verbose"):
             assert (await admin.ask("GET", path)).status_code == 200
-        admin.problems.append(Check("bookie", "its disk is full"))
+        admin.problems.append(HealthCheck("bookie", "its disk is full"))
         response = await admin.ask("GET", "/readyz")
         assert (response.status_code, response.text) == (503, "bookie: its disk is full\n")
         assert "[-]bookie its disk is full\nnot ready\n" in (await admin.ask("GET", "/readyz?verbose")).text
@@ -84,7 +85,7 @@ def test_the_health_of_a_broker_is_told_as_described(administer: Callable[..., N
     administer(scenario)
 
 
-def test_the_bounds_of_a_body_are_described() -> None:
+def test_the_document_states_the_limits_of_a_body() -> None:
     components = DOCUMENT["components"]
     assert components["schemas"]["Names"]["maxItems"] == NAMES_MAX
     assert f"{BODY_BYTES_MAX >> 10} KiB" in components["requestBodies"]["Names"]["description"]

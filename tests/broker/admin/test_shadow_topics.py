@@ -1,4 +1,4 @@
-"""The shadows of a topic over HTTP, each answer also held against the API's document."""
+"""The shadows of a topic over HTTP, each answer also checked against the document of the API."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.broker.authorizer import Permission
+from gnomon.broker.authorization.operation import Operation, ResourceType
 from gnomon.broker.errors import KafkaError
 from gnomon.metadata.client import MetadataUnavailable
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 
 Run = Callable[..., None]
@@ -17,16 +18,16 @@ SOURCE = "gnomon.shadow.source"
 DONE = (204, "")
 
 
-def test_put_makes_the_list_what_it_says(administer: Run) -> None:
+def test_put_replaces_the_list_and_keeps_shadows_that_are_in_both(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         assert await admin.shadows() == []
         assert await admin.change("PUT", names=["a", "b"]) == DONE
         assert await admin.shadows() == ["a", "b"]
-        kept = admin.asked.image.get("b").id
+        kept = admin.asked.topics.image.get("b").id
         assert await admin.change("PUT", names=["b", "c"]) == DONE
         assert await admin.shadows() == ["c", "b"], "in the order of places: what is new takes the first that is free"
-        assert admin.asked.image.get("b").id == kept, "what was to stay was not made anew"
-        assert admin.asked.image.get("a") is None
+        assert admin.asked.topics.image.get("b").id == kept, "what was to stay was not made anew"
+        assert admin.asked.topics.image.get("a") is None
         assert await admin.change("PUT", names=[]) == DONE
         assert await admin.shadows() == []
 
@@ -43,7 +44,7 @@ def test_post_adds_and_may_be_repeated(administer: Run) -> None:
     administer(scenario)
 
 
-def test_every_way_to_write_a_name_is_the_same_topic_and_namespaces_are_others(administer: Run) -> None:
+def test_each_form_of_a_name_names_the_same_topic_and_another_namespace_another_topic(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         ways = ["persistent://public/default/a", "public/default/a", "a"]
         assert await admin.change("PUT", names=[*ways, "eu/sales/a", "persistent://eu/sales/a"]) == DONE
@@ -56,7 +57,7 @@ def test_every_way_to_write_a_name_is_the_same_topic_and_namespaces_are_others(a
     administer(scenario)
 
 
-def test_delete_removes_those_that_are_named_or_all(administer: Run) -> None:
+def test_delete_removes_the_named_shadows_or_all(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a", "b", "c", "d", "e", "f", "g"])
         assert await admin.change("DELETE", params={"shadow": "persistent://public/default/a"}) == DONE
@@ -68,12 +69,12 @@ def test_delete_removes_those_that_are_named_or_all(administer: Run) -> None:
         assert await admin.shadows() == ["d", "e"], "an empty list names none"
         assert await admin.change("DELETE", params={"authoritative": "false"}) == DONE  # as Pulsar's clients do
         assert await admin.shadows() == []
-        assert admin.asked.image.get("orders") is not None
+        assert admin.asked.topics.image.get("orders") is not None
 
     administer(scenario)
 
 
-def test_a_delete_that_is_misspelt_or_names_what_is_no_shadow_deletes_nothing(administer: Run) -> None:
+def test_a_delete_with_a_misspelt_name_or_a_topic_that_is_no_shadow_deletes_nothing(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a", "b"])
         status, reason = await admin.change("DELETE", params={"shadwo": "a"})
@@ -119,10 +120,10 @@ def test_a_name_that_is_taken_is_409_and_nothing_is_changed(administer: Run) -> 
             ("plain_old", "Topic 'plain_old' collides with existing topic: plain.old"),
         ):
             for method in ("PUT", "POST"):
-                status, told = await admin.change(method, names=["new", taken])
-                assert (status, told) == (409, reason)
+                status, answered = await admin.change(method, names=["new", taken])
+                assert (status, answered) == (409, reason)
         assert await admin.shadows() == ["a"]
-        assert admin.asked.image.get("new") is None
+        assert admin.asked.topics.image.get("new") is None
 
     administer(scenario)
 
@@ -162,30 +163,26 @@ def test_the_brokers_own_topics_neither_have_nor_are_shadows(administer: Run) ->
                 status, reason = await admin.change(method, "__consumer_offsets", names)
                 assert (status, "broker's own state" in reason) == (405, True)
             assert (await admin.change("POST", names=["a", "__consumer_offsets"]))[0] == 405
-            await admin.asked.topic_admin.offsets_topic()
+            await admin.asked.offsets_topic.made()
         assert await admin.shadows("__consumer_offsets") == []
         assert await admin.shadows() == []
 
     administer(scenario)
 
 
-def test_who_may_not_write_the_policy_of_the_source_changes_nothing(administer: Run) -> None:
-    class NotOrders:
-        def allows(self, principal: str, permission: Permission, topic: str) -> bool:
-            return (permission, topic) != (Permission.WRITE_SHADOW_TOPIC, "orders")
-
+def test_without_cast_on_the_source_nothing_is_changed(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a"])
-        admin.asked.authorizer = NotOrders()
+        admin.deciding.refuse({(Operation.CAST, ResourceType.TOPIC)}, {"orders"})
         for method, names in (("PUT", ["b"]), ("POST", ["b"]), ("DELETE", None), ("DELETE", ["a"])):
             status, reason = await admin.change(method, names=names)
-            assert (status, "may not write its SHADOW_TOPIC policy" in reason) == (403, True)
+            assert (status, "is not authorized for CAST on topic 'orders'" in reason) == (403, True)
         assert await admin.shadows() == ["a"]
 
     administer(scenario)
 
 
-def test_where_no_topic_may_be_deleted_no_shadow_is(administer: Run) -> None:
+def test_no_shadow_is_deleted_while_topic_deletion_is_disabled(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a"])
         for method, names in (("PUT", ["b"]), ("DELETE", None)):
@@ -197,7 +194,7 @@ def test_where_no_topic_may_be_deleted_no_shadow_is(administer: Run) -> None:
     administer(scenario, {"delete.topic.enable": "false"})
 
 
-def test_a_method_that_is_not_served_is_405_and_says_which_are(administer: Run) -> None:
+def test_a_method_that_is_not_served_is_405_and_the_answer_lists_those_that_are(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         response = await admin.ask("PATCH", "/admin/v2/persistent/public/default/orders/shadowTopics")
         assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, HEAD, POST, PUT")
@@ -217,7 +214,7 @@ def test_a_method_that_is_not_served_is_405_and_says_which_are(administer: Run) 
         (ZeroDivisionError("a bug"), 500),
     ],
 )
-def test_what_hinders_it_is_told(
+def test_a_failed_change_is_answered_with_its_status_and_reason(
     administer: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
     async def scenario(admin: Any) -> None:
@@ -237,7 +234,7 @@ def test_what_hinders_it_is_told(
     administer(scenario)
 
 
-def test_a_shadow_that_somebody_else_makes_meanwhile_will_do_and_is_not_deleted(
+def test_a_shadow_that_another_client_creates_meanwhile_is_kept(
     administer: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(admin: Any) -> None:
@@ -257,7 +254,7 @@ def test_a_shadow_that_somebody_else_makes_meanwhile_will_do_and_is_not_deleted(
     administer(scenario)
 
 
-def test_a_shadow_that_is_deleted_meanwhile_is_not_missed(administer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_succeeds_if_a_shadow_was_deleted_meanwhile(administer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["a", "b"])
         topics = admin.asked.topic_admin
@@ -270,5 +267,23 @@ def test_a_shadow_that_is_deleted_meanwhile_is_not_missed(administer: Run, monke
         monkeypatch.setattr(topics, "delete", twice)
         assert await admin.change("DELETE") == DONE
         assert await admin.shadows() == []
+
+    administer(scenario)
+
+
+def test_the_cost_of_an_unchanged_list_does_not_depend_on_its_length(administer: Run) -> None:
+    async def scenario(admin: Any) -> None:
+        names = [f"copy-{number}" for number in range(50)]
+        costs = []
+        for asked in (names[:1], names):
+            assert await admin.change("PUT", names=asked) == DONE
+            before = admin.asked.storage.metadata
+            admin.asked.storage.metadata = counting = CountingMetadata(before)
+            with counting.measure() as cost:
+                assert await admin.change("PUT", names=asked) == DONE
+            admin.asked.storage.metadata = before
+            costs.append((cost.reads, cost.writes))
+        assert costs == [costs[0]] * 2
+        assert costs[0] <= (2, 0)
 
     administer(scenario)

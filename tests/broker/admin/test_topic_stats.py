@@ -10,11 +10,11 @@ ORDERS = "/admin/v2/persistent/public/default/orders/stats"
 COPY = "/admin/v2/persistent/public/default/copy/stats"
 
 
-def test_offsets_are_told_of_partitions_in_use_and_looking_puts_none_into_use(administer: Run) -> None:
+def test_stats_show_offsets_of_partitions_in_use_only_and_put_none_into_use(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         broker = admin.asked
-        topic = broker.image.get("orders")
-        unknown = {"leader": broker.node_id, "startOffset": None, "highWatermark": None}
+        topic = broker.topics.image.get("orders")
+        unknown = {"leader": broker.placement.node_id, "startOffset": None, "highWatermark": None}
         found = (await admin.ask("GET", ORDERS)).json()
         assert found == {
             "topic": "persistent://public/default/orders",
@@ -32,23 +32,23 @@ def test_offsets_are_told_of_partitions_in_use_and_looking_puts_none_into_use(ad
         await admin.change("PUT", names=["copy"])
         await client.fetch("copy", 0, partition=1)
         for path in (ORDERS, COPY):
-            told = (await admin.ask("GET", path)).json()
-            known = {"leader": broker.node_id, "startOffset": 0, "highWatermark": 2}
-            assert told["partitions"] == [{"partition": 0, **unknown}, {"partition": 1, **known}]
-        assert told["source"] == "persistent://public/default/orders"
+            shown = (await admin.ask("GET", path)).json()
+            known = {"leader": broker.placement.node_id, "startOffset": 0, "highWatermark": 2}
+            assert shown["partitions"] == [{"partition": 0, **unknown}, {"partition": 1, **known}]
+        assert shown["source"] == "persistent://public/default/orders"
 
     administer(scenario)
 
 
-def test_of_a_shadow_its_place_and_leaders_are_told_and_no_number_is_made_up(administer: Run) -> None:
+def test_stats_of_a_shadow_show_its_place_and_leaders_and_null_for_each_unknown_number(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["copy", "eu/sales/copy"])
-        told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]
+        shown = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]
         numbers = ("backlogEntries", "backlogBytes", "backlogSeconds")
         rates = ("entriesPerSecond", "recordsPerSecond", "bytesPerSecond")
         nothing = dict.fromkeys(("connected", *numbers, *rates, "lastId"))
-        partitions = [{"partition": index, "leader": admin.asked.node_id, **nothing} for index in (0, 1)]
-        assert told == {
+        partitions = [{"partition": index, "leader": admin.asked.placement.node_id, **nothing} for index in (0, 1)]
+        assert shown == {
             "persistent://public/default/copy": {"place": 1, "partitions": partitions},
             "persistent://eu/sales/copy": {"place": 2, "partitions": partitions},
         }
@@ -56,7 +56,7 @@ def test_of_a_shadow_its_place_and_leaders_are_told_and_no_number_is_made_up(adm
     administer(scenario)
 
 
-def test_how_far_a_shadow_was_told_is_told(administer: Run) -> None:
+def test_stats_show_the_last_replicated_entry_of_a_shadow(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         await admin.change("PUT", names=["copy"])
         client = await admin.node.connect()
@@ -66,9 +66,9 @@ def test_how_far_a_shadow_was_told_is_told(administer: Run) -> None:
         for _ in range(3):
             await client.produce("orders", batch, partition=1)
         await admin.node.simulation.sleep(1)
-        told = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]["persistent://public/default/copy"]
-        assert told["partitions"][0]["connected"] is None, "nothing was written to it"
-        known = told["partitions"][1]
+        shown = (await admin.ask("GET", ORDERS)).json()["shadowReplication"]["persistent://public/default/copy"]
+        assert shown["partitions"][0]["connected"] is None, "nothing was written to it"
+        known = shown["partitions"][1]
         assert (known["connected"], known["backlogEntries"], known["backlogBytes"]) == (True, 0, 0)
         assert known["lastId"] == {"segment": 0, "entry": 2}
 

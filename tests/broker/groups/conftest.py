@@ -1,4 +1,4 @@
-"""A shard on a log in memory, clients that behave like consumers, and a transcript of what they say."""
+"""A shard on a log in memory, clients that behave like consumers, and a transcript of their messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gnomon.broker.groups.call import Call
-from gnomon.broker.groups.coordinator_state import GroupShard
+from gnomon.broker.coordination.state_machine import Refusal, StoredRecord
+from gnomon.broker.groups.call import GroupCall, Reply, error_of, refused
+from gnomon.broker.groups.group_shard import GroupShard
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -33,11 +34,12 @@ from gnomon.wire.kafka.messages.offsets import (
 )
 from gnomon.wire.kafka.schema import decode, encode, encode_prefixed
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
+# For the modules beside these tests and those of the runtime: test folders are no packages.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "coordination")]
 
 
 class Answer:
-    """What became of a call: nothing yet, or its response. Reads as its error code once answered."""
+    """The answer of a call, once there is one; `error` is its error code."""
 
     def __init__(self, who: str, what: str) -> None:
         self.who, self.what = who, what
@@ -87,7 +89,7 @@ class Bench:
         """A shard made from what is durable."""
         shard = GroupShard(lambda: self.settings, self.new_id)
         for key, value in self.log:
-            shard.replay(key, value)
+            shard.replay(shard.decode(StoredRecord(key, value, -1, -1, False)))
         self.shard = shard
         self.under_way.clear()
         self.carry_out(shard.loaded(self.now, self.wall_ms))
@@ -98,18 +100,20 @@ class Bench:
         self.open_answers.clear()
         self.load()
 
-    def fail(self, error: ErrorCode, kept: bool = False) -> None:
+    def fail(self, refusal: Refusal, kept: bool = False) -> None:
         """The oldest append fails; with `kept` all appends under way have reached the log nevertheless."""
         if kept:
             self.log += [record.encoded() for append in self.under_way for record in append.records]
-        replies = self.shard.failed(error)
+        error = error_of(refusal)
+        waiting = [reply for append in self.under_way for reply in append.replies]
+        replies = [Reply(reply.call, refused(reply.call, error)) for reply in waiting] + self.shard.failed(refusal)
         self.load()
         for reply in replies:
             self.deliver(reply)
 
-    def carry_out(self, effects: Any) -> None:
-        self.under_way.extend(effects.appends)
-        for reply in effects.replies:
+    def carry_out(self, decision: Any) -> None:
+        self.under_way.extend(decision.appends)
+        for reply in decision.replies:
             self.deliver(reply)
         if not self.held:
             self.durable(len(self.under_way))
@@ -119,8 +123,12 @@ class Bench:
         while count and self.under_way:
             count -= 1
             append = self.under_way.popleft()
-            self.log += [record.encoded() for record in append.records]
-            self.carry_out(self.shard.appended(self.now, self.wall_ms))
+            for record in append.records:
+                self.log.append(record.encoded())
+                self.shard.replay(record)
+            decision = self.shard.applied(self.now, self.wall_ms)
+            decision.replies[:0] = append.replies
+            self.carry_out(decision)
 
     def release(self) -> None:
         """Everything under way becomes durable, now and from now on."""
@@ -147,12 +155,12 @@ class Bench:
         answer = Answer(who, what)
         self.open_answers.append(answer)
         self.transcript.append(f"{who} {what}")
-        call = Call(request, version, who, "/127.0.0.1", answer)
+        call = GroupCall(request, version, who, "/127.0.0.1", answer)
         self.carry_out(self.shard.handle(call, self.now, self.wall_ms))
         return answer
 
     def advance(self, seconds: float) -> None:
-        """Time goes by; whatever is due in it is done at its time."""
+        """Advances the time; everything due meanwhile happens at its time."""
         end = self.now + seconds
         self.transcript.append(f"{seconds:g} s go by")
         while self.shard.next_deadline() <= end:
@@ -161,7 +169,7 @@ class Bench:
         self.now = end
 
     def state(self, group: str = "g") -> Any:
-        """The group itself, None where there is none."""
+        """The group itself, None if there is none."""
         return self.shard._groups.get(group)
 
     def client(self, name: str, **traits: Any) -> Client:
@@ -172,7 +180,7 @@ class Bench:
         return self.call("tool", f"commits {offset}", commit_request(group, offset, **more), 8)
 
     def offset(self, group: str = "g", topic: str = "t", partition: int = 0) -> int:
-        """What OffsetFetch shows."""
+        """The offset that OffsetFetch returns."""
         wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])])
         (found,) = self.call("tool", "fetches", request, 8).response.groups

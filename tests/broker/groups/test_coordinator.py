@@ -1,4 +1,4 @@
-"""The coordinator of groups: where they lie, who waits, and what several shards answer together."""
+"""The coordinator of groups: their shards, waiting requests, and answers from several shards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import trio
 import trio.testing
 from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 
+from gnomon.broker.coordination.state_log import LogUnavailable, NotLogLeader
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import (
     PARTS_PER_TURN,
@@ -28,11 +29,11 @@ from gnomon.wire.kafka.messages.offsets import (
     # What Java's String.hashCode gives: 0, 103, 98262, and Integer.MIN_VALUE, which counts as 0.
     [("", 0), ("g", 3), ("cat", 12), ("polygenelubricants", 0)],
 )
-def test_groups_lie_in_the_partition_where_kafka_looks_for_them(group, partition):
+def test_a_group_is_stored_in_the_partition_that_kafka_computes(group, partition):
     assert partition_for(group, 50) == partition
 
 
-def test_a_deadline_before_all_others_is_kept():
+def test_a_new_deadline_before_all_others_is_met():
     async def scenario(broker):
         await broker.ask(join("g", session_ms=60_000), 3)
         other = neighbour("g")
@@ -54,7 +55,7 @@ def test_a_join_that_is_parked_is_answered_by_a_deadline():
     serve(scenario)
 
 
-def test_a_coordinator_that_drains_keeps_nobody_waiting_for_other_members_and_writes_nothing_of_its_own():
+def test_a_draining_coordinator_answers_members_that_wait_for_others_and_starts_no_write():
     async def scenario(broker):
         await broker.ask(join("g"), 3)
         parked = broker.tell(join("g"), 3)
@@ -88,7 +89,7 @@ def test_a_request_that_waits_for_its_shard_while_the_coordinator_drains_is_answ
     serve(scenario)
 
 
-def test_members_that_fall_silent_are_dropped_and_the_empty_group_is_recorded():
+def test_silent_members_are_removed_and_the_empty_group_is_recorded():
     async def scenario(broker):
         await broker.ask(join(), 3)
         await trio.sleep(11)
@@ -99,7 +100,7 @@ def test_members_that_fall_silent_are_dropped_and_the_empty_group_is_recorded():
     serve(scenario)
 
 
-def test_questions_about_several_groups_are_put_together_from_their_shards():
+def test_answers_about_several_groups_are_assembled_from_their_shards():
     async def scenario(broker):
         names = [f"g{index}" for index in range(10)]
         for index, name in enumerate(names):
@@ -122,7 +123,7 @@ def test_questions_about_several_groups_are_put_together_from_their_shards():
     serve(scenario)
 
 
-def test_a_group_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn():
+def test_a_group_named_again_is_answered_once_and_a_long_list_yields_to_other_requests():
     async def scenario(broker):
         names = [f"g{index}" for index in range(3 * PARTS_PER_TURN)]
         for name in names:
@@ -138,7 +139,7 @@ def test_a_group_that_is_named_again_is_answered_once_and_a_long_list_leaves_oth
     serve(scenario)
 
 
-def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
+def test_offsets_of_deleted_topics_are_deleted_also_in_shards_that_are_not_loaded():
     async def scenario(broker):
         for name in ("g", "h"):
             await broker.ask(commit(name, 1), 8)
@@ -146,7 +147,7 @@ def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
         await broker.coordinator.delete_topic_offsets(["t"])
         await broker.start()
         assert [await broker.offset("g"), await broker.offset("h")] == [-1, -1]
-        broker.logs.refused = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
+        broker.logs.refused = LogUnavailable("damaged")
         await broker.start()
         with pytest.raises(KafkaError) as refused:
             await broker.coordinator.delete_topic_offsets(["t"])
@@ -155,21 +156,21 @@ def test_offsets_of_deleted_topics_go_also_where_no_shard_was_loaded_yet():
     serve(scenario)
 
 
-def test_offsets_of_deleted_topics_are_for_others_to_delete_where_another_broker_may_have_them():
+def test_offsets_of_deleted_topics_are_left_to_other_brokers_that_may_lead_their_shards():
     async def scenario(broker):
         for name in ("g", "h"):
             await broker.ask(commit(name, 1), 8)
         mine, others = (partition_for(name, 50) for name in ("g", "h"))
         broker.log_of("h").certain = False
         assert await broker.coordinator.delete_topic_offsets(["t"]) == ([mine], [others])
-        broker.logs.refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere")
+        broker.logs.refused = NotLogLeader("led elsewhere")
         await broker.start()
         assert await broker.coordinator.delete_topic_offsets(["t"]) == ([], sorted([mine, others]))
 
     serve(scenario)
 
 
-def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_newer_one():
+def test_an_offset_is_answered_only_after_the_log_is_confirmed_as_the_latest():
     async def scenario(broker):
         assert error_of(await broker.ask(commit("g", 5), 7)) is ErrorCode.NONE
         assert await broker.offset("g") == 5
@@ -182,7 +183,7 @@ def test_an_offset_is_told_only_once_it_is_certain_that_no_other_broker_has_a_ne
     serve(scenario)
 
 
-def test_so_is_one_that_is_asked_for_before_the_log_was_read():
+def test_an_offset_requested_before_the_load_is_answered_only_after_the_log_is_confirmed():
     async def scenario(broker):
         await broker.ask(commit("g", 5), 7)
         await broker.start()
@@ -198,7 +199,7 @@ def test_so_is_one_that_is_asked_for_before_the_log_was_read():
     serve(scenario)
 
 
-def test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_ask_again():
+def test_a_request_that_waits_for_a_confirmation_gets_a_retriable_error_after_the_groups_move():
     async def scenario(broker):
         await broker.ask(commit("g", 5), 7)
         log = broker.log_of("g")
@@ -214,7 +215,7 @@ def test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_ask_again():
     serve(scenario)
 
 
-def test_who_asks_for_offsets_is_told_to_ask_again_as_long_as_no_other_broker_is_known_to_have_them():
+def test_a_request_for_offsets_gets_a_retriable_error_while_no_other_coordinator_is_known():
     async def scenario(broker):
         await broker.ask(commit("g", 5), 7)
         broker.lease_lives = False
@@ -228,7 +229,7 @@ def test_who_asks_for_offsets_is_told_to_ask_again_as_long_as_no_other_broker_is
     serve(scenario)
 
 
-def test_who_asks_for_offsets_that_another_broker_has_is_sent_there_after_a_while():
+def test_a_request_for_offsets_of_another_broker_is_redirected_after_a_while():
     async def scenario(broker):
         broker.leads = False
         assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

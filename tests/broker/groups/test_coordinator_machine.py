@@ -1,4 +1,4 @@
-"""A group on a cluster of brokers, with Hypothesis at the reins: members come and go, coordinators die and move."""
+"""A group on a cluster of brokers, driven by Hypothesis: members join and leave, coordinators die and move."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from gnomon.broker.groups.coordinator_state import GroupShard
-from gnomon.broker.groups.records import OffsetRecord, decode_record
+from gnomon.broker.coordination.state_machine import StoredRecord
+from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.records import CoordinatorRecord, OffsetRecord
 from gnomon.runtime.world import Unreachable
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.group_checker import GroupHistory, Outcome
-from gnomon.testing.machine import Machine
-from gnomon.testing.machine_examples import check, found_by
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.state_machine import DOWN_SECONDS, PAUSES, SimulatedStateMachine, Weather, weathers
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.guided.machine_examples import check, found_by
+from gnomon.testing.simulation.guided.state_machine import (
+    DOWN_SECONDS,
+    PAUSES,
+    SimulatedStateMachine,
+    Weather,
+    weathers,
+)
+from gnomon.testing.simulation.machine import Machine
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.group_checker import CommitOutcome, GroupHistory
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import (
     HeartbeatRequest,
@@ -64,7 +71,7 @@ members = st.sampled_from(MEMBERS)
 
 
 class Member:
-    """A consumer without records: joins, keeps its membership, commits, and tells the history."""
+    """A consumer without records: joins, keeps its membership, commits, and reports to the history."""
 
     def __init__(self, world: SimulatedWorld, name: str, machine: CoordinatorMachine, nursery: trio.Nursery) -> None:
         self.name = name
@@ -116,12 +123,12 @@ class Member:
         for commit, part in zip(commits, answer.topics[0].partitions, strict=True):
             error = ErrorCode(part.error_code)
             if error is ErrorCode.NONE:
-                commit.settle(Outcome.DONE, self._clock.monotonic())
+                commit.settle(CommitOutcome.DONE, self._clock.monotonic())
                 if generation >= 0:
                     self.history.accepted(self.name, generation, called, "commit")
                 self._machine.count("committed")
             elif error in REFUSED:
-                commit.settle(Outcome.REFUSED, self._clock.monotonic())
+                commit.settle(CommitOutcome.REFUSED, self._clock.monotonic())
                 self._machine.count("commit refused")
 
     async def fetch(self) -> bool:
@@ -138,9 +145,9 @@ class Member:
         self._machine.count("fetched")
         return True
 
-    async def _once(self, ask: Callable[[KafkaConnection], Awaitable[object]]) -> object | None:
-        """Asks the coordinator once; None where there is no answer."""
-        connection: KafkaConnection | None = None
+    async def _once(self, ask: Callable[[WireConnection], Awaitable[object]]) -> object | None:
+        """Asks the coordinator once; None if there is no answer."""
+        connection: WireConnection | None = None
         try:
             connection = await self._cluster.coordinator(GROUP)
             return await ask(connection)
@@ -155,7 +162,7 @@ class Member:
     async def _consume(self, scope: trio.CancelScope) -> None:
         with scope:
             while True:
-                connection: KafkaConnection | None = None
+                connection: WireConnection | None = None
                 try:
                     connection = await self._cluster.coordinator(GROUP)
                     while True:
@@ -170,7 +177,7 @@ class Member:
                         connection.close()
         self.consuming, self.stable, self.partitions = None, False, ()
 
-    async def _join(self, connection: KafkaConnection) -> None:
+    async def _join(self, connection: WireConnection) -> None:
         request = JoinGroupRequest(
             group_id=GROUP,
             session_timeout_ms=SESSION_MS,
@@ -189,7 +196,7 @@ class Member:
         self._machine.identities.append((self.id, self.generation))
         await self._sync(connection, joined)
 
-    async def _sync(self, connection: KafkaConnection, joined: JoinGroupResponse) -> None:
+    async def _sync(self, connection: WireConnection, joined: JoinGroupResponse) -> None:
         self._plans += 1
         plan = f"{self.name}/{self._plans}"
         ids = [member.member_id for member in joined.members]
@@ -212,7 +219,7 @@ class Member:
         now = self._clock.monotonic()
         self.history.synced(self.id, self.generation, called, now, plan, self.partitions)
 
-    async def _heartbeat(self, connection: KafkaConnection) -> None:
+    async def _heartbeat(self, connection: WireConnection) -> None:
         if not self.stable:
             return
         called = self._clock.monotonic()
@@ -383,21 +390,21 @@ class CoordinatorMachine(SimulatedStateMachine):
         return "; ".join(f"{member.name}: {member.generation} {member.partitions}" for member in self.running.values())
 
 
-def test_a_group_keeps_its_promises_while_its_coordinator_dies_and_moves() -> None:
+def test_a_group_keeps_its_guarantees_while_its_coordinator_dies_and_moves() -> None:
     check(CoordinatorMachine, max_examples=25, steps=STEPS).assert_all_counted(REACHED)
 
 
-def test_a_coordinator_that_takes_commits_of_old_generations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_that_accepts_commits_of_old_generations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.broker.groups.offsets._check_commit", lambda group, request: ErrorCode.NONE)
     assert "a commit of" in found_by(CoordinatorMachine, 100, STEPS)
 
 
-def test_a_coordinator_that_forgets_the_offsets_of_the_one_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = GroupShard.replay
+def test_a_coordinator_that_forgets_the_offsets_of_its_predecessor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = GroupShard.decode
 
-    def forgetting(shard: GroupShard, key: bytes, value: bytes | None) -> None:
-        if not isinstance(decode_record(key, value), OffsetRecord):
-            replay(shard, key, value)
+    def forgetting(shard: GroupShard, stored: StoredRecord) -> CoordinatorRecord | None:
+        record = decode(shard, stored)
+        return None if isinstance(record, OffsetRecord) else record
 
-    monkeypatch.setattr(GroupShard, "replay", forgetting)
+    monkeypatch.setattr(GroupShard, "decode", forgetting)
     assert "went back to offset -1" in found_by(CoordinatorMachine, 100, STEPS)

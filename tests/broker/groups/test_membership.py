@@ -1,9 +1,10 @@
-"""Who is a member of a group, and who is heard."""
+"""The members of a group: joins, refusals, and requests of unknown members."""
 
 from __future__ import annotations
 
 import pytest
 
+from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.groups import membership
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import LeaveGroupRequest, MemberIdentity
@@ -12,7 +13,7 @@ from gnomon.wire.kafka.messages.group import LeaveGroupRequest, MemberIdentity
 @pytest.mark.parametrize(
     "traits", [{"protocols": ["other"]}, {"protocol_type": "connect"}, {"protocols": []}], ids=["name", "type", "none"]
 )
-def test_a_member_that_shares_no_protocol_is_refused(bench, stable, traits):
+def test_a_member_without_a_common_protocol_is_refused(bench, stable, traits):
     stable("a")
     assert bench.client("b", **traits).join().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -29,7 +30,7 @@ def test_a_session_timeout_out_of_bounds_is_refused(bench, session_ms):
     assert bench.state() is None
 
 
-def test_a_full_group_turns_further_members_away_and_keeps_those_it_has(new_bench):
+def test_a_full_group_refuses_new_members_and_keeps_its_own(new_bench):
     bench = new_bench(initial_rebalance_delay_ms=0, members_max=1)
     a = bench.client("a")
     a.enter()
@@ -39,7 +40,7 @@ def test_a_full_group_turns_further_members_away_and_keeps_those_it_has(new_benc
     assert bench.transcript[-1] == "  a joins → generation 2 range leader a [a]"
 
 
-def test_a_member_that_says_more_than_a_groups_record_can_hold_is_turned_away_alone(bench, stable, monkeypatch):
+def test_a_member_whose_metadata_is_too_large_for_the_groups_record_is_refused_alone(bench, stable, monkeypatch):
     monkeypatch.setattr(membership, "MEMBERS_BYTES_MAX", 1000)
     a, b = stable("a", "b")
     c = bench.client("c", topics=["x" * 1000])
@@ -52,7 +53,7 @@ def test_a_member_that_says_more_than_a_groups_record_can_hold_is_turned_away_al
     assert a.sync({"a": "all"}).error is ErrorCode.NONE
 
 
-def test_assignments_that_a_groups_record_cannot_hold_are_refused_before_they_are_written(bench, stable, monkeypatch):
+def test_assignments_too_large_for_the_groups_record_are_refused_before_they_are_written(bench, stable, monkeypatch):
     monkeypatch.setattr(membership, "ASSIGNMENTS_BYTES_MAX", 1000)
     (a,) = stable("a")
     a.join()
@@ -63,7 +64,7 @@ def test_assignments_that_a_groups_record_cannot_hold_are_refused_before_they_ar
     assert a.sync({"a": "all"}).error is ErrorCode.NONE
 
 
-def test_only_the_current_generation_of_known_members_is_heard(bench, stable):
+def test_requests_of_unknown_members_or_old_generations_are_refused(bench, stable):
     a, _ = stable("a", "b")
     a.generation -= 1
     assert a.heartbeat().error is ErrorCode.ILLEGAL_GENERATION
@@ -79,7 +80,7 @@ def test_only_the_current_generation_of_known_members_is_heard(bench, stable):
     assert bench.client("x", group="").join().error is ErrorCode.INVALID_GROUP_ID
 
 
-def test_sync_says_so_when_it_comes_for_another_protocol_or_too_late(bench, stable):
+def test_a_sync_for_another_protocol_or_too_late_is_refused(bench, stable):
     a, b = stable("a", "b")
     assert a.sync(protocol_type="connect").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert a.sync(protocol_name="sticky").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -88,7 +89,7 @@ def test_sync_says_so_when_it_comes_for_another_protocol_or_too_late(bench, stab
     assert b.sync().error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_nobody_hears_of_an_assignment_before_it_is_durable(bench):
+def test_no_member_gets_an_assignment_before_it_is_durable(bench):
     a = bench.client("a", version=3)
     a.join()
     bench.held = True
@@ -122,7 +123,7 @@ def test_members_leave_together_by_id_or_by_instance_alone(bench, stable):
     assert list(bench.state().members) == [c.member_id]
 
 
-def test_leaving_with_an_old_client_answers_in_the_message_itself(bench, stable):
+def test_the_answer_to_a_leave_of_an_old_client_has_its_error_at_the_top(bench, stable):
     (a,) = stable("a")
     request = LeaveGroupRequest(group_id="g", member_id=a.member_id)
     assert bench.call("a", "leaves", request, 1).error is ErrorCode.NONE
@@ -130,7 +131,7 @@ def test_leaving_with_an_old_client_answers_in_the_message_itself(bench, stable)
     assert bench.state().state.value == "Empty"
 
 
-def test_a_group_outlives_the_node_with_members_and_assignment(bench, stable):
+def test_a_group_survives_a_restart_with_members_and_assignment(bench, stable):
     a, b = stable("a", "b")
     bench.crash()
     assert a.heartbeat().error is ErrorCode.NONE
@@ -141,14 +142,14 @@ def test_a_group_outlives_the_node_with_members_and_assignment(bench, stable):
     assert bench.state().generation == 3
 
 
-def test_when_the_log_fails_everyone_is_told_and_the_group_is_what_was_durable(bench, stable):
+def test_all_members_get_an_error_when_the_log_fails_and_the_group_returns_to_its_durable_state(bench, stable):
     a, b = stable("a", "b")
     a.join()
     b.join()
     bench.held = True
     waiting = [b.learn().sync(), a.learn().sync({"a": "all"}), b.commit(9)]
     assert waiting[2].error is ErrorCode.REBALANCE_IN_PROGRESS
-    bench.fail(ErrorCode.NOT_COORDINATOR)
+    bench.fail(Refusal.NOT_LEADER)
     assert [answer.error for answer in waiting[:2]] == [ErrorCode.NOT_COORDINATOR] * 2
     assert bench.state().state.value == "Stable"
     assert bench.state().generation == 2

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
+from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.groups import group as groups
 from gnomon.broker.groups import offsets
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -16,6 +20,7 @@ from gnomon.wire.kafka.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from gnomon.wire.kafka.schema import encode_prefixed
 
 DAY = 86_400
 
@@ -29,7 +34,7 @@ def delete_group(bench, group="g"):
     return bench.call("tool", "deletes", DeleteGroupsRequest(groups_names=[group]), 2)
 
 
-def test_an_offset_is_seen_once_it_is_durable_and_not_before(bench):
+def test_an_offset_is_visible_only_after_it_is_durable(bench):
     bench.commit("g", 1)
     bench.held = True
     answer = bench.commit("g", 2)
@@ -40,11 +45,11 @@ def test_an_offset_is_seen_once_it_is_durable_and_not_before(bench):
     assert bench.offset() == 2
 
 
-def test_an_offset_whose_append_failed_was_never_there(bench):
+def test_an_offset_whose_append_failed_is_never_visible(bench):
     bench.commit("g", 1)
     bench.held = True
     answer = bench.commit("g", 2)
-    bench.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    bench.fail(Refusal.UNAVAILABLE)
     assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.offset() == 1
 
@@ -59,7 +64,7 @@ def test_an_unknown_group_has_no_offsets_and_that_is_no_error(bench):
         assert topic.partitions[0].error_code == ErrorCode.NONE
 
 
-def test_all_offsets_of_a_group_are_given_when_no_topics_are_named(bench):
+def test_all_offsets_of_a_group_are_returned_if_no_topics_are_named(bench):
     bench.commit("g", 1, topic="t", metadata="why")
     bench.commit("g", 2, topic="u", partition=7)
     (group,) = bench.call(
@@ -99,7 +104,7 @@ def test_a_commit_that_the_log_cannot_hold_is_refused(bench, monkeypatch):
     assert bench.log == []
 
 
-def test_an_offset_that_is_named_often_is_deleted_once(bench):
+def test_an_offset_named_several_times_is_deleted_once(bench):
     bench.commit("g", 1)
     written = len(bench.log)
     parts = [OffsetDeleteRequestPartition(partition_index=0)] * 3
@@ -108,7 +113,7 @@ def test_an_offset_that_is_named_often_is_deleted_once(bench):
     assert len(bench.log) == written + 1
 
 
-def test_a_retention_beyond_all_time_is_for_ever(bench):
+def test_a_retention_beyond_the_largest_time_is_for_ever(bench):
     part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="t", partitions=[part])
     request = OffsetCommitRequest(group_id="g", retention_time_ms=2**63 - 1, topics=[topic])
@@ -118,7 +123,7 @@ def test_a_retention_beyond_all_time_is_for_ever(bench):
     assert bench.offset() == 1
 
 
-def test_only_members_commit_to_a_group_that_has_some(bench, stable):
+def test_a_group_with_members_accepts_commits_of_members_only(bench, stable):
     assert bench.commit("g", 1).error is ErrorCode.NONE
     (a,) = stable("a")
     assert bench.commit("g", 2).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -131,7 +136,7 @@ def test_only_members_commit_to_a_group_that_has_some(bench, stable):
     assert bench.commit("h", 4, generation_id_or_member_epoch=1, member_id="m").error is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_members_commit_while_the_group_prepares_but_not_between_join_and_sync(bench, stable):
+def test_members_commit_while_a_rebalance_is_prepared_except_between_join_and_sync(bench, stable):
     a, b = stable("a", "b")
     a.join()
     assert b.commit(5).error is ErrorCode.NONE
@@ -164,13 +169,13 @@ def test_offsets_of_a_topic_that_members_read_are_not_deleted(bench, stable):
     assert bench.offset(topic="t") == -1
 
 
-def test_offsets_of_groups_that_are_no_consumers_are_not_deleted_while_in_use(bench, stable):
+def test_offsets_of_a_group_of_another_protocol_type_are_not_deleted_while_in_use(bench, stable):
     a = bench.client("a", protocol_type="connect")
     stable(a)
     assert delete_offset(bench).error is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_subscription_that_cannot_be_read_counts_as_reading_everything(bench, stable):
+def test_an_unreadable_subscription_counts_as_covering_all_topics(bench, stable):
     a = bench.client("a")
     a.metadata = lambda: b"\0"
     stable(a)
@@ -178,7 +183,37 @@ def test_a_subscription_that_cannot_be_read_counts_as_reading_everything(bench, 
     assert delete_offset(bench).error is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_a_deleted_group_takes_its_offsets_along_also_those_under_way(bench, stable):
+def short_subscription(version, topic):
+    """The subscription that @platformatic/kafka sends: it names version 1 and ends after user_data."""
+    return version.to_bytes(2, "big") + encode_prefixed(ConsumerProtocolSubscription(topics=[topic]), 0)[2:]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_subscription_that_ends_after_user_data_covers_its_topics_only(bench, stable, version):
+    a = bench.client("a")
+    a.metadata = lambda: short_subscription(version, "t")
+    stable(a)
+    a.commit(1)
+    a.commit(2, topic="u")
+    assert delete_offset(bench, "t").error is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert delete_offset(bench, "u").error is ErrorCode.NONE
+    assert (bench.offset(topic="t"), bench.offset(topic="u")) == (1, -1)
+
+
+def test_offsets_expire_beside_a_subscription_that_ends_after_user_data_and_not_beside_an_unreadable_one(new_bench):
+    for metadata, left in [(short_subscription(1, "t"), -1), (b"\0\1", 2)]:
+        bench = new_bench(initial_rebalance_delay_ms=0, offsets_retention_minutes=20)
+        a = bench.client("a", session_ms=1_800_000)
+        a.metadata = lambda metadata=metadata: metadata
+        a.enter()
+        a.learn().sync({"a": "all"})
+        a.commit(1)
+        a.commit(2, topic="left")
+        bench.advance(1_700)
+        assert (bench.offset(), bench.offset(topic="left")) == (1, left)
+
+
+def test_a_deletion_of_a_group_deletes_its_offsets_also_those_in_flight(bench, stable):
     (a,) = stable("a")
     a.commit(1)
     assert delete_group(bench).error is ErrorCode.NON_EMPTY_GROUP
@@ -194,7 +229,7 @@ def test_a_deleted_group_takes_its_offsets_along_also_those_under_way(bench, sta
     assert (bench.state(), bench.offset(), bench.offset(partition=1)) == (None, -1, -1)
 
 
-def test_a_deleted_topic_takes_its_offsets_along_in_every_group(bench):
+def test_a_deletion_of_a_topic_deletes_its_offsets_in_every_group(bench):
     for group in ("g", "h"):
         bench.commit(group, 1, topic="gone")
         bench.commit(group, 2, topic="kept")
@@ -219,10 +254,10 @@ def test_offsets_expire_seven_days_after_the_group_became_empty(bench, stable):
     bench.advance(0.2 * DAY)
     assert bench.offset() == -1
     assert bench.state() is None
-    assert bench.shard.snapshot_records() == []
+    assert bench.shard.snapshot([]) == []
 
 
-def test_offsets_of_a_group_without_members_ever_expire_seven_days_after_the_commit(bench):
+def test_offsets_of_a_group_that_never_had_members_expire_seven_days_after_the_commit(bench):
     bench.commit("g", 1)
     bench.advance(3 * DAY)
     bench.commit("g", 2, partition=1)
@@ -243,7 +278,7 @@ def test_a_stable_group_loses_old_offsets_only_of_topics_that_it_does_not_read(n
     assert (bench.offset(), bench.offset(topic="left")) == (1, -1)
 
 
-def test_an_explicit_retention_counts_alone(bench):
+def test_an_explicit_retention_overrides_the_configured_one(bench):
     bench.call(
         "tool",
         "commits",
@@ -265,7 +300,7 @@ def test_an_explicit_retention_counts_alone(bench):
     assert bench.offset() == -1
 
 
-def test_an_altered_retention_applies_to_what_is_stored(bench):
+def test_an_altered_retention_applies_to_stored_offsets(bench):
     bench.commit("g", 1)
     bench.settings = type(bench.settings)(offsets_retention_minutes=1)
     bench.advance(700)
@@ -280,8 +315,8 @@ def test_the_subscriptions_of_a_group_are_read_once_for_all_its_topics(new_bench
     for number in range(50):
         a.commit(1, topic=f"topic-{number}")
     reads = []
-    decode = groups.decode_consumer_protocol
-    monkeypatch.setattr(groups, "decode_consumer_protocol", lambda *args: reads.append(args) or decode(*args))
+    decode = groups.subscribed_topics
+    monkeypatch.setattr(groups, "subscribed_topics", lambda *args: reads.append(args) or decode(*args))
     bench.advance(1_700)
     looks = len(reads)
     assert 1 <= looks <= 5

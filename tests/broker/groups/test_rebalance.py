@@ -1,4 +1,4 @@
-"""Rebalances: whom they wait for, how long, and who gets which generation."""
+"""Rebalances: the members that they wait for, their time limits, and their generations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_group_of_two_grows_and_shrinks(bench):
     )
 
 
-def test_when_the_leader_dies_its_followers_go_on(bench, stable):
+def test_followers_continue_after_their_leader_dies(bench, stable):
     _, b = stable("a", "b")
     bench.advance(9)
     b.heartbeat()
@@ -91,7 +91,7 @@ def test_when_the_leader_dies_its_followers_go_on(bench, stable):
     )
 
 
-def test_when_the_leader_dies_before_it_assigns_those_who_wait_for_it_join_again(bench, stable):
+def test_followers_join_again_after_their_leader_dies_without_an_assignment(bench, stable):
     a, b = stable("a", "b")
     a.join()
     b.join()
@@ -114,7 +114,7 @@ def test_when_the_leader_dies_before_it_assigns_those_who_wait_for_it_join_again
     )
 
 
-def test_members_that_never_sync_are_dropped_after_the_rebalance_timeout_though_they_heartbeat(bench, stable):
+def test_members_that_never_sync_are_removed_after_the_rebalance_timeout_in_spite_of_heartbeats(bench, stable):
     a, b = stable("a", "b")
     b.join()
     a.join()
@@ -135,7 +135,7 @@ def test_a_rebalance_timeout_of_zero_leaves_a_member_its_session_timeout_to_sync
     assert a.sync({"a": "all"}).error is ErrorCode.NONE
 
 
-def test_a_member_id_handed_out_holds_the_group_up_until_its_session_timeout_only(bench, stable):
+def test_an_assigned_member_id_delays_the_group_until_its_session_timeout_only(bench, stable):
     (a,) = stable("a")
     b = bench.client("b")
     b.join()
@@ -158,7 +158,7 @@ def test_a_member_id_handed_out_holds_the_group_up_until_its_session_timeout_onl
     )
 
 
-def test_cooperative_rebalancing_takes_two_generations_and_nobody_stops_in_between(bench, stable):
+def test_a_cooperative_rebalance_takes_two_generations_and_no_member_stops_in_between(bench, stable):
     a = bench.client("a", protocols=["cooperative-sticky"])
     b = bench.client("b", protocols=["cooperative-sticky"])
     stable(a)
@@ -207,7 +207,7 @@ def test_cooperative_rebalancing_takes_two_generations_and_nobody_stops_in_betwe
     )
 
 
-def test_the_first_generation_waits_for_others_and_longer_while_they_keep_coming(new_bench):
+def test_the_first_generation_waits_for_members_and_longer_while_they_keep_joining(new_bench):
     bench = new_bench(initial_rebalance_delay_ms=3000)
     a, b, c = (bench.client(name, version=3) for name in "abc")
     a.join()
@@ -243,7 +243,7 @@ def test_a_follower_that_joins_unchanged_gets_its_generation_back_and_a_leader_g
     assert bench.transcript[-1] == "  a heartbeats → REBALANCE_IN_PROGRESS"
 
 
-def test_a_member_whose_join_answer_was_lost_gets_it_again(bench, stable):
+def test_a_member_that_lost_its_join_answer_gets_it_again(bench, stable):
     a, b = stable("a", "b")
     a.join()
     b.join()
@@ -257,7 +257,7 @@ def test_a_member_whose_join_answer_was_lost_gets_it_again(bench, stable):
     ]
 
 
-def test_the_protocol_with_most_votes_among_those_that_all_speak_is_chosen(bench):
+def test_the_protocol_with_most_votes_among_the_common_ones_is_chosen(bench):
     a = bench.client("a", version=3, protocols=["only-a", "range", "sticky"])
     b = bench.client("b", version=3, protocols=["sticky", "range"])
     c = bench.client("c", version=3, protocols=["sticky", "range"])
@@ -271,7 +271,7 @@ def test_the_protocol_with_most_votes_among_those_that_all_speak_is_chosen(bench
     assert bench.state().protocol == "sticky"
 
 
-def test_dynamic_members_that_do_not_come_back_are_left_behind_and_static_ones_are_waited_for(bench, stable):
+def test_a_rebalance_removes_missing_dynamic_members_and_waits_for_static_ones(bench, stable):
     a, _, c = stable("a", bench.client("b", session_ms=60_000), bench.client("c", instance="three", session_ms=60_000))
     a.join()
     bench.advance(29)

@@ -21,7 +21,7 @@ def stored_offsets(draw):
 
 
 @given(names, names, st.integers(0, 2**31 - 1), st.none() | stored_offsets())
-def test_an_offset_record_comes_back_as_it_was(group, topic, partition, stored):
+def test_an_offset_record_is_decoded_as_it_was_encoded(group, topic, partition, stored):
     record = OffsetRecord(group, topic, partition, stored)
     assert decode_record(*record.encoded()) == record
 
@@ -29,7 +29,7 @@ def test_an_offset_record_comes_back_as_it_was(group, topic, partition, stored):
 @given(
     names, names, st.none() | names, st.lists(st.tuples(names, st.none() | names, st.binary(max_size=9)), max_size=3)
 )
-def test_a_group_record_comes_back_as_it_was(group, protocol_type, protocol, members):
+def test_a_group_record_is_decoded_as_it_was_encoded(group, protocol_type, protocol, members):
     value = GroupMetadataValue(
         protocol_type=protocol_type,
         generation=3,
@@ -49,7 +49,7 @@ def test_an_offset_record_has_kafkas_bytes():
     assert value == bytes.fromhex("0003 0000000000000007 00000002 0001 6d 0000000000000009")
 
 
-def test_records_of_other_kinds_are_passed_over():
+def test_records_of_other_kinds_are_skipped():
     assert decode_record(b"\x00\x0fwhatever", b"x") is None
 
 

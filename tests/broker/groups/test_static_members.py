@@ -1,4 +1,4 @@
-"""Static members: they restart without a rebalance, and fence who they were."""
+"""Static members: restarts without a rebalance, and the fencing of the earlier instance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from transcript import said
 from gnomon.wire.kafka.errors import ErrorCode
 
 
-def test_a_static_member_restarts_without_a_rebalance_and_its_old_self_is_fenced(bench, stable):
+def test_a_static_member_restarts_without_a_rebalance_and_its_predecessor_is_fenced(bench, stable):
     a, b = stable(bench.client("a", instance="one"), bench.client("b", instance="two"))
     again = b.restarted("b2")
     again.join()
@@ -38,7 +38,7 @@ def test_a_static_member_restarts_without_a_rebalance_and_its_old_self_is_fenced
     )
 
 
-def test_a_static_leader_that_restarts_skips_the_assignment_and_an_old_client_is_told_it_does_not_lead(bench, stable):
+def test_a_restarted_static_leader_skips_the_assignment_and_with_an_old_client_follows(bench, stable):
     a, _ = stable(bench.client("a", instance="one"), bench.client("b", instance="two"))
     again = a.restarted("a2")
     again.join()

@@ -1,4 +1,4 @@
-"""Transcripts of a bench: flush left is what clients ask, indented what they hear."""
+"""Transcripts of a bench: requests of clients are flush left, their responses indented."""
 
 from __future__ import annotations
 

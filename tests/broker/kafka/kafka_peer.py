@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnomon.broker.kafka.connection import KafkaConnection
-from gnomon.broker.kafka.exchange import Exchange
-from gnomon.broker.kafka.request_memory import RequestMemory
+from gnomon.broker.kafka.connections.connection import KafkaConnection
+from gnomon.broker.kafka.connections.exchange import Exchange
+from gnomon.broker.kafka.connections.request_memory import RequestMemory
 from gnomon.wire.kafka.frame import RequestHeader
 
 

@@ -1,4 +1,4 @@
-"""ACLs: every question about them is answered as by a Kafka without an authorizer."""
+"""Requests about ACLs: each is answered as by a Kafka broker without an authorizer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import Message
+from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -21,7 +21,7 @@ from gnomon.wire.kafka.messages.acls import (
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 
 CREATION = AclCreation(resource_name="t", principal="User:x", host="*")
-CASES: list[tuple[ApiKey, Message, Callable[[Any], list[Any]]]] = [
+CASES: list[tuple[ApiKey, ProtocolMessage, Callable[[Any], list[Any]]]] = [
     (ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(), lambda response: [response, response]),
     (ApiKey.CREATE_ACLS, CreateAclsRequest(creations=[CREATION] * 2), lambda response: response.results),
     (ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=[DeleteAclsFilter()] * 2), lambda response: response.filter_results),
@@ -29,13 +29,13 @@ CASES: list[tuple[ApiKey, Message, Callable[[Any], list[Any]]]] = [
 
 
 @pytest.mark.parametrize(("key", "request_message", "answers"), CASES, ids=[key.name.lower() for key, *_ in CASES])
-def test_they_are_advertised_and_refused_as_switched_off(
-    key: ApiKey, request_message: Message, answers: Callable[[Any], list[Any]]
+def test_acl_requests_are_advertised_and_refused_because_security_is_disabled(
+    key: ApiKey, request_message: ProtocolMessage, answers: Callable[[Any], list[Any]]
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        told = await client.ask(ApiVersionsRequest(), 4)
-        assert key in {item.api_key for item in told.api_keys}
+        answered = await client.ask(ApiVersionsRequest(), 4)
+        assert key in {item.api_key for item in answered.api_keys}
         api = APIS[key]
         for version in range(api.min_version, api.max_version + 1):
             first, second = answers(await client.ask(request_message, version))
@@ -50,7 +50,7 @@ def test_they_are_advertised_and_refused_as_switched_off(
     "request_message",
     [CreateAclsRequest(creations=[CREATION] * 10_001), DeleteAclsRequest(filters=[DeleteAclsFilter()] * 10_001)],
 )
-def test_a_request_about_too_many_of_them_ends_its_connection(
+def test_a_request_with_too_many_acls_ends_its_connection(
     request_message: CreateAclsRequest | DeleteAclsRequest,
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:

@@ -1,10 +1,10 @@
-"""What a client asks first: versions, brokers, coordinators, producer ids."""
+"""The first requests of a client: versions, brokers, coordinators, producer ids."""
 
 from __future__ import annotations
 
 import pytest
 
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
@@ -18,21 +18,21 @@ from gnomon.wire.kafka.messages.produce import InitProducerIdRequest
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_names_exactly_what_is_served(version: int) -> None:
+def test_api_versions_names_exactly_the_served_requests(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         response = await client.ask(request, version)
-        told = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
-        assert told == {api.key.value: (api.min_version, api.max_version) for api in APIS.values()}
-        assert told[ApiKey.PRODUCE] == (0, 13)
-        assert all(low <= high for low, high in told.values())
+        answered = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+        assert answered == {api.key.value: (api.min_version, api.max_version) for api in APIS.values()}
+        assert answered[ApiKey.PRODUCE] == (0, 13)
+        assert all(low <= high for low, high in answered.values())
 
     simulate_broker(scenario)
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_who_wants_to_authenticate_is_told_that_there_is_nothing_to_authenticate_with(version: int) -> None:
+def test_a_sasl_handshake_is_refused_without_mechanisms(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         response = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
@@ -58,12 +58,15 @@ def test_this_broker_coordinates_every_group_and_no_transaction(version: int) ->
                 if key_type == 0:
                     assert (one.error_code, one.node_id, one.host, one.port) == (0, 1, "broker", 9092)
                 else:
-                    assert (one.error_code, one.node_id) == (53, -1)
+                    # librdkafka ends with the older code; clients of the newer versions show the text.
+                    refused = ErrorCode.INVALID_REQUEST if version >= 4 else 53
+                    assert (one.error_code, one.node_id) == (refused, -1)
+                    assert one.error_message == "transactions are not built yet: unset transactional.id"
 
     simulate_broker(scenario)
 
 
-def test_a_name_that_collides_with_the_offsets_topic_cannot_be_taken() -> None:
+def test_a_topic_whose_name_collides_with_the_offsets_topic_is_refused() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         with pytest.raises(AssertionError, match="INVALID_TOPIC_EXCEPTION"):
@@ -92,7 +95,7 @@ def test_the_cluster_is_described_and_keeps_its_id() -> None:
     simulate_broker(scenario)
 
 
-def test_without_access_control_everyone_may_do_everything_and_is_told_so_when_asked() -> None:
+def test_all_operations_are_listed_on_request_without_access_control() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -112,7 +115,7 @@ def test_without_access_control_everyone_may_do_everything_and_is_told_so_when_a
     simulate_broker(scenario)
 
 
-def test_producer_ids_are_never_given_twice() -> None:
+def test_each_producer_id_is_assigned_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         given = []
         for _ in range(3):

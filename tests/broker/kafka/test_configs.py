@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: described with their sources, altered while the broker runs, refused with reasons."""
+"""Configs of topics and brokers: described with their sources, altered at run time, refused with reasons."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gnomon.broker.broker_configs import BROKER_CONFIGS
-from gnomon.broker.config_key import ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.configs.broker_configs import BROKER_CONFIGS
+from gnomon.broker.configs.config_key import ConfigSource, ConfigType, InvalidConfig
+from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_settings
 from gnomon.broker.kafka.configs import RESOURCES_PER_TURN
-from gnomon.broker.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_settings
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.configs import (
@@ -57,7 +57,7 @@ def test_every_key_is_described_with_source_and_type(version: int) -> None:
     simulate_broker(scenario)
 
 
-def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
+def test_a_value_comes_from_the_most_specific_source_that_has_one() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -88,7 +88,7 @@ def test_a_value_comes_from_the_nearest_place_that_gives_one() -> None:
     simulate_broker(scenario, kafka={"log.retention.hours": "1"})
 
 
-def test_a_resource_that_is_named_again_is_answered_once_and_a_long_list_leaves_others_their_turn() -> None:
+def test_a_repeated_resource_is_answered_once_and_a_long_list_yields_to_other_requests() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, other = await broker.connect(), await broker.connect()
         await client.create_topic("t")
@@ -105,25 +105,25 @@ def test_a_resource_that_is_named_again_is_answered_once_and_a_long_list_leaves_
     simulate_broker(scenario)
 
 
-def test_a_topic_key_is_obeyed_or_refused_or_says_that_every_value_is_kept() -> None:
+def test_a_topic_key_has_an_effect_or_refuses_values_or_documents_that_it_keeps_all() -> None:
     class Lookup(dict[str, str]):
         def __getitem__(self, name: str) -> str:
             obeyed.add(name)
             return super().__getitem__(name)
 
     obeyed: set[str] = set()
-    log_settings(Lookup({name: key.default or "" for name, key in TOPIC_CONFIGS.items()}), 1)
+    log_settings(Lookup({name: key.default or "" for name, key in TOPIC_CONFIGS.items()}), 1, copies=1)
     others = {ConfigType.BOOLEAN: "true", ConfigType.DOUBLE: "0.25", ConfigType.LIST: "compact"}
     for name in TOPIC_CONFIGS.keys() - obeyed:
         key = TOPIC_CONFIGS[name]
         if "every value is kept" in key.documentation:
-            key.check(others.get(key.type, "1000"))
+            key.check(key.default if "compression" in name else others.get(key.type, "1000"))
         else:
             with pytest.raises(InvalidConfig):
-                check_topic_configs({name: others.get(key.type, "1000")}, ack_quorum=1)
+                check_topic_configs({name: others.get(key.type, "1000")})
 
 
-def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
+def test_a_value_that_cannot_be_honoured_is_refused_with_its_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -131,8 +131,9 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
         for key, value, word in [
             ("cleanup.policy", "compact", "compaction"),
             ("compression.type", "lzma", "one of uncompressed, gzip, snappy, lz4, zstd"),
-            ("compression.zstd.level", "9", "one level"),
-            ("min.insync.replicas", "2", "acknowledged with 1 on disk"),
+            ("compression.zstd.level", "23", "-131072 to 22"),
+            ("remote.storage.enable", "true", "tiered storage"),
+            ("min.insync.replicas", "0", "at least 1"),
             ("retention.ms", "-2", "at least -1"),
             ("retention.ms", "soon", "whole number"),
             ("retention.ms", "9" * 20, "of 64 bits"),
@@ -145,14 +146,134 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason() -> None:
             assert code == ErrorCode.INVALID_CONFIG
             assert word in str(text)
         assert (await client.describe_configs(TOPIC, "t")).configs == before
-        code, text = await client.alter_configs(BROKER, "1", ("num.partitions", SET, "3"))
-        assert code == ErrorCode.INVALID_CONFIG
-        assert "settings file" in str(text)
 
     simulate_broker(scenario)
 
 
-def test_requests_that_make_no_sense_are_refused() -> None:
+@pytest.mark.parametrize("of", ["1", ""])
+def test_a_broker_config_that_cannot_be_altered_is_an_invalid_request(of: str) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        for key, value, word in [
+            ("num.partitions", "3", "settings file"),
+            ("listeners", "PLAINTEXT://:9092", "broker.kafka_host"),
+            ("no.such.key", "1", "Unknown broker config name"),
+            ("log.retention.ms", "soon", "whole number"),
+            ("log.retention.ms", None, "Null value"),
+            ("num.io.threads", "0", "at least 1"),
+            ("background.threads", "many", "whole number"),
+            ("unclean.leader.election.enable", "maybe", "true or false"),
+            ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
+            ("log.cleanup.policy", "compact", "compaction"),
+            ("max.connections", "10", "broker.connections_max"),
+            ("listener.name.external.ssl.keystore.location", "/key", "TLS and SASL are not built"),
+        ]:
+            code, text = await client.alter_configs(BROKER, of, ("num.io.threads", SET, "9"), (key, SET, value))
+            if key == "num.io.threads":  # named twice
+                code, text = await client.alter_configs(BROKER, of, (key, SET, value))
+            assert (key, code) == (key, ErrorCode.INVALID_REQUEST)
+            assert word in str(text)
+        assert (await client.alter_configs(BROKER, of, ("log.retention.ms", APPEND, "1")))[0] == (
+            ErrorCode.INVALID_CONFIG
+        )
+        assert (await _value(client, BROKER, "1", "num.io.threads"))[:2] == ("8", ConfigSource.DEFAULT)
+
+    simulate_broker(scenario)
+
+
+UNUSED = {
+    "background.threads": "4",
+    "compression.gzip.level": "9",
+    "log.cleaner.io.max.bytes.per.second": "1000000.5",
+    "log.cleaner.threads": "2",
+    "log.cleanup.policy": "delete",
+    "log.flush.interval.messages": "1",
+    "log.index.interval.bytes": "8192",
+    "log.preallocate": "true",
+    "log.roll.jitter.ms": "1000",
+    "num.io.threads": "16",
+    "num.network.threads": "6",
+    "num.replica.fetchers": "2",
+    "remote.log.reader.threads": "4",
+    "transaction.partition.verification.enable": "false",
+    "unclean.leader.election.enable": "true",
+}
+
+
+def test_a_broker_config_without_effect_is_accepted_and_documented_as_such() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        for name, value in UNUSED.items():
+            assert await client.alter_configs(BROKER, "1", (name, SET, value)) == (0, None), name
+        await broker.restart()
+        client = await broker.connect()
+        described = {item.name: item for item in (await client.describe_configs(BROKER, "1")).configs}
+        for name, value in UNUSED.items():
+            assert (described[name].value, described[name].config_source) == (value, ConfigSource.DYNAMIC_BROKER)
+            assert not described[name].read_only
+            if name != "log.cleanup.policy":  # which does what it says
+                assert described[name].documentation.startswith("Without effect: ")
+            assert await client.alter_configs(BROKER, "1", (name, DELETE, None)) == (0, None)
+            assert (await _value(client, BROKER, "1", name))[0] == BROKER_CONFIGS[name].default or (
+                BROKER_CONFIGS[name].default is None
+            )
+
+    simulate_broker(scenario)
+
+
+KAFKAS_SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""Of ServerTopicConfigSynonyms in Kafka 4; each may be altered while the broker runs."""
+
+
+def test_topic_configs_fall_back_to_the_broker_configs_that_kafka_names() -> None:
+    assert {key.name: key.synonym for key in TOPIC_CONFIGS.values() if key.synonym} == KAFKAS_SYNONYMS
+    assert all(BROKER_CONFIGS[name].alterable for name in KAFKAS_SYNONYMS.values())
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t")
+        assert await _value(client, TOPIC, "t", "cleanup.policy") == (
+            "delete",
+            ConfigSource.DEFAULT,
+            [("log.cleanup.policy", "delete", ConfigSource.DEFAULT)],
+        )
+        assert (await _value(client, TOPIC, "t", "flush.ms"))[:2] == (str(2**63 - 1), ConfigSource.DEFAULT)
+        assert await client.alter_configs(BROKER, "", ("log.preallocate", SET, "true")) == (0, None)
+        assert (await _value(client, TOPIC, "t", "preallocate"))[:2] == ("true", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+    simulate_broker(scenario)
+
+
+def test_invalid_requests_are_refused() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -164,7 +285,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
         assert (code, "no configs of groups" in str(text)) == (ErrorCode.INVALID_REQUEST, True)
         described = await client.describe_configs(groups, "t")
         assert (described.error_code, described.error_message) == (code, text)
-        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", SET, None)))[0] == ErrorCode.INVALID_CONFIG
+        assert (await client.alter_configs(TOPIC, "t", ("retention.ms", SET, None)))[0] == ErrorCode.INVALID_REQUEST
         assert (await client.alter_configs(TOPIC, "t", ("retention.ms", APPEND, "1")))[0] == ErrorCode.INVALID_CONFIG
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await client.alter_configs(TOPIC, "missing", ("retention.ms", SET, "1")))[0] == missing
@@ -176,7 +297,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     simulate_broker(scenario)
 
 
-def test_a_resource_that_is_named_twice_keeps_its_configs() -> None:
+def test_a_resource_named_twice_in_one_request_keeps_its_configs() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", configs={"retention.ms": "1"})
@@ -196,8 +317,8 @@ def test_a_resource_that_is_named_twice_keeps_its_configs() -> None:
             (AlterConfigsRequest(resources=older), 2),
             (IncrementalAlterConfigsRequest(resources=newer), 1),
         ]:
-            told = (await client.ask(request, version)).responses
-            assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 2
+            answered = (await client.ask(request, version)).responses
+            assert [item.error_code for item in answered] == [ErrorCode.INVALID_REQUEST] * 2
         assert (await _value(client, TOPIC, "t", "retention.ms"))[:2] == ("1", ConfigSource.TOPIC)
         assert (await _value(client, TOPIC, "t", "segment.ms"))[1] == ConfigSource.DEFAULT
 
@@ -216,7 +337,7 @@ def test_validate_only_changes_nothing() -> None:
     simulate_broker(scenario)
 
 
-def test_the_older_request_replaces_everything_that_was_set() -> None:
+def test_alter_configs_replaces_all_configs_of_a_topic() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", configs={"retention.ms": "1", "segment.ms": "2"})
@@ -231,7 +352,7 @@ def test_the_older_request_replaces_everything_that_was_set() -> None:
     simulate_broker(scenario)
 
 
-def test_a_changed_size_limit_holds_from_the_next_batch_on() -> None:
+def test_a_changed_size_limit_applies_from_the_next_batch_on() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -252,7 +373,7 @@ def test_a_changed_size_limit_holds_from_the_next_batch_on() -> None:
     simulate_broker(scenario)
 
 
-def test_changed_time_stamping_holds_from_the_next_batch_on() -> None:
+def test_a_changed_timestamp_type_applies_from_the_next_batch_on() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -263,7 +384,7 @@ def test_changed_time_stamping_holds_from_the_next_batch_on() -> None:
     simulate_broker(scenario)
 
 
-def test_changed_retention_holds_at_the_next_look_also_for_partitions_that_nobody_uses() -> None:
+def test_changed_retention_applies_at_the_next_check_also_to_unused_partitions() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         for name in ("used", "unused", "kept"):
@@ -297,13 +418,13 @@ def test_changed_retention_holds_at_the_next_look_also_for_partitions_that_nobod
         "replica.alter.log.dirs.io.max.bytes.per.second",
     ],
 )
-def test_throttles_of_a_reassignment_are_taken_away_and_are_never_set(key: str) -> None:
+def test_a_throttle_of_a_reassignment_can_be_removed_and_not_set(key: str) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         # kafka-reassign-partitions.sh does so after every reassignment, with a throttle or without.
         assert await client.alter_configs(BROKER, "1", (key, DELETE, None)) == (0, None)
         code, text = await client.alter_configs(BROKER, "1", (key, SET, "1000000"))
-        assert code == ErrorCode.INVALID_CONFIG
+        assert code == ErrorCode.INVALID_REQUEST
         assert "not copied by brokers" in (text or "")
 
     simulate_broker(scenario)

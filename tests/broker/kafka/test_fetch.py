@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
@@ -83,7 +83,7 @@ def test_a_poll_is_answered_empty_at_its_deadline() -> None:  # invariant 2
     simulate_broker(scenario)
 
 
-def test_a_poll_is_answered_when_another_request_waits_behind_it() -> None:  # invariant 2
+def test_a_poll_is_answered_when_another_request_arrives_after_it() -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)
         poll = client.connection.send(client.fetch_request("t", 1, max_wait_ms=9000), 11)
@@ -95,7 +95,7 @@ def test_a_poll_is_answered_when_another_request_waits_behind_it() -> None:  # i
     simulate_broker(scenario)
 
 
-def test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_open() -> None:  # invariant 2
+def test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_open() -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -110,7 +110,7 @@ def test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_op
     simulate_broker(scenario)
 
 
-def test_a_poll_whose_client_is_gone_leaves_nothing_behind() -> None:
+def test_a_poll_whose_client_disconnects_is_removed() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)
         in_use = [used.partition for used in broker.serving.broker.partitions.with_own_log()]
@@ -126,7 +126,7 @@ def test_a_poll_whose_client_is_gone_leaves_nothing_behind() -> None:
     simulate_broker(scenario)
 
 
-def test_min_bytes_are_waited_for_and_none_are_not() -> None:  # invariant 2
+def test_a_poll_waits_for_its_min_bytes_and_not_without_any() -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client, producer = await _filled(broker, 1), await broker.connect()
         size = len(_batch())
@@ -146,7 +146,7 @@ def test_min_bytes_are_waited_for_and_none_are_not() -> None:  # invariant 2
     simulate_broker(scenario)
 
 
-def test_the_first_batch_comes_whatever_the_limits_say_and_then_they_hold() -> None:  # invariant 3
+def test_the_first_batch_is_returned_in_spite_of_the_limits_and_later_ones_obey_them() -> None:  # invariant 3
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1, 1, 1, partitions=2)
         await client.produce("t", _batch(), 1)
@@ -164,7 +164,7 @@ def test_the_first_batch_comes_whatever_the_limits_say_and_then_they_hold() -> N
 
 
 @pytest.mark.parametrize("version", [4, 9, 12, 13, 18])
-def test_what_cannot_be_fetched_is_answered_at_once_with_its_error(version: int) -> None:  # invariant 2
+def test_a_partition_that_cannot_be_fetched_is_answered_at_once_with_its_error(version: int) -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 2)
         by_id = version >= 13
@@ -190,7 +190,7 @@ def test_what_cannot_be_fetched_is_answered_at_once_with_its_error(version: int)
     simulate_broker(scenario)
 
 
-def test_a_session_is_told_only_what_is_new() -> None:  # KIP-227
+def test_a_session_gets_only_changes() -> None:  # KIP-227
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1, partitions=3)
         request = client.fetch_request("t", 0, session_epoch=0)
@@ -223,7 +223,7 @@ def test_a_session_is_told_only_what_is_new() -> None:  # KIP-227
     simulate_broker(scenario)
 
 
-def test_a_partition_that_nobody_has_opened_is_fetched_after_a_restart() -> None:
+def test_an_unopened_partition_is_fetched_after_a_restart() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await _filled(broker, 2)
         await broker.restart()
@@ -233,7 +233,7 @@ def test_a_partition_that_nobody_has_opened_is_fetched_after_a_restart() -> None
     simulate_broker(scenario)
 
 
-def test_a_flipped_bit_is_an_error_for_those_who_ask_and_for_nobody_else() -> None:
+def test_a_flipped_bit_is_an_error_for_readers_of_its_partition_only() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1)
         await client.create_topic("sound")

@@ -1,17 +1,26 @@
-"""A poll taken by its bytes alone is answered as one that was parsed (numbers: invariants of `fetch_route`)."""
+"""A fetch recognized by its bytes alone is answered like a parsed one (numbers: invariants of `fetch_route`)."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "authorization"))  # for `deciding`: test folders are no packages
+
+from deciding import Refusing
+
+from gnomon.broker.authorization.authorizer import Access, Authorizer
+from gnomon.broker.authorization.kafka_table import KAFKA_RULES
+from gnomon.broker.authorization.operation import Operation, ResourceType
+from gnomon.broker.authorization.session import ANONYMOUS, Session
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.kafka.fetch_route import FetchRoute, fetch_route
-from gnomon.broker.kafka.poll import RecentAnswers
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.broker.kafka.fetch_route import FetchRoute, FetchRoutes
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition as Spec
@@ -24,6 +33,7 @@ from gnomon.wire.kafka.schema import encode
 
 VERSIONS = range(4, 19)
 CORRELATION_ID = range(4, 8)
+SESSION = Session(ANONYMOUS, "PLAINTEXT", "consumer", "host")
 
 
 def frame_of(version: int, offset: int, *, correlation_id: int = 1, partitions: int = 1, **fields: Any) -> memoryview:
@@ -38,25 +48,36 @@ def frame_of(version: int, offset: int, *, correlation_id: int = 1, partitions: 
     return memoryview(encode(header, request_header_version(1, version)) + encode(message, version))
 
 
-class RecordingBroker:
-    routes_revision = 0
+class RecordingRoutes:
+    """Routes and placement of a broker."""
+
+    revision = 0
     alive = True
 
     def lease_lives(self) -> bool:
         return self.alive
 
-    def partition_of(self, topic: str | bytes, index: int) -> Any:
+    def find(self, ref: bytes) -> Any:
+        return SimpleNamespace(name="orders")
+
+    def to_read(self, topic: str | bytes, index: int) -> Any:
         if topic not in ("orders", UUID(int=7).bytes):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not there")
         return SimpleNamespace(index=index)
 
 
-def route_of(frame: memoryview, broker: RecordingBroker | None = None) -> FetchRoute | None:
+def route_of(
+    frame: memoryview, routes: RecordingRoutes | None = None, authorizer: Authorizer | None = None
+) -> FetchRoute | None:
     header = parse_request_header(frame, lambda key, version: request_header_version(key, version) >= 2)
     request = parse_fetch(frame, header.body_start, header.api_version)
-    exchange: Any = SimpleNamespace(api_key=1, api_version=header.api_version, client_id=header.client_id)
-    served: Any = broker or RecordingBroker()
-    return fetch_route(served, exchange, frame, request, 1000, RecentAnswers())
+    exchange: Any = SimpleNamespace(
+        api_key=1, api_version=header.api_version, client_id=header.client_id, session=lambda: SESSION
+    )
+    served: Any = routes or RecordingRoutes()
+    polls: Any = None
+    access = Access(authorizer or Refusing(), KAFKA_RULES)
+    return FetchRoutes(served, served, served, access, polls).route(exchange, frame, request, 1000)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -77,7 +98,7 @@ def test_only_correlation_id_and_offset_may_differ(version: int) -> None:  # inv
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_route_asks_for_what_the_request_says(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_fetches_the_same_as_its_parsed_request(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     polls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
         "gnomon.broker.kafka.fetch_route.Poll",
@@ -87,14 +108,14 @@ def test_a_route_asks_for_what_the_request_says(version: int, monkeypatch: pytes
     assert route is not None
     exchange: Any = object()
     route.handle(exchange, frame_of(version, 77, correlation_id=3))
-    ((_, asked, request, session, wanted, bytes_max, _),) = polls
+    ((_, asked, request, session, wanted, bytes_max),) = polls
     ((item, partition, error),) = wanted
     assert (asked, request.max_wait_ms, session, partition.index, error, bytes_max) == (exchange, 500, None, 0, 0, 1000)
     assert item.topic == ("orders" if version < 13 else UUID(int=7).bytes)
     assert item.spec == Spec(0, -1, 77, -1, -1, 1 << 20)
 
 
-def test_what_does_not_repeat_itself_has_no_route() -> None:  # invariant 1
+def test_a_request_that_does_not_repeat_has_no_route() -> None:  # invariant 1
     assert route_of(frame_of(11, 0, partitions=2)) is None
     assert route_of(frame_of(11, 0, session_epoch=0)) is None
     assert route_of(frame_of(11, 0, session_id=5, session_epoch=-1)) is None
@@ -104,16 +125,16 @@ def test_what_does_not_repeat_itself_has_no_route() -> None:  # invariant 1
 
 
 def test_a_route_ends_when_a_topic_is_deleted() -> None:  # invariant 2
-    broker = RecordingBroker()
+    routes = RecordingRoutes()
     frame = frame_of(11, 0)
-    route = route_of(frame, broker)
+    route = route_of(frame, routes)
     assert route is not None
-    broker.routes_revision += 1
+    routes.revision += 1
     assert not route.fits(frame)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_polls_of_many_are_each_answered_in_turn(version: int) -> None:
+def test_polls_of_several_readers_are_each_answered(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         producer = await broker.connect()
         await producer.create_topic("t")
@@ -140,3 +161,17 @@ def test_polls_of_many_are_each_answered_in_turn(version: int) -> None:
                 assert len(partition.records) == len(batch)
 
     simulate_broker(scenario)
+
+
+def test_a_route_ends_when_the_authorizer_may_decide_differently() -> None:
+    authorizer = Refusing()
+    route = route_of(frame_of(11, 5), authorizer=authorizer)
+    assert route is not None
+    assert route.fits(frame_of(11, 6))
+    authorizer.refuse(())
+    assert not route.fits(frame_of(11, 7))
+
+
+def test_a_session_that_may_not_read_the_topic_has_no_route() -> None:
+    authorizer = Refusing({(Operation.READ, ResourceType.TOPIC)})
+    assert route_of(frame_of(11, 5), authorizer=authorizer) is None

@@ -44,7 +44,7 @@ def _followed(sessions: FetchSessions, request: FetchRequest, now: float = 0.0) 
     return [(item.spec.partition, item.spec.fetch_offset) for item in followed]
 
 
-def test_without_a_session_a_request_names_all_that_it_wants() -> None:
+def test_a_request_without_a_session_names_all_its_partitions() -> None:
     sessions = _sessions()
     session, followed = sessions.find(_request(0, -1, [3, 4]), 0)
     assert session is None
@@ -52,7 +52,7 @@ def test_without_a_session_a_request_names_all_that_it_wants() -> None:
     assert len(sessions) == 0
 
 
-def test_a_session_keeps_what_it_follows_and_takes_changes() -> None:  # invariant 1
+def test_a_session_keeps_its_partitions_and_applies_changes() -> None:  # invariant 1
     sessions = _sessions()
     session = _created(sessions)
     assert _followed(sessions, _request(session.id, 1)) == [(0, 0), (1, 0), (2, 0)]
@@ -76,7 +76,7 @@ def test_an_unknown_session_is_refused() -> None:
     assert refusal.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_after_the_largest_epoch_comes_one() -> None:  # invariant 1
+def test_the_epoch_after_the_largest_is_one() -> None:  # invariant 1
     sessions = _sessions()
     session = _created(sessions)
     session.epoch = EPOCH_MAX
@@ -94,7 +94,9 @@ def test_the_final_and_the_initial_epoch_end_the_session_they_name(epoch: int) -
         sessions.find(_request(session.id, 1), 0)
 
 
-def test_a_full_house_serves_without_a_session_until_one_was_idle_for_long() -> None:  # invariant 3
+def test_a_client_beyond_the_limit_is_served_without_a_session_until_another_one_is_idle_for_long() -> (
+    None
+):  # invariant 3
     sessions = _sessions(slots=2)
     first, second = _created(sessions, now=0), _created(sessions, now=1)
     sessions.find(_request(first.id, 1), EVICTION_SECONDS)
@@ -109,19 +111,19 @@ def test_a_full_house_serves_without_a_session_until_one_was_idle_for_long() -> 
         sessions.find(_request(second.id, 1), EVICTION_SECONDS + 1)
 
 
-def test_no_slots_mean_no_sessions() -> None:
+def test_zero_slots_allow_no_session() -> None:
     session, _ = _sessions(slots=0).find(_request(0, 0, [1]), 0)
     assert session is None
 
 
-def test_whoever_was_served_comes_last_next_time() -> None:  # invariant 5
+def test_a_partition_that_was_served_is_last_in_the_next_response() -> None:  # invariant 5
     sessions = _sessions()
     session = _created(sessions)
     session.served(session.followed["t", 0])
     assert [index for index, _ in _followed(sessions, _request(session.id, 1))] == [1, 2, 0]
 
 
-def test_a_session_that_follows_ever_more_partitions_is_ended() -> None:  # invariant 4
+def test_a_session_that_grows_beyond_the_limit_ends() -> None:  # invariant 4
     sessions = _sessions()
     session = _created(sessions)
     half = SESSION_PARTITIONS_MAX // 2
@@ -140,7 +142,7 @@ def test_a_request_for_too_many_partitions_begins_no_session() -> None:  # invar
     assert len(sessions) == 0
 
 
-def test_all_sessions_together_follow_so_many_partitions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_sessions_together_follow_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     # invariant 4
     monkeypatch.setattr(fetch_sessions, "ALL_PARTITIONS_MAX", 10)
     sessions = _sessions()
@@ -157,7 +159,9 @@ def test_all_sessions_together_follow_so_many_partitions_and_no_more(monkeypatch
     assert len(sessions) == 2
 
 
-def test_names_that_no_topic_can_have_count_for_their_length(monkeypatch: pytest.MonkeyPatch) -> None:  # invariant 4
+def test_names_longer_than_a_topics_count_for_several_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # invariant 4
     monkeypatch.setattr(fetch_sessions, "ALL_PARTITIONS_MAX", 100)
     sessions = _sessions()
     wanted = [("x" * 32_000, [FetchPartition(0, -1, 0, -1, -1, 100)])]

@@ -1,8 +1,8 @@
-"""Group requests at the front door: partitions that do not exist never reach the coordinator."""
+"""Group requests at the front end: partitions that do not exist never reach the coordinator."""
 
 from __future__ import annotations
 
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
@@ -31,7 +31,7 @@ async def _delete(client: BrokerClient, group: str, *places: tuple[str, list[int
     ]
 
 
-def test_offsets_of_partitions_that_do_not_exist_are_not_said_to_be_deleted() -> None:
+def test_the_deletion_of_offsets_is_refused_for_partitions_that_do_not_exist() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", partitions=2)

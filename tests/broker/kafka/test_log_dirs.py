@@ -1,13 +1,13 @@
-"""The log directory: what partitions take there, what the file system has, and that nothing moves."""
+"""The log directory: sizes of partitions, space of the file system, and refused moves."""
 
 from __future__ import annotations
 
 import pytest
 
 from gnomon.runtime.world import WorldError
-from gnomon.testing.counting_metadata import Cost, CountingMetadata
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
-from gnomon.testing.simulated_disk import CAPACITY_BYTES, SimulatedDisk
+from gnomon.testing.simulation.disk.simulated_disk import CAPACITY_BYTES, SimulatedDisk
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.metadata.counting_metadata import Cost, CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.log_dirs import (
     AlterReplicaLogDir,
@@ -40,7 +40,7 @@ async def _described(
     }
 
 
-def test_partitions_are_as_large_as_their_batches_also_before_anybody_uses_them_after_a_restart() -> None:
+def test_the_size_of_a_partition_is_that_of_its_batches_also_while_unused_after_a_restart() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("rolled", partitions=2, configs={"segment.bytes": "1048576"})
@@ -65,7 +65,7 @@ def test_partitions_are_as_large_as_their_batches_also_before_anybody_uses_them_
     simulate_broker(scenario)
 
 
-def test_only_what_is_asked_for_and_exists_is_told_once() -> None:
+def test_each_existing_partition_of_a_request_is_described_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", partitions=3)
@@ -76,7 +76,7 @@ def test_only_what_is_asked_for_and_exists_is_told_once() -> None:
     simulate_broker(scenario)
 
 
-def test_the_file_system_is_told_since_version_four() -> None:
+def test_the_size_of_the_file_system_is_described_from_version_four_on() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         for version in range(1, 6):
@@ -90,7 +90,7 @@ def test_the_file_system_is_told_since_version_four() -> None:
     simulate_broker(scenario)
 
 
-def test_a_file_system_that_does_not_answer_is_a_storage_error_of_its_directory(
+def test_a_directory_whose_file_system_does_not_answer_has_a_storage_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(*_: object) -> None:
@@ -113,7 +113,7 @@ def test_describing_reads_the_metadata_once_and_writes_nothing() -> None:
             await client.produce("t", _batch("x"), index)
         await broker.restart()
         client, node = await broker.connect(), broker.serving.broker
-        metadata = node.metadata = CountingMetadata(node.metadata)
+        metadata = node.storage.metadata = CountingMetadata(node.storage.metadata)
         with metadata.measure() as cost:
             _, sizes = await _described(client)
         assert sum(size > 0 for size in sizes["t"].values()) == 25
@@ -123,7 +123,7 @@ def test_describing_reads_the_metadata_once_and_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_nothing_moves_to_a_directory_that_is_not_there(version: int) -> None:
+def test_no_partition_moves_to_a_directory_that_does_not_exist(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", partitions=2)

@@ -1,4 +1,4 @@
-"""Metadata and the requests that a client begins with: ApiVersions, FindCoordinator, DescribeCluster."""
+"""Metadata requests: topics, brokers, leader epochs, and the creation of topics on first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
 from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
@@ -19,7 +19,7 @@ async def _asked(client: BrokerClient, *names: str, version: int = 12, create: b
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_all_topics_and_none_are_told_apart(version: int) -> None:
+def test_a_request_for_all_topics_differs_from_one_for_none(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("a")
@@ -37,7 +37,7 @@ def test_all_topics_and_none_are_told_apart(version: int) -> None:
     simulate_broker(scenario)
 
 
-def test_a_topic_is_created_when_it_is_first_asked_for_where_that_is_allowed() -> None:
+def test_a_topic_is_created_by_its_first_request_if_that_is_allowed() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         refused = (await _asked(client, "new", create=False)).topics[0]
@@ -49,7 +49,7 @@ def test_a_topic_is_created_when_it_is_first_asked_for_where_that_is_allowed() -
     simulate_broker(scenario, kafka={"num.partitions": "4"})
 
 
-def test_no_topic_is_created_where_the_broker_does_not_allow_it() -> None:
+def test_no_topic_is_created_by_a_request_if_the_broker_does_not_allow_it() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         assert (await _asked(client, "new")).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -60,7 +60,7 @@ def test_no_topic_is_created_where_the_broker_does_not_allow_it() -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_names_that_no_topic_can_have_are_called_invalid(create: bool) -> None:
+def test_invalid_names_of_topics_are_answered_as_such(create: bool) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         names = ["", ".", "..", "a b", "a/b", "\u00e4", "x" * 250, "public/default/a", "a/../b"]
@@ -70,7 +70,7 @@ def test_names_that_no_topic_can_have_are_called_invalid(create: bool) -> None:
     simulate_broker(scenario)
 
 
-def test_many_clients_that_ask_for_one_new_topic_at_once_get_the_same_one() -> None:
+def test_concurrent_requests_for_one_new_topic_get_the_same_topic() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         clients = [await broker.connect() for _ in range(5)]
         request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
@@ -107,7 +107,7 @@ def test_an_id_names_one_life_of_a_topic() -> None:  # KIP-516
     simulate_broker(scenario)
 
 
-def test_leader_epochs_are_told_once_a_partition_is_open_and_grow_with_each_restart() -> None:
+def test_leader_epochs_are_known_once_a_partition_is_open_and_grow_with_each_restart() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -127,7 +127,7 @@ def test_leader_epochs_are_told_once_a_partition_is_open_and_grow_with_each_rest
     simulate_broker(scenario)
 
 
-def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
+def test_a_topic_named_many_times_is_described_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")

@@ -1,13 +1,13 @@
-"""Consumer groups of KIP-848 and share groups: every question about them is answered with a refusal."""
+"""Consumer groups of KIP-848 and share groups: every request about them is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import Message
+from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.modern_group import (
     ConsumerGroupDescribeRequest,
@@ -25,12 +25,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("key", "request_message"), CASES, ids=[key.name.lower() for key, _ in CASES])
-def test_they_are_advertised_and_refused_as_an_unsupported_version(key: ApiKey, request_message: Message) -> None:
+def test_requests_of_modern_groups_are_advertised_and_refused_as_an_unsupported_version(
+    key: ApiKey, request_message: ProtocolMessage
+) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        told = await client.ask(ApiVersionsRequest(), 4)
-        assert key in {item.api_key for item in told.api_keys}
-        assert (told.supported_features, told.finalized_features) == ([], [])
+        answered = await client.ask(ApiVersionsRequest(), 4)
+        assert key in {item.api_key for item in answered.api_keys}
+        assert (answered.supported_features, answered.finalized_features) == ([], [])
         api = APIS[key]
         for version in range(api.min_version, api.max_version + 1):
             response = await client.ask(request_message, version)
@@ -44,7 +46,7 @@ def test_they_are_advertised_and_refused_as_an_unsupported_version(key: ApiKey, 
 
 
 @pytest.mark.parametrize("kind", [ConsumerGroupDescribeRequest, ShareGroupDescribeRequest])
-def test_a_request_about_too_many_of_them_ends_its_connection(
+def test_a_request_with_too_many_groups_ends_its_connection(
     kind: type[ConsumerGroupDescribeRequest | ShareGroupDescribeRequest],
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:

@@ -1,8 +1,8 @@
-"""Where partitions live, as the tools of clusters ask it."""
+"""The placement of partitions, as Kafka's cluster tools request and change it."""
 
 from __future__ import annotations
 
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.placement import (
     AlterPartitionReassignmentsRequest,
@@ -46,19 +46,19 @@ def test_topics_are_described_in_order_page_by_page() -> None:
     simulate_broker(scenario)
 
 
-def test_a_topic_that_is_not_there_is_told_apart_from_one_that_cannot_be() -> None:
+def test_an_unknown_topic_and_an_invalid_name_have_different_errors() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         topics = [TopicRequest(name="none"), TopicRequest(name="no name")]
         answer = await client.ask(DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=-1), 0)
-        told = {topic.name: topic.error_code for topic in answer.topics}
-        assert told == {"none": UNKNOWN, "no name": ErrorCode.INVALID_TOPIC_EXCEPTION}
+        answered = {topic.name: topic.error_code for topic in answer.topics}
+        assert answered == {"none": UNKNOWN, "no name": ErrorCode.INVALID_TOPIC_EXCEPTION}
         assert answer.next_cursor is None
 
     simulate_broker(scenario)
 
 
-def test_no_election_is_needed_where_one_broker_leads_everything() -> None:
+def test_an_election_is_not_needed_if_one_broker_leads_all_partitions() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", partitions=2)
@@ -68,13 +68,13 @@ def test_no_election_is_needed_where_one_broker_leads_everything() -> None:
                 ElectLeadersTopic(topic="none", partitions=[0]),
             ]
             answer = await client.ask(ElectLeadersRequest(topic_partitions=topics), version)
-            told = {
+            answered = {
                 (result.topic, part.partition_id): part.error_code
                 for result in answer.replica_election_results
                 for part in result.partition_result
             }
             needless = ErrorCode.ELECTION_NOT_NEEDED
-            assert told == {("t", 0): needless, ("t", 1): needless, ("t", 2): UNKNOWN, ("none", 0): UNKNOWN}
+            assert answered == {("t", 0): needless, ("t", 1): needless, ("t", 2): UNKNOWN, ("none", 0): UNKNOWN}
             everything = await client.ask(ElectLeadersRequest(topic_partitions=None), version)
             assert everything.replica_election_results == []
         wrong = await client.ask(ElectLeadersRequest(election_type=7, topic_partitions=None), 2)
@@ -83,7 +83,7 @@ def test_no_election_is_needed_where_one_broker_leads_everything() -> None:
     simulate_broker(scenario)
 
 
-def test_a_partition_may_stay_on_the_only_broker_and_go_nowhere_else() -> None:
+def test_a_reassignment_is_refused_unless_the_partition_stays_on_the_only_broker() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")

@@ -1,11 +1,11 @@
-"""Answers that several are given (numbers: invariants of `poll`)."""
+"""Fetch answers, and answers shared by several readers (numbers: invariants of `poll`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, Answer, RecentAnswers
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, PollAnswer, RecentAnswers
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.topics import (
@@ -21,14 +21,14 @@ def _batch(value: bytes) -> bytes:
     return build_batch([Record(offset_delta=0, key=None, value=value)], base_timestamp=1)
 
 
-def _answer(*chunks: bytes) -> Answer:
-    return Answer(sum(map(len, chunks)), [memoryview(chunk) for chunk in chunks], 1, 1)
+def _answer(*chunks: bytes) -> PollAnswer:
+    return PollAnswer(sum(map(len, chunks)), [memoryview(chunk) for chunk in chunks], 1, 1)
 
 
-def test_small_answers_are_kept_as_copies_and_the_oldest_go() -> None:
+def test_small_answers_are_kept_as_copies_until_newer_ones_replace_them() -> None:
     recent = RecentAnswers()
     memory = bytearray(b"abc")
-    recent.put("first", Answer(5, [b"12", memoryview(memory)], 3, 1))
+    recent.put("first", PollAnswer(5, [b"12", memoryview(memory)], 3, 1))
     memory[:] = b"xyz"
     found = recent.get("first")
     assert found is not None
@@ -41,7 +41,7 @@ def test_small_answers_are_kept_as_copies_and_the_oldest_go() -> None:
     assert all(recent.get(number) is not None for number in range(RECENT_MAX))
 
 
-def test_what_others_were_given_is_given_again_only_while_the_log_stands() -> None:  # invariant 4
+def test_an_answer_is_shared_with_other_readers_only_while_the_log_does_not_change() -> None:  # invariant 4
     async def scenario(broker: EmbeddedBroker) -> None:
         readers = [await broker.connect() for _ in range(2)]
         await readers[0].create_topic("t")
@@ -68,7 +68,7 @@ def test_what_others_were_given_is_given_again_only_while_the_log_stands() -> No
     simulate_broker(scenario)
 
 
-def test_fetches_behind_a_request_that_waits_hold_few_records_and_are_answered_in_the_end() -> None:
+def test_fetches_after_a_waiting_request_hold_few_records_and_are_finally_answered() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         waiter = await broker.connect()
         await waiter.create_topic("t")
@@ -101,7 +101,7 @@ def _join(member_id: str = "") -> JoinGroupRequest:
     )
 
 
-def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # invariant 4
+def test_a_topic_created_again_returns_no_records_of_its_former_life() -> None:  # invariant 4
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         for value in (b"old", b"new"):
@@ -114,7 +114,7 @@ def test_a_topic_created_anew_gives_nothing_of_its_former_life() -> None:  # inv
     simulate_broker(scenario)
 
 
-def test_what_waiting_could_not_add_to_is_answered_at_once_whatever_min_bytes_says() -> None:  # invariant 2
+def test_an_answer_that_cannot_grow_is_sent_at_once_with_any_min_bytes() -> None:  # invariant 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         batch = _batch(b"x" * 300)
@@ -123,7 +123,7 @@ def test_what_waiting_could_not_add_to_is_answered_at_once_whatever_min_bytes_sa
             await client.produce("t", batch)
 
         async def asked(offset: int, bytes_max: int) -> tuple[int, bool]:
-            """How many batches came, and whether at once."""
+            """The number of batches in the answer, and whether it came at once."""
             wanted = client.fetch_request("t", offset, max_wait_ms=9000, min_bytes=4 * len(batch), bytes_max=bytes_max)
             poll = client.connection.send(wanted, 11)
             await broker.simulation.sleep(0.5)

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords, and the offsets of groups that nobody knows."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords, and the offsets of unknown groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import HEADER, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
@@ -80,7 +80,7 @@ def test_offsets_are_found_by_time_and_by_name(version: int) -> None:
     simulate_broker(scenario)
 
 
-def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node_serves_on() -> None:
+def test_a_batch_with_impossible_times_is_found_at_its_first_offset_and_the_node_continues() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)
         await client.alter_configs(2, "t", ("message.timestamp.after.max.ms", 0, str((1 << 63) - 1)))
@@ -107,7 +107,7 @@ def test_a_partition_that_is_named_twice_is_refused_and_a_long_list_is_answered(
     simulate_broker(scenario)
 
 
-def test_what_cannot_be_listed_is_answered_with_its_error() -> None:
+def test_an_offset_that_cannot_be_listed_is_answered_with_its_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)
         assert (await _list(client, -1, partition=5)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -121,7 +121,7 @@ def test_what_cannot_be_listed_is_answered_with_its_error() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_end_of_an_epoch_is_told(version: int) -> None:  # KIP-320
+def test_the_end_of_an_epoch_is_answered(version: int) -> None:  # KIP-320
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000)
         await broker.restart()
@@ -166,7 +166,7 @@ def test_records_are_deleted_up_to_an_offset_and_stay_deleted() -> None:
     simulate_broker(scenario)
 
 
-def test_what_is_asked_behind_a_change_on_one_connection_sees_the_change() -> None:
+def test_a_request_after_a_change_on_the_same_connection_sees_the_change() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1000, 2000)
         wanted = DeleteRecordsPartition(partition_index=0, offset=3)
@@ -186,7 +186,7 @@ def test_what_is_asked_behind_a_change_on_one_connection_sees_the_change() -> No
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_group_that_nobody_knows_has_committed_nothing_and_that_is_no_error(version: int) -> None:
+def test_an_unknown_group_has_no_committed_offsets_and_that_is_no_error(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         topic_id = await client.create_topic("t")

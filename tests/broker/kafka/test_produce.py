@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from gnomon.runtime.metrics import COUNTERS
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.runtime.settings.settings import BrokerSettings
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -27,7 +28,7 @@ def _batch(count: int = 1, value: bytes = b"v", **fields: Any) -> bytes:
 
 
 def _with(at: int, data: bytes) -> bytes:
-    """A batch with bytes replaced that its checksum does not cover, or whose checksum nobody gets to see."""
+    """A batch with replaced bytes that its checksum does not cover, or whose checksum is never checked."""
     batch = bytearray(_batch())
     batch[at : at + len(data)] = data
     return bytes(batch)
@@ -90,7 +91,7 @@ def test_zstd_needs_version_seven(version: int) -> None:  # KIP-110
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
-def test_unknown_places_internal_topics_and_other_acks_are_refused(version: int) -> None:
+def test_unknown_partitions_internal_topics_and_invalid_acks_are_refused(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -131,7 +132,7 @@ def test_the_oldest_versions_are_advertised_and_refused(version: int) -> None:  
     simulate_broker(scenario)
 
 
-def test_without_acks_there_is_no_answer_and_what_follows_is_answered() -> None:
+def test_a_request_without_acks_has_no_answer_and_later_requests_are_answered() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -201,7 +202,7 @@ def test_one_answer_holds_the_outcome_of_every_partition_in_its_place() -> None:
     simulate_broker(scenario)
 
 
-def test_an_answer_that_no_commit_follows_still_leaves() -> None:
+def test_an_answer_without_a_commit_is_sent() -> None:
     """After a restart the first use opens the partition; a repeat and a refusal write nothing then."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -221,7 +222,7 @@ def test_an_answer_that_no_commit_follows_still_leaves() -> None:
     simulate_broker(scenario)
 
 
-def test_an_idempotent_producer_is_known_again_after_power_was_lost() -> None:
+def test_an_idempotent_producer_is_known_after_a_power_loss() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -242,7 +243,56 @@ def test_an_idempotent_producer_is_known_again_after_power_was_lost() -> None:
     simulate_broker(scenario)
 
 
-def test_who_waits_for_a_topic_that_is_deleted_is_answered() -> None:
+MORE_COPIES = {"min.insync.replicas": "2"}
+
+
+@pytest.mark.parametrize("where", ["topic", "broker"])
+def test_acks_all_is_refused_if_a_topic_asks_for_more_copies_than_there_are_and_acks_1_is_not(where: str) -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", configs=MORE_COPIES if where == "topic" else {})
+        kind, name = (2, "t") if where == "topic" else (4, "1")
+        if where == "broker":
+            assert await client.alter_configs(kind, name, ("min.insync.replicas", 0, "2")) == (0, None)
+        for _ in range(2):  # the second one is not parsed
+            refused = await client.produce("t", _batch())
+            assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert "min.insync.replicas" in refused.error_message
+        for offset in range(2):
+            assert (await client.produce("t", _batch(), acks=1)).base_offset == offset
+        assert await client.alter_configs(kind, name, ("min.insync.replicas", 0, "1")) == (0, None)
+        assert (await client.produce("t", _batch())).base_offset == 2
+        assert await client.alter_configs(kind, name, ("min.insync.replicas", 0, "3")) == (0, None)
+        assert (await client.produce("t", _batch())).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    simulate_broker(scenario)
+
+
+def test_acks_all_succeeds_with_fewer_copies_than_a_topic_asks_for_if_a_setting_allows_it() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", configs=MORE_COPIES)
+        for offset in range(2):
+            assert (await client.produce("t", _batch())).base_offset == offset
+
+    simulate_broker(scenario, broker=BrokerSettings(acknowledge_with_fewer_copies=True))
+
+
+def test_a_batch_does_not_overtake_one_that_was_refused_for_too_few_copies() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("t", configs=MORE_COPIES)
+        producer = (await client.ask(InitProducerIdRequest(transactional_id=None), 4)).producer_id
+        first, second = (_batch(producer_id=producer, producer_epoch=0, base_sequence=number) for number in range(2))
+        assert (await client.produce("t", first)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await client.alter_configs(2, "t", ("min.insync.replicas", 0, "1")) == (0, None)
+        assert (await client.produce("t", second)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [(await client.produce("t", one)).base_offset for one in (first, second)] == [0, 1]
+
+    simulate_broker(scenario)
+
+
+def test_a_producer_that_waits_for_a_deleted_topic_is_answered() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, other = await broker.connect(), await broker.connect()
         await client.create_topic("t")
@@ -260,7 +310,7 @@ def test_who_waits_for_a_topic_that_is_deleted_is_answered() -> None:
     simulate_broker(scenario)
 
 
-def test_what_was_asked_is_answered_before_the_node_ends() -> None:
+def test_requests_in_flight_are_answered_before_the_node_ends() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, poller = await broker.connect(), await broker.connect()
         await client.create_topic("t")

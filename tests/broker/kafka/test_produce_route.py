@@ -1,7 +1,9 @@
-"""A request taken by its bytes alone is answered as one that was parsed."""
+"""A Produce request recognized by its bytes alone is answered like a parsed one."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,10 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.broker.kafka.exchange import Exchange
-from gnomon.broker.kafka.produce_route import ProduceRoute, produce_route
-from gnomon.broker.partition.appends import Appender, Produced
-from gnomon.broker.partition.entry import Offset
+sys.path.insert(0, str(Path(__file__).parents[1] / "authorization"))  # for `deciding`: test folders are no packages
+
+from deciding import Refusing
+
+from gnomon.broker.authorization.authorizer import Access, Authorizer
+from gnomon.broker.authorization.kafka_table import KAFKA_RULES
+from gnomon.broker.authorization.operation import Operation, ResourceType
+from gnomon.broker.authorization.session import ANONYMOUS, Session
+from gnomon.broker.kafka.connections.exchange import Exchange
+from gnomon.broker.kafka.produce_route import ProduceRoute, ProduceRoutes
+from gnomon.broker.partition.appends import AppendCallback, Produced
+from gnomon.log.entry import Offset
 from gnomon.wire.kafka.api import request_header_version
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import RequestHeader, parse_request_header
@@ -28,15 +38,18 @@ TOPIC_ID = bytes(range(16))
 
 class RecordingPartition:
     def __init__(self) -> None:
-        self.appended: list[tuple[bytes, Appender, Any]] = []
+        self.appended: list[tuple[bytes, AppendCallback, Any]] = []
 
-    def append(self, records: memoryview, appender: Appender, slot: Any) -> None:
+    def append(self, records: memoryview, appender: AppendCallback, slot: Any, *, by_all: bool) -> None:
         self.appended.append((bytes(records), appender, slot))
 
 
 class RecordingConnection:
     def __init__(self) -> None:
         self.replies: list[bytes] = []
+
+    def session_of(self, client_id: str) -> Session:
+        return Session(ANONYMOUS, "PLAINTEXT", client_id, "host")
 
     def replied(self, exchange: Exchange, chunks: Any, flush: bool) -> None:
         self.replies.append(b"".join(chunks))
@@ -61,17 +74,19 @@ def frame_of(version: int, records: bytes, *, correlation_id: int = 1, index: in
     return memoryview(encode(header, request_header_version(0, version)) + encode(message, version))
 
 
-def route_for(frame: memoryview, version: int) -> tuple[ProduceRoute | None, RecordingPartition, Any]:
+def route_for(
+    frame: memoryview, version: int, authorizer: Authorizer | None = None
+) -> tuple[ProduceRoute | None, RecordingPartition, Any]:
     partition = RecordingPartition()
-    broker: Any = SimpleNamespace(
-        routes_revision=0,
-        metrics=SimpleNamespace(produce_bytes=0, produce_batches=0),
-        partition_to_produce=lambda topic, index: partition,
-    )
+    topics: Any = SimpleNamespace(find=lambda ref: SimpleNamespace(name="orders"))
+    routes: Any = SimpleNamespace(revision=0, to_produce=lambda topic, index: partition)
+    metrics: Any = SimpleNamespace(produce_bytes=0, produce_batches=0)
+    access = Access(authorizer or Refusing(), KAFKA_RULES)
     header = parse_request_header(frame, lambda key, version: request_header_version(key, version) >= 2)
     exchange = exchange_of(header)
     request = parse_produce(frame, header.body_start, version)
-    return produce_route(broker, exchange, frame, request, lambda connection: None), partition, broker
+    produced = ProduceRoutes(topics, routes, access, metrics, lambda connection: None)
+    return produced.route(exchange, frame, request), partition, routes
 
 
 def exchange_of(header: RequestHeader, connection: Any = None) -> Exchange:
@@ -80,7 +95,7 @@ def exchange_of(header: RequestHeader, connection: Any = None) -> Exchange:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(first=st.integers(30, 400), second=st.integers(30, 400))
-def test_a_like_request_fits_and_its_records_are_found(version: int, first: int, second: int) -> None:
+def test_a_request_of_the_same_form_fits_and_its_records_are_found(version: int, first: int, second: int) -> None:
     route, partition, _ = route_for(frame_of(version, b"\0" * first), version)
     assert route is not None
     records = b"\0" * 29 + b"\7" * (second - 29)
@@ -91,17 +106,17 @@ def test_a_like_request_fits_and_its_records_are_found(version: int, first: int,
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_anything_else_does_not_fit(version: int) -> None:
+def test_a_request_of_another_form_does_not_fit(version: int) -> None:
     records = b"\0" * 100
     frame = frame_of(version, records)
-    route, _, broker = route_for(frame, version)
+    route, _, routes = route_for(frame, version)
     assert route is not None
     assert not route.fits(frame_of(version, records, index=4))
     assert not route.fits(frame_of(version, records, acks=1))
     assert not route.fits(memoryview(bytes(frame) + b"\0"))
     for stop in range(len(frame)):
         assert not route.fits(frame[:stop])
-    broker.routes_revision += 1
+    routes.revision += 1
     assert not route.fits(frame)
 
 
@@ -112,7 +127,7 @@ def test_anything_else_does_not_fit(version: int) -> None:
     time_ms=st.integers(-1, 2**50),
     start=st.integers(0, 2**62),
 )
-def test_its_answer_is_the_one_the_encoder_gives(
+def test_the_answer_of_a_route_equals_that_of_the_encoder(
     version: int, correlation_id: int, offset: int, time_ms: int, start: int
 ) -> None:
     route, _, _ = route_for(frame_of(version, b"\0" * 100), version)
@@ -128,3 +143,19 @@ def test_its_answer_is_the_one_the_encoder_gives(
         route.appended(exchange, outcome)
         results = [(topic, [PartitionProduced(3, *outcome)])]
         assert connection.replies == [encode_produce_response(correlation_id, version, results)]
+
+
+def test_a_route_ends_when_the_authorizer_may_decide_differently() -> None:
+    authorizer = Refusing()
+    frame = frame_of(9, b"\0" * 100)
+    route, _, _ = route_for(frame, 9, authorizer)
+    assert route is not None
+    assert route.fits(frame)
+    authorizer.refuse(())
+    assert not route.fits(frame)
+
+
+def test_a_session_that_may_not_write_to_the_topic_has_no_route() -> None:
+    authorizer = Refusing({(Operation.WRITE, ResourceType.TOPIC)})
+    route, _, _ = route_for(frame_of(9, b"\0" * 100), 9, authorizer)
+    assert route is None

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gnomon.bookie.ledger import EntryCache
+from gnomon.bookie.ledgers.catalog import EntryCache
 from gnomon.broker.broker import Broker
 from gnomon.runtime.world import Unreachable
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -34,7 +34,7 @@ class House:
         self.bookies = cluster.ledgers.bookies.values()
 
 
-async def leader(client: KafkaCluster) -> KafkaConnection:
+async def leader(client: KafkaCluster) -> WireConnection:
     while True:
         try:
             return await client.leader("t", 0)
@@ -42,8 +42,8 @@ async def leader(client: KafkaCluster) -> KafkaConnection:
             await client.world.clock.sleep(0.1)
 
 
-def play(batches: int, cache_bytes: int, read: Callable[[House, KafkaConnection], Awaitable[None]]) -> None:
-    """Produces as many batches of 1,000 bytes to each of two partitions, starts the broker anew, and reads."""
+def play(batches: int, cache_bytes: int, read: Callable[[House, WireConnection], Awaitable[None]]) -> None:
+    """Produces `batches` batches of 1,000 bytes to each of two partitions, restarts the broker, and reads."""
 
     async def produce(client: KafkaCluster) -> None:
         connection = await leader(client)
@@ -63,7 +63,7 @@ def play(batches: int, cache_bytes: int, read: Callable[[House, KafkaConnection]
         cluster.start_broker(1)
         await cluster.settled(1)
         broker = cluster.serving[1].broker
-        broker.entries = EntryCache(broker.bookies, cache_bytes)
+        broker.storage.entries = EntryCache(broker.storage.bookies, cache_bytes)
 
         async def consume(client: KafkaCluster) -> None:
             connection = await leader(client)
@@ -74,13 +74,13 @@ def play(batches: int, cache_bytes: int, read: Callable[[House, KafkaConnection]
 
         await cluster.run_client("consumer", consume)
         await simulation.clock.sleep(20)
-        assert broker.entries.pins == {}
+        assert broker.storage.entries.pins == {}
 
     simulate(1, scenario)
 
 
 async def fetch(
-    connection: KafkaConnection, offsets: dict[int, int], wait_ms: int = 500, bytes_max: int = 1 << 20
+    connection: WireConnection, offsets: dict[int, int], wait_ms: int = 500, bytes_max: int = 1 << 20
 ) -> dict[int, PartitionData]:
     """Asks for partitions from their offsets on; what is answered of each."""
     answer = await connection.request(request(offsets, wait_ms, bytes_max), 11, FetchResponse)
@@ -111,8 +111,8 @@ def numbers(fetched: PartitionData) -> list[int]:
 
 @pytest.mark.parametrize("cache_bytes", [TINY, 20_000, AMPLE])
 @pytest.mark.parametrize("bytes_max", [1, 5000, 1 << 20])
-def test_a_consumer_reads_all_in_order_however_small_the_memory(cache_bytes: int, bytes_max: int) -> None:
-    async def read(_house: House, connection: KafkaConnection) -> None:
+def test_a_consumer_reads_all_in_order_with_any_size_of_cache(cache_bytes: int, bytes_max: int) -> None:
+    async def read(_house: House, connection: WireConnection) -> None:
         found: dict[int, list[int]] = {0: [], 1: []}
         while left := {index: len(have) for index, have in found.items() if len(have) < 60}:
             fetched = await fetch(connection, left, bytes_max=bytes_max)
@@ -127,7 +127,7 @@ def test_a_consumer_reads_all_in_order_however_small_the_memory(cache_bytes: int
 
 
 def test_a_poll_that_does_not_wait_for_records_waits_for_bookies() -> None:  # invariant 5
-    async def read(house: House, connection: KafkaConnection) -> None:
+    async def read(house: House, connection: WireConnection) -> None:
         simulation = house.cluster.simulation
         for machine in house.bookies:
             simulation.network.block("broker-1", machine.name)
@@ -142,8 +142,8 @@ def test_a_poll_that_does_not_wait_for_records_waits_for_bookies() -> None:  # i
     play(30, AMPLE, read)
 
 
-def test_a_partition_whose_entries_are_elsewhere_does_not_hold_up_the_first_one() -> None:  # invariant 5
-    async def read(_house: House, connection: KafkaConnection) -> None:
+def test_a_partition_with_entries_not_in_memory_does_not_delay_the_first_one() -> None:  # invariant 5
+    async def read(_house: House, connection: WireConnection) -> None:
         assert numbers((await fetch(connection, {0: 0}))[0]) == list(range(30))
         both = await fetch(connection, {0: 0, 1: 0})
         assert numbers(both[0]) == list(range(30))
@@ -155,8 +155,8 @@ def test_a_partition_whose_entries_are_elsewhere_does_not_hold_up_the_first_one(
     play(30, AMPLE, read)
 
 
-def test_what_no_bookie_gives_is_a_storage_error_until_one_does() -> None:
-    async def read(house: House, connection: KafkaConnection) -> None:
+def test_an_entry_that_no_bookie_returns_is_a_storage_error_until_one_does() -> None:
+    async def read(house: House, connection: WireConnection) -> None:
         for machine in house.bookies:
             machine.kill()
         assert (await fetch(connection, {0: 0}))[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -168,26 +168,26 @@ def test_what_no_bookie_gives_is_a_storage_error_until_one_does() -> None:
     play(30, AMPLE, read)
 
 
-def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
-    async def read(house: House, connection: KafkaConnection) -> None:
+def test_a_client_that_disconnects_during_a_load_leaves_no_pins() -> None:
+    async def read(house: House, connection: WireConnection) -> None:
         for machine in house.bookies:
             machine.kill()
         connection.send(request({0: 0, 1: 0}), 11)
         await house.cluster.simulation.clock.sleep(0.01)
-        assert house.broker.entries.pins
+        assert house.broker.storage.entries.pins
         connection.close()
 
     play(30, AMPLE, read)
 
 
-def test_who_reads_at_the_end_asks_no_bookie() -> None:
-    async def read(house: House, connection: KafkaConnection) -> None:
-        before = house.broker.entries.reads
+def test_a_reader_at_the_end_asks_no_bookie() -> None:
+    async def read(house: House, connection: WireConnection) -> None:
+        before = house.broker.storage.entries.reads
         for number in range(30, 50):
             records = build_batch([Record(offset_delta=0, key=None, value=b"%d" % number)], base_timestamp=1)
             topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
             await connection.request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9, ProduceResponse)
             assert numbers((await fetch(connection, {0: number}))[0]) == [number]
-        assert house.broker.entries.reads == before
+        assert house.broker.storage.entries.reads == before
 
     play(30, AMPLE, read)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
 from gnomon.wire.kafka.messages.topics import (
@@ -42,10 +42,10 @@ def test_a_topic_is_created_and_described(version: int) -> None:
         assert (created.error_code, created.error_message) == (0, None)
         if version >= 5:
             assert (created.num_partitions, created.replication_factor) == (2, 1)
-            told = {item.name: (item.value, item.config_source) for item in created.configs}
-            assert told["retention.ms"] == ("1000", 1)
-            assert told["segment.ms"] == ("604800000", 5)
-            assert all(source != -1 for _, source in told.values())
+            answered = {item.name: (item.value, item.config_source) for item in created.configs}
+            assert answered["retention.ms"] == ("1000", 1)
+            assert answered["segment.ms"] == ("604800000", 5)
+            assert all(source != -1 for _, source in answered.values())
         (again,) = await _create(client, _topic("t"), version=version)
         assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         if version >= 5:
@@ -65,7 +65,7 @@ def test_validate_only_creates_nothing() -> None:
     simulate_broker(scenario)
 
 
-def test_what_cannot_be_created_is_refused_with_its_error() -> None:
+def test_a_topic_that_cannot_be_created_is_refused_with_its_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("a.b")
@@ -100,7 +100,7 @@ def test_what_cannot_be_created_is_refused_with_its_error() -> None:
     simulate_broker(scenario)
 
 
-def test_topics_are_deleted_by_name_and_by_id_with_all_that_they_held() -> None:
+def test_topics_are_deleted_by_name_and_by_id_with_all_their_records() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         batch = build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
@@ -122,7 +122,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_all_that_they_held() -> None:
     simulate_broker(scenario)
 
 
-def test_what_is_named_twice_to_be_deleted_stays() -> None:
+def test_a_topic_named_twice_in_a_deletion_stays() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         names = ["a", "b", "c"]
@@ -133,16 +133,16 @@ def test_what_is_named_twice_to_be_deleted_stays() -> None:
             DeleteTopicState(name="c", topic_id=ids["c"]),
             DeleteTopicState(),
         ]
-        told = (await client.ask(DeleteTopicsRequest(topics=asked), 6)).responses
-        assert [item.error_code for item in told] == [ErrorCode.INVALID_REQUEST] * 4, "each is answered once"
-        told = (await client.ask(DeleteTopicsRequest(topic_names=["a", "a"]), 5)).responses
-        assert [(item.name, item.error_code) for item in told] == [("a", ErrorCode.INVALID_REQUEST)]
+        answered = (await client.ask(DeleteTopicsRequest(topics=asked), 6)).responses
+        assert [item.error_code for item in answered] == [ErrorCode.INVALID_REQUEST] * 4, "each is answered once"
+        answered = (await client.ask(DeleteTopicsRequest(topic_names=["a", "a"]), 5)).responses
+        assert [(item.name, item.error_code) for item in answered] == [("a", ErrorCode.INVALID_REQUEST)]
         assert {item.name for item in (await client.ask(MetadataRequest(topics=None), 9)).topics} == set(names)
 
     simulate_broker(scenario)
 
 
-def test_deleting_can_be_switched_off_and_never_reaches_internal_topics() -> None:
+def test_the_deletion_of_topics_can_be_disabled_and_never_includes_internal_topics() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("a")
@@ -155,7 +155,7 @@ def test_deleting_can_be_switched_off_and_never_reaches_internal_topics() -> Non
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_only_grows(version: int) -> None:
+def test_the_number_of_partitions_only_grows(version: int) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", 2)
@@ -180,13 +180,13 @@ def test_a_topic_only_grows(version: int) -> None:
     simulate_broker(scenario)
 
 
-def test_what_is_named_twice_to_grow_stays_as_it_is() -> None:
+def test_a_topic_named_twice_in_a_growth_does_not_grow() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t", 2)
         asked = [CreatePartitionsTopic(name="t", count=count, assignments=None) for count in (3, 4)]
-        told = (await client.ask(CreatePartitionsRequest(topics=asked), 3)).results
-        assert [(item.name, item.error_code) for item in told] == [("t", ErrorCode.INVALID_REQUEST)]
+        answered = (await client.ask(CreatePartitionsRequest(topics=asked), 3)).results
+        assert [(item.name, item.error_code) for item in answered] == [("t", ErrorCode.INVALID_REQUEST)]
         (topic,) = (await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)).topics
         assert len(topic.partitions) == 2
 

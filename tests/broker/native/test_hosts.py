@@ -9,16 +9,17 @@ import pytest
 import trio
 from native_calls import orders, rpc
 
-from gnomon.broker.native import server
-from gnomon.broker.native.errors import NoSuchTopic
+from gnomon.broker import node
 from gnomon.broker.native.hosts import Hosts
-from gnomon.runtime.settings import SubscriptionsSettings
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.client.errors import NoSuchTopic
+from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.runtime.timers import Timers
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 
 
 @pytest.mark.parametrize(("took_seconds", "pause_seconds"), [(0.1, 1.0), (1.0, 4.0), (60.0, 10.0)])
-def test_positions_are_stored_less_often_where_that_is_slow(took_seconds: float, pause_seconds: float) -> None:
+def test_positions_are_stored_less_often_if_that_is_slow(took_seconds: float, pause_seconds: float) -> None:
     began: list[float] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -26,12 +27,15 @@ def test_positions_are_stored_less_often_where_that_is_slow(took_seconds: float,
             began.append(simulation.clock.monotonic())
             await simulation.clock.sleep(took_seconds)
 
-        broker: Any = SimpleNamespace(world=simulation)
         host: Any = SimpleNamespace(flush=flush)
+        unused: Any = None
+        settings, timers = SubscriptionsSettings(flush_seconds=1.0), Timers(simulation.clock)
+        parts = (unused,) * 4
+        world: Any = simulation
         async with trio.open_nursery() as nursery:
-            hosts = Hosts(broker, nursery, SubscriptionsSettings(flush_seconds=1.0), lambda topic, index: host.store)
+            hosts = Hosts(*parts, settings, lambda topic, index: host.store, unused, world, timers, unused)
             hosts._hosts[uuid.UUID(int=1), 0] = host
-            nursery.start_soon(hosts.flush_regularly)
+            await nursery.start(hosts.run)
             await simulation.clock.sleep(1000.0)
             nursery.cancel_scope.cancel()
 
@@ -42,7 +46,7 @@ def test_positions_are_stored_less_often_where_that_is_slow(took_seconds: float,
     )
 
 
-def test_nothing_is_kept_of_partitions_that_were_only_asked_for() -> None:
+def test_no_state_is_kept_for_partitions_that_were_only_asked_for() -> None:
     made: list[Hosts] = []
 
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -63,5 +67,5 @@ def test_nothing_is_kept_of_partitions_that_were_only_asked_for() -> None:
             made.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "Hosts", Noted)
+        patch.setattr(node, "Hosts", Noted)
         simulate_broker(scenario)

@@ -1,4 +1,4 @@
-"""The native front door of one simulated broker: what it refuses, and what happens to topics that are subscribed to."""
+"""The native front end of one simulated broker: its refusals, and changes of topics with subscriptions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pytest
 import trio
 from native_calls import FLUSHED_SECONDS, delete_records, native, orders, read, rpc, values
 
-from gnomon.broker.native import server
-from gnomon.broker.native.client import NativeClient
-from gnomon.broker.native.connection import NativeConnection
-from gnomon.broker.native.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.broker.native import subscription_methods
+from gnomon.broker.native.connection import Lane, NativeConnection
+from gnomon.broker.native.server import NativeServer
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
-from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
-from gnomon.broker.subscriptions.record import SubscriberRecord
-from gnomon.broker.subscriptions.store import subscriptions_prefix
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.broker.subscriptions.positions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.positions.record import SubscriberRecord
+from gnomon.client.client import NativeClient
+from gnomon.client.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.log.subscription_keys import subscriptions_prefix
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -38,6 +39,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("seek", ["orders", 0, "there", "id", [1, 2, -3]]),
     ("seek", ["orders", 0, "there", "offset", [1 << 63]]),
     ("seek", ["orders", 0, "there", "moon", []]),
+    ("topic", [7]),
     ("stats", ["orders", 0]),
     ("stats", ["orders", 0, ["x"] * 1001]),
     ("unsubscribe", ["orders", 0, 1, 2]),
@@ -58,7 +60,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
 ]
 
 
-def test_senseless_calls_are_refused_and_the_broker_goes_on() -> None:
+def test_invalid_calls_are_refused_and_the_broker_goes_on_serving() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client, rpc(broker) as peer, peer.stream("receive") as stream:
@@ -105,7 +107,7 @@ def test_a_connection_that_ends_makes_room_for_other_consumers() -> None:
     simulate_broker(scenario)
 
 
-def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_told_so() -> None:
+def test_a_deleted_topic_deletes_its_subscriptions_and_their_consumers_get_an_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 2)
         async with native(broker) as client:
@@ -116,12 +118,12 @@ def test_a_deleted_topic_takes_its_subscriptions_along_and_their_consumers_are_t
             with pytest.raises(NoSuchTopic, match="'orders' does not exist"):
                 await consumer.receive()
             await broker.simulation.clock.sleep(FLUSHED_SECONDS)
-            assert (await broker.serving.broker.metadata.range("subscriptions/")).items == ()
+            assert (await broker.serving.broker.storage.metadata.range("subscriptions/")).items == ()
 
     simulate_broker(scenario)
 
 
-def test_a_subscription_behind_the_start_of_the_log_says_so_and_goes_on_there() -> None:
+def test_a_subscription_below_the_start_of_the_log_reports_it_and_continues_there() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 10)
         async with native(broker) as client:
@@ -154,7 +156,7 @@ def test_a_consumer_finds_the_partitions_that_a_topic_grows_and_all_that_is_in_t
     simulate_broker(scenario)
 
 
-def test_a_subscription_that_nobody_reads_while_its_topic_grows_misses_nothing_of_the_new_partitions() -> None:
+def test_a_subscription_without_consumers_while_its_topic_grows_misses_nothing_of_the_new_partitions() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         kafka = await broker.connect()
@@ -187,7 +189,7 @@ def test_positions_that_were_stored_survive_a_loss_of_power() -> None:
     simulate_broker(scenario)
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
+def test_a_client_that_does_not_read_delays_no_other_client() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         kafka = await broker.connect()
         await kafka.create_topic("orders")
@@ -205,25 +207,25 @@ def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
     simulate_broker(scenario)
 
 
-def test_what_is_acknowledged_after_the_client_told_the_rest_at_once_reaches_the_broker_as_well() -> None:
+def test_acknowledgements_made_after_an_immediate_flush_reach_the_broker() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client:
             consumer = await client.subscribe("orders", "billing", initial_position="earliest")
             for number in range(3):
-                assert await consumer.backlog() == 3 - number  # tells the broker first
+                assert await consumer.backlog() == 3 - number  # sends the acknowledgement first
                 await broker.simulation.sleep(0.1)
                 assert await values(consumer, 1) == [number]
                 await broker.simulation.sleep(FLUSHED_SECONDS)
                 node = broker.serving.broker
-                found = await node.metadata.range(subscriptions_prefix(node.find_topic("orders").id, 0))
+                found = await node.storage.metadata.range(subscriptions_prefix(node.topics.find("orders").id, 0))
                 assert SubscriberRecord.decode(found.items[0].value).position.dlsn.entry == number + 1
 
     simulate_broker(scenario)
 
 
 class Ticks(trio.abc.Instrument):
-    """How often tasks that were ready had their turn."""
+    """The number of turns that ready tasks had."""
 
     count = 0
 
@@ -231,8 +233,8 @@ class Ticks(trio.abc.Instrument):
         self.count += 1
 
 
-def test_many_consumers_are_attached_in_turns_between_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks, attached, at_ticks = Ticks(), server._attached, list[int]()
+def test_consumers_of_several_calls_are_attached_in_alternating_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, attached, at_ticks = Ticks(), subscription_methods.attach_consumer, list[int]()
 
     def noted(*args: Any) -> object:
         at_ticks.append(ticks.count)
@@ -251,21 +253,21 @@ def test_many_consumers_are_attached_in_turns_between_those_of_others(monkeypatc
             results = await peer.call("subscribe", "orders", 0, "exclusive", "earliest", items)
             assert [type(result) for result in results] == [int] * 250
 
-    monkeypatch.setattr(server, "_attached", noted)
+    monkeypatch.setattr(subscription_methods, "attach_consumer", noted)
     simulate_broker(scenario)
-    assert sorted(Counter(at_ticks).values()) == [50] * 3 + [100] * 6
+    assert sorted(Counter(at_ticks).values()) == [50] * 15
 
 
-def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_back(
+def test_a_consumer_detached_before_its_call_is_answered_subscribes_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    attached, sent_away = server._attached, list[str]()
+    attached, sent_away = subscription_methods.attach_consumer, list[str]()
 
-    def sending_away(host: HostedPartition, connection: NativeConnection, kind: Any, item: list[Any]) -> object:
-        result = attached(host, connection, kind, item)
+    def sending_away(lane: Lane, connection: NativeConnection, kind: Any, item: list[Any]) -> object:
+        result = attached(lane, connection, kind, item)
         if not sent_away:
             sent_away.append(item[0])
-            host.send_away(host.dispatcher.subscriptions[item[0]].consumers)
+            lane.host.send_away(lane.host.dispatcher.subscriptions[item[0]].consumers)
         return result
 
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -277,8 +279,8 @@ def test_a_consumer_that_is_sent_away_before_all_of_its_call_are_attached_comes_
     async def read(client: NativeClient, name: str) -> None:
         assert await values(await client.subscribe("orders", name, initial_position="earliest"), 2) == [0, 1]
 
-    monkeypatch.setattr(server, "ATTACHED_AT_ONCE", 1)
-    monkeypatch.setattr(server, "_attached", sending_away)
+    monkeypatch.setattr(subscription_methods, "ATTACHED_AT_ONCE", 1)
+    monkeypatch.setattr(subscription_methods, "attach_consumer", sending_away)
     simulate_broker(scenario)
     assert sent_away
 
@@ -298,7 +300,7 @@ def test_a_consumer_that_a_call_names_a_thousand_times_counts_once() -> None:
 
 
 @pytest.mark.parametrize("change", ["seek", "unsubscribe"])
-def test_what_an_owner_stored_after_its_end_is_asked_of_the_next_one_as_well(
+def test_a_change_stored_after_its_owner_ended_is_asked_of_the_next_owner_too(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     hosts: list[HostedPartition] = []
@@ -337,3 +339,10 @@ def test_what_an_owner_stored_after_its_end_is_asked_of_the_next_one_as_well(
                 assert await values(one, 5) == [0, 1, 2, 3, 4]
 
     simulate_broker(scenario)
+
+
+def test_two_wings_cannot_register_the_same_method() -> None:
+    unused: Any = None
+    wings = [{"lookup": unused}, {"topic": unused}, {"lookup": unused}]
+    with pytest.raises(AssertionError, match="two wings register lookup"):
+        NativeServer(unused, unused, "cluster", unused, unused, unused, wings)

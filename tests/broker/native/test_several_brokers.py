@@ -7,13 +7,13 @@ from functools import partial
 import trio
 from native_calls import FLUSHED_SECONDS
 
-from gnomon.broker.native.client import NativeClient, Type, connect
-from gnomon.broker.native.consumer import Consumer
-from gnomon.testing.broker_cluster import NATIVE_PORT, BrokerCluster
-from gnomon.testing.log_checker import LogHistory
-from gnomon.testing.log_clients import SimulatedProducer
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.wire_client import KafkaCluster
+from gnomon.client.client import NativeClient, Type, connect
+from gnomon.client.consumer import Consumer
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory
+from gnomon.testing.storms.kafka.log_clients import SimulatedProducer
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
@@ -93,7 +93,7 @@ async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
     for serving in cluster.serving.values():  # one that has not heard of it yet would say that there is none
-        await serving.broker.topic_admin.current("orders")
+        await serving.broker.records.current("orders")
 
 
 def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:
@@ -144,7 +144,7 @@ def test_the_consumers_of_a_source_and_its_shadows_each_find_their_leaders() -> 
     simulate(5, scenario)
 
 
-def test_a_broker_that_ends_stores_positions_and_sends_its_consumers_on() -> None:
+def test_a_broker_that_ends_stores_positions_and_its_consumers_continue_elsewhere() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 4)
@@ -165,7 +165,7 @@ def test_a_broker_that_ends_stores_positions_and_sends_its_consumers_on() -> Non
     simulate(2, scenario)
 
 
-def test_what_a_dead_client_had_goes_to_the_others() -> None:
+def test_unacknowledged_records_of_a_dead_client_go_to_the_others() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 1)
@@ -181,7 +181,7 @@ def test_what_a_dead_client_had_goes_to_the_others() -> None:
     simulate(3, scenario)
 
 
-def test_a_client_whose_link_was_cut_comes_back() -> None:
+def test_a_client_whose_connection_was_cut_resumes() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 1)
@@ -198,8 +198,8 @@ def test_a_client_whose_link_was_cut_comes_back() -> None:
     simulate(4, scenario)
 
 
-def test_what_is_stored_as_acknowledged_does_not_come_again_from_a_shadow_that_lags_behind() -> None:
-    """The source's broker dies before bookies hear that its last entry is confirmed; then the shadow's, which knew."""
+def test_acknowledged_records_are_not_delivered_again_by_a_shadow_that_lags() -> None:
+    """The source's broker dies before bookies know that its last entry is confirmed; then the shadow's, which knew."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster, clock = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS), simulation.clock

@@ -1,4 +1,4 @@
-"""What a program gives by mistake fails its own call and costs nobody else anything."""
+"""An invalid argument fails its own call and affects no other call."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from native_calls import native, orders, values
 
-from gnomon.broker.native.errors import InvalidCall
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.client.ack_sender import AckSender
+from gnomon.client.errors import InvalidCall
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 
 SENSELESS_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("type", {"type": "fastest"}),
@@ -39,7 +40,7 @@ def test_an_option_that_makes_no_sense_is_refused_by_its_name(named: str, option
 
 
 @pytest.mark.parametrize("name", [None, "", "x" * 1000, object()])
-def test_a_name_that_no_subscription_has_fails_nobody_who_subscribes_at_the_same_time(name: Any) -> None:
+def test_an_invalid_name_fails_no_other_subscribe_at_the_same_time(name: Any) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         async with native(broker) as client:
@@ -79,7 +80,7 @@ def test_a_consumer_answers_for_its_own_messages_and_partitions_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_nobody_acknowledges_what_others_hold(kind: Any) -> None:
+def test_no_consumer_acknowledges_records_that_others_hold(kind: Any) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client:
@@ -87,7 +88,7 @@ def test_nobody_acknowledges_what_others_hold(kind: Any) -> None:
             messages = [await consumer.receive() for _ in range(3)]
             with pytest.raises(InvalidCall, match="one by one"):
                 consumer.ack_up_to(messages[2])
-            consumer.client.teller.ack_up_to(consumer.parts[0], 3)  # as another client may ask
+            AckSender(broker.simulation.clock).ack_up_to(consumer.parts[0], 3)  # as another client may ask
             assert await consumer.backlog() == 3
 
     simulate_broker(scenario)

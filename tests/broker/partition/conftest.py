@@ -1,4 +1,4 @@
-"""A partition on real stores in a simulated machine, that may be killed between two acts."""
+"""A partition on real stores of a simulated machine, which can be killed between two acts."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from uuid import UUID
 import pytest
 import trio
 
-from gnomon.bookie.entry_store import ENTRIES
-from gnomon.bookie.ledger import EntryCache, LocalViews
-from gnomon.bookie.removal import ENTRY_KEY
+from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews
+from gnomon.bookie.storage.entry_store import ENTRIES
+from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.chain import Chain, ledgers_prefix
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
 from gnomon.broker.stores import Stores, open_stores
-from gnomon.broker.topics import topic_key
+from gnomon.log.chains import ledgers_prefix
+from gnomon.log.entry import Offset
+from gnomon.log.topic import topic_key
 from gnomon.metadata.client import Put
 from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.settings import Settings
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.machine import Machine
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.runtime.settings.settings import Settings
+from gnomon.testing.simulation.machine import Machine
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
 TOPIC_ID = UUID(int=7)
 
+SOLE_LEADER = LeaderPolicy(tells_epochs=True, confirms_leadership=False)
+
 
 class Appended:
-    """What became of one append."""
+    """The outcome of one append."""
 
     def __init__(self) -> None:
         self.outcome: Produced | None = None
@@ -54,7 +58,7 @@ class Appended:
 
 
 class Recorder(SilentLogger):
-    """Keeps what is logged as an error."""
+    """Keeps the events that are logged as errors."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -85,14 +89,16 @@ class Act:
         return found.create_revision
 
     async def partition(self, **settings: Any) -> Partition:
-        """Another driver of the one partition, not yet opened."""
+        """Another driver of the same partition, not yet open."""
         revision = await self.create_topic()
         entries = EntryCache(self.stores.bookies, 1 << 20)
         names = ledgers_prefix(TOPIC_ID, 0)
         chain = Chain(self.metadata, self.stores.bookies, entries, names, topic_key("orders"), revision)
         settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
         told = (self._advanced, lambda: None, self.logger)
-        return Partition(chain, LogSettings(**settings), self.clock, self.nursery, *told, AwaitedBatches())
+        return Partition(
+            chain, PartitionSettings(**settings), self.clock, self.nursery, *told, AwaitedBatches(), SOLE_LEADER
+        )
 
     def _advanced(self, partition: Partition) -> None:
         self.advances += 1
@@ -110,7 +116,7 @@ class Act:
 
     @staticmethod
     async def append_batch(partition: Partition, batch: bytes) -> None:
-        """Appends a batch made by hand, which has to be accepted."""
+        """Appends a given batch, which must be accepted."""
         assert (await Act.send_batch(partition, batch).wait()).error == 0
 
     @staticmethod
@@ -129,7 +135,7 @@ class Act:
 
     @staticmethod
     async def read(partition: Partition) -> list[tuple[int, str]]:
-        """Everything that is readable, as (offset, value)."""
+        """All readable records as (offset, value)."""
         log = await partition.opened()
         assert log is not None
         found: list[tuple[int, str]] = []
@@ -178,5 +184,5 @@ def _play(*acts: ActBody, power_lost: bool = False, seed: int = 1) -> None:
 
 @pytest.fixture
 def play() -> Callable[..., None]:
-    """Plays acts one after the other on one disk; between two the node is killed, or loses its power."""
+    """Plays acts in order on one disk; the node is killed, or loses power, between two acts."""
     return _play

@@ -1,4 +1,4 @@
-"""The pure log of a partition (numbers: invariants of `log`)."""
+"""The pure state of a partition's log (numbers: invariants of `log`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
-from gnomon.broker.partition.log import LogSettings, PartitionLog
+from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import Duplicate
+from gnomon.log.entry import HEADER_BYTES, EntryKind, LeaderEpoch, Offset, unpack_header
 from gnomon.wire.kafka.batch import CRC_FROM, HEADER, BatchRejected, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -31,7 +31,7 @@ def _batch(count: int = 1, at: int = NOW, *, producer: int = -1, epoch: int = 0,
 
 
 def _log(**settings: Any) -> PartitionLog:
-    return PartitionLog(LeaderEpoch(3), Offset(0), Offset(0), LogSettings(**settings))
+    return PartitionLog(LeaderEpoch(3), Offset(0), Offset(0), PartitionSettings(**settings))
 
 
 class _Ledger:
@@ -55,7 +55,7 @@ class _Ledger:
                 yield payload[HEADER_BYTES:]
 
     def reopened(self, now_ms: int = NOW, payload_bytes: int | None = None) -> PartitionLog:
-        """What opening makes of the entries, as `chain` does it; `payload_bytes` stands in for what they add up to."""
+        """Opens a log from its entries, as `chain` does; `payload_bytes` replaces the sum of their sizes."""
         log = PartitionLog(LeaderEpoch(4), Offset(0), Offset(0), self.log.settings)
         header = unpack_header(memoryview(self.entries[-1]))
         for payload in self.entries[header.replay_from :]:
@@ -105,7 +105,7 @@ def test_the_log_is_never_cut_above_the_high_watermark() -> None:  # invariant 1
     assert log.start_offset == 2
 
 
-def test_a_repeat_names_its_first_place_and_leaves_the_log_as_it_is() -> None:  # invariant 5 is the driver's half
+def test_a_repeat_has_its_first_offset_and_leaves_the_log_unchanged() -> None:  # invariant 5, without the driver
     log = _log()
     log.append(_batch(3, producer=9), NOW, 0)
     assert log.append(_batch(3, producer=9), NOW, 1) == Duplicate(Offset(0), Offset(3))
@@ -172,7 +172,7 @@ def _with_times(batch: memoryview, base: int, largest: int) -> memoryview:
     return memoryview(changed[:17] + crc32c(changed[21:]).to_bytes(4, "big") + changed[21:])
 
 
-def test_log_append_time_stamps_the_batch_and_says_so() -> None:
+def test_log_append_time_is_written_to_the_batch_and_returned() -> None:
     ledger = _Ledger(_log(log_append_time=True))
     _, _, append_time_ms = ledger.append(_batch(2, at=5), NOW)
     assert append_time_ms == NOW
@@ -196,7 +196,7 @@ def test_a_segment_rolls_by_size_and_by_age_but_never_empty() -> None:
     assert not log.roll_due(NOW + 10_000, 10 * size)
 
 
-def test_the_running_maximum_timestamp_begins_anew_with_each_segment() -> None:
+def test_the_maximum_timestamp_is_reset_with_each_segment() -> None:
     ledger = _Ledger(_log())
     for at in (NOW, NOW - 5, NOW + 5):
         ledger.append(_batch(at=at))
@@ -219,7 +219,7 @@ def test_the_running_maximum_timestamp_begins_anew_with_each_segment() -> None:
         ({"retention_ms": 10, "retention_bytes": 200}, [(100, NOW - 11), (100, NOW), (100, NOW)], 1),
     ],
 )
-def test_retention_takes_the_oldest_segments(
+def test_retention_drops_the_oldest_segments(
     limits: dict[str, int], sealed: list[tuple[int, int]], dropped: int
 ) -> None:
     assert _log(**limits).segments_to_drop(sealed, NOW) == dropped
@@ -238,7 +238,7 @@ def test_records_without_timestamps_expire_by_the_time_of_the_last_append() -> N
     assert ledger.log.segment_youngest_ms == ledger.reopened(NOW + 20).segment_youngest_ms == NOW - 7
 
 
-def test_a_segment_whose_records_have_all_expired_ends_although_nobody_appends() -> None:
+def test_a_segment_whose_records_have_all_expired_ends_without_an_append() -> None:
     log = _log(retention_ms=1000)
     assert not log.segment_is_old(NOW)
     log.append(_batch(at=NOW - 500), NOW, 0)
@@ -246,7 +246,7 @@ def test_a_segment_whose_records_have_all_expired_ends_although_nobody_appends()
     assert log.segment_is_old(NOW + 501)
 
 
-def test_a_snapshot_is_due_so_often_that_replaying_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_due_often_enough_to_keep_a_replay_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 10)
     ledger = _Ledger(_log())
     for number in range(100):
@@ -257,7 +257,7 @@ def test_a_snapshot_is_due_so_often_that_replaying_stays_short(monkeypatch: pyte
         assert place - unpack_header(memoryview(entry)).replay_from <= 10
 
 
-def test_a_snapshot_is_due_so_often_that_few_bytes_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_due_often_enough_to_replay_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = len(_batch(producer=1))
     monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_MIN", 10 * batch)
     monkeypatch.setattr(partition_log, "SNAPSHOT_BYTES_PER_PRODUCER", 2 * batch)
@@ -291,7 +291,7 @@ _SENDS = st.lists(
 
 @given(sends=_SENDS, snapshot_every=st.integers(2, 9))
 @settings(max_examples=60, deadline=None)
-def test_a_reopened_log_goes_on_as_the_one_before_would_have(
+def test_a_reopened_log_continues_like_the_log_before(
     sends: list[tuple[int, int, int]], snapshot_every: int
 ) -> None:  # invariant 4: what is rebuilt from the ledger is the state
     with pytest.MonkeyPatch.context() as patch:
@@ -314,7 +314,16 @@ def test_a_reopened_log_goes_on_as_the_one_before_would_have(
     assert 0 <= again.segment_bytes - ledger.log.segment_bytes <= empty  # snapshots of no producer may count
 
 
-def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_appends_give_their_offsets_back() -> None:  # invariants 1 and 4
+    ledger = _Ledger(_log())
+    for _ in range(3):
+        ledger.append(_batch(2))
+    ledger.log.durable(Offset(2))
+    ledger.log.unwritten(NOW)
+    assert ledger.log.next_offset == ledger.log.high_watermark == 2
+
+
+def test_a_reopened_log_counts_batches_and_no_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
     ledger = _Ledger(_log())
     for number in range(30):
@@ -323,7 +332,7 @@ def test_reopening_counts_the_batches_and_none_of_the_snapshots(monkeypatch: pyt
     assert ledger.reopened().segment_bytes == ledger.log.segment_bytes == 30 * len(_batch())
 
 
-def test_a_segment_whose_length_is_not_known_counts_as_empty() -> None:
+def test_a_segment_of_unknown_length_counts_as_empty() -> None:
     ledger = _Ledger(_log())
     for _ in range(3):
         ledger.append(_batch())
@@ -338,7 +347,7 @@ def _states(log: PartitionLog) -> list[Any]:
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("wanted", list(Codec))
 @pytest.mark.parametrize("sent", list(Codec))
-def test_a_topic_that_wants_a_codec_has_every_batch_in_it(sent: Codec, wanted: Codec, append_time: bool) -> None:
+def test_a_topic_with_a_codec_stores_every_batch_in_that_codec(sent: Codec, wanted: Codec, append_time: bool) -> None:
     log = _log(codec=wanted, log_append_time=append_time)
     records = [Record(offset_delta=number, key=b"k", value=b"v" * 200) for number in range(5)]
     batch = memoryview(build_batch(records, base_timestamp=NOW, compression=sent, producer_id=7, base_sequence=0))
@@ -353,7 +362,7 @@ def test_a_topic_that_wants_a_codec_has_every_batch_in_it(sent: Codec, wanted: C
     assert isinstance(log.append(batch, NOW, 1), Duplicate)
 
 
-def test_a_batch_that_cannot_be_compressed_anew_is_refused_and_leaves_no_trace() -> None:
+def test_a_batch_that_cannot_be_compressed_again_is_refused_and_leaves_no_trace() -> None:
     log = _log(codec=Codec.NONE, batch_bytes_max=1000)
     records = [Record(offset_delta=0, key=None, value=b"v" * 5000)]
     small = build_batch(records, base_timestamp=NOW, compression=Codec.GZIP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 import trio
 from crc32c import crc32c
 
-from gnomon.bookie.ledger import LocalViews, read_from_memory
-from gnomon.broker.partition import log_reader
-from gnomon.broker.partition.entry import LeaderEpoch, Offset
+from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
+from gnomon.log import log_reader
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.entry import NO_ABORT, VERSION, EntryKind, LeaderEpoch, Offset, UnknownEntry, pack_header
+from gnomon.log.log_positions import LogPositions
 from gnomon.wire.kafka.batch import HEADER, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
@@ -33,7 +36,7 @@ def test_search_by_time_goes_across_segments(play: Play) -> None:
     play(body)
 
 
-def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
+def test_search_by_time_finds_no_record_before_a_cut(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         for number, at in enumerate([9000, 1000, 2000]):
@@ -49,7 +52,7 @@ def test_search_by_time_sees_only_what_is_left_after_a_cut(play: Play) -> None:
     play(body)
 
 
-def test_a_search_by_time_goes_to_the_end_though_the_log_is_taken_over_meanwhile(
+def test_a_search_by_time_ends_although_the_log_is_taken_over_meanwhile(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(act: Any) -> None:
@@ -87,7 +90,7 @@ def test_search_by_time_begins_in_the_middle_of_a_batch_that_was_cut(play: Play)
     play(body)
 
 
-def test_a_search_leaves_others_their_turn_after_each_batch_that_it_looked_into(play: Play) -> None:
+def test_a_search_yields_after_each_batch_that_it_decompressed(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         for _ in range(20):
@@ -99,7 +102,7 @@ def test_a_search_leaves_others_their_turn_after_each_batch_that_it_looked_into(
     play(body)
 
 
-def test_a_search_leaves_others_their_turn_after_many_headers(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_yields_after_many_headers(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reader, "ENTRIES_PER_TURN", 10)
 
     async def body(act: Any) -> None:
@@ -114,7 +117,7 @@ def test_a_search_leaves_others_their_turn_after_many_headers(play: Play, monkey
 
 
 async def _turns(search: Callable[..., Any], *wanted: int) -> int:
-    """How often others ran while it searched."""
+    """The number of turns of other tasks during a search."""
     turns, over = 0, False
 
     async def count() -> None:
@@ -131,7 +134,7 @@ async def _turns(search: Callable[..., Any], *wanted: int) -> int:
     return turns
 
 
-def test_what_holds_too_many_records_is_found_at_its_first_offset(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_too_many_records_is_found_at_its_first_offset(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reader, "RECORDS_MAX", 3)
 
     async def body(act: Any) -> None:
@@ -145,7 +148,7 @@ def test_what_holds_too_many_records_is_found_at_its_first_offset(play: Play, mo
     play(body)
 
 
-def test_the_earliest_record_is_told_with_its_own_leader_epoch(play: Play) -> None:
+def test_the_earliest_record_is_found_with_its_own_leader_epoch(play: Play) -> None:
     async def old(act: Any) -> None:
         partition = await act.partition()
         await partition.opened()
@@ -222,7 +225,75 @@ def test_a_damaged_batch_hides_no_other_and_is_logged_once(play: Play) -> None: 
     play(body, reopened)
 
 
-def test_records_before_a_damaged_batch_are_deleted_and_so_is_that(play: Play) -> None:
+UNKNOWN = {"MARKER": (VERSION, EntryKind.MARKER), "kind 77": (VERSION, 77), "version 2": (2, EntryKind.BATCH)}
+
+
+async def append_unknown(partition: Any, name: str) -> None:
+    """Appends an entry that this gnomon does not read, after what the log knows."""
+    version, kind = UNKNOWN[name]
+    end = partition.log.next_offset
+    header = pack_header(kind, LeaderEpoch(0), end, Offset(end + 1), end, 10_000, 0, NO_ABORT)
+    stored = trio.Event()
+    partition.segments[-1].ledger.append((bytes([version]) + header[1:], b"body"), lambda *_: stored.set())
+    await stored.wait()
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_every_reader_stops_at_an_entry_that_this_gnomon_does_not_read(play: Play, name: str) -> None:  # entry, 5
+    def fetch(partition: Any, offset: int) -> tuple[int, ErrorCode]:
+        with LocalViews() as views:
+            chunks, _, code = partition.read(Offset(offset), 1 << 20, True, views)
+            return len(chunks), code
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        for number, at in enumerate([1000, 2000, 3000, 4000]):
+            await act.append(partition, f"{number}", at=at)
+        await append_unknown(partition, name)
+        partition.log.next_offset = Offset(5)
+        for number, at in enumerate([5000, 6000, 7000]):
+            await act.append(partition, f"{number}", at=at)
+        assert fetch(partition, 0) == (4, ErrorCode.NONE)
+        assert fetch(partition, 4) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert fetch(partition, 6) == (2, ErrorCode.NONE)
+        ((event, fields),) = act.logger.events
+        assert (event, fields["next"]) == (
+            "records_not_readable",
+            "upgrade gnomon to the version that wrote the entry",
+        )
+        assert re.match(r"entry 4 of ledger 'topics/\w+/0/0+' (is of kind|has a header of version) ", fields["reason"])
+        positions = LogPositions(partition.log, partition)
+        with pytest.raises(UnknownEntry, match="entry 4 of"), LocalViews() as views:
+            positions.batch(Offset(4), views)
+        with pytest.raises(UnknownEntry, match="entry 4 of"):
+            await positions.dlsn_of(Offset(4))
+        with pytest.raises(UnknownEntry, match="entry 4 of"):
+            await positions.offset_of(Dlsn(0, 5, 0))
+        with pytest.raises(UnknownEntry, match="entry 4 of"):
+            await partition.offset_for_timestamp(4500)
+
+    play(body)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_partition_that_ends_in_an_entry_that_this_gnomon_does_not_read_is_not_opened(play: Play, name: str) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "a")
+        await append_unknown(partition, name)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert (await act.append(partition, "next")).error == ErrorCode.KAFKA_STORAGE_ERROR
+        ((event, fields),) = act.logger.events
+        assert event == "partition_not_opened"
+        assert "entry 1 of ledger" in fields["reason"]
+        assert "upgrade gnomon" in fields["reason"]
+
+    play(body, reopened)
+
+
+def test_records_before_a_damaged_batch_and_the_batch_can_be_deleted(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         for number in range(6):
@@ -234,7 +305,7 @@ def test_records_before_a_damaged_batch_are_deleted_and_so_is_that(play: Play) -
     play(body)
 
 
-def test_an_epoch_ends_where_it_ended_also_where_segments_go_while_that_is_found_out(
+def test_the_end_of_an_epoch_is_right_although_segments_are_dropped_during_the_search(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(act: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.readable import REOPEN_SECONDS
+from gnomon.log.entry import Offset
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
@@ -25,7 +25,7 @@ class _Waiter:
         self.woken += 1
 
 
-def test_what_was_acknowledged_is_read_back_and_goes_on_after_a_crash(play: Play) -> None:
+def test_acknowledged_records_are_read_back_and_the_log_continues_after_a_crash(play: Play) -> None:
     async def first(act: Any) -> None:
         partition = await act.partition()
         assert (await act.append(partition, "a", "b")).base_offset == 0
@@ -108,7 +108,7 @@ def test_a_repeat_is_answered_only_once_its_first_copy_is_durable(play: Play) ->
     play(body)
 
 
-def test_after_a_full_disk_pending_appends_fail_and_the_log_goes_on_after_its_durable_prefix(play: Play) -> None:
+def test_after_a_full_disk_pending_appends_fail_and_the_log_continues_after_its_durable_prefix(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         await act.append(partition, "kept")
@@ -133,7 +133,7 @@ def test_after_a_full_disk_pending_appends_fail_and_the_log_goes_on_after_its_du
     play(body, reopened)  # invariant 3
 
 
-def test_a_leader_that_was_claimed_away_from_shows_nothing_before_it_claims_the_chain_back(play: Play) -> None:
+def test_a_fenced_leader_shows_nothing_until_it_claims_the_chain_again(play: Play) -> None:
     async def body(act: Any) -> None:
         old, new = await act.partition(), await act.partition()
         await act.append(old, "a")
@@ -151,7 +151,7 @@ def test_a_leader_that_was_claimed_away_from_shows_nothing_before_it_claims_the_
     play(body)
 
 
-def test_a_failed_device_fails_what_is_pending(play: Play) -> None:
+def test_a_failed_device_fails_the_pending_appends(play: Play) -> None:
     answers: list[Any] = []
 
     async def body(act: Any) -> None:
@@ -167,7 +167,7 @@ def test_a_failed_device_fails_what_is_pending(play: Play) -> None:
     assert answers[0].outcome.error.retriable
 
 
-def test_when_the_topic_is_gone_all_who_wait_are_told(play: Play) -> None:
+def test_when_the_topic_is_deleted_waiting_readers_and_appends_are_answered(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         await partition.opened()
@@ -186,7 +186,7 @@ def test_when_the_topic_is_gone_all_who_wait_are_told(play: Play) -> None:
     play(body)
 
 
-def test_a_topic_that_goes_while_its_partition_opens_stays_gone(play: Play) -> None:
+def test_a_topic_that_is_deleted_while_its_partition_opens_stays_deleted(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         stalled = act.send(partition, "stalled")
@@ -220,7 +220,7 @@ def test_a_waiter_is_woken_by_every_advance_until_it_stops_waiting(play: Play) -
     play(body)
 
 
-def test_a_partition_that_cannot_be_opened_answers_and_is_tried_again_later(play: Play) -> None:
+def test_a_partition_that_cannot_be_opened_refuses_appends_and_is_opened_again_later(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         await act.clock.sleep(1)
@@ -256,7 +256,7 @@ def test_a_damaged_last_entry_is_a_storage_error_and_is_logged_once(play: Play) 
     play(body, reopened)
 
 
-def test_a_partition_that_another_broker_leads_now_takes_nothing_and_tells_what_was_on_its_way(play: Play) -> None:
+def test_a_released_partition_refuses_appends_and_answers_those_in_flight(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         await act.append(partition, "a")
@@ -276,7 +276,7 @@ def test_a_partition_that_another_broker_leads_now_takes_nothing_and_tells_what_
     play(body)
 
 
-def test_a_partition_that_is_released_while_it_opens_refuses_who_waited(play: Play) -> None:
+def test_a_partition_that_is_released_while_it_opens_refuses_the_waiting_appends(play: Play) -> None:
     async def body(act: Any) -> None:
         await act.append(await act.partition(), "a")
         partition = await act.partition()
@@ -289,7 +289,7 @@ def test_a_partition_that_is_released_while_it_opens_refuses_who_waited(play: Pl
     play(body)
 
 
-def test_a_leader_that_was_claimed_away_from_says_so_once(play: Play) -> None:
+def test_a_fenced_leader_logs_it_once(play: Play) -> None:
     async def body(act: Any) -> None:
         old = await act.partition()
         await act.append(old, "a")

@@ -1,15 +1,23 @@
-"""Idempotent producers against a small model, and the rules one by one (numbers: invariants of `producers`)."""
+"""Idempotent producers: each rule, and a comparison with a small model (numbers: invariants of `producers`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgpack
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.producers import BATCHES_REMEMBERED, SEQUENCE_MODULUS, Duplicate, Producers
+from gnomon.broker.partition.producers import (
+    BATCHES_REMEMBERED,
+    SEQUENCE_MODULUS,
+    SNAPSHOT_FORMAT,
+    Duplicate,
+    Producers,
+)
+from gnomon.log.entry import Offset, UnknownEntry
 from gnomon.wire.kafka.errors import ErrorCode
 
 LAST = SEQUENCE_MODULUS - 1
@@ -48,7 +56,7 @@ def test_a_repeat_older_than_five_batches_is_out_of_order() -> None:  # invarian
     assert _append(producers, 0, 1, 99) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_same_first_sequence_with_another_last_one_is_no_repeat() -> None:  # invariant 2
+def test_the_same_first_sequence_with_a_different_last_one_is_no_repeat() -> None:  # invariant 2
     producers = Producers()
     assert _append(producers, 0, 3, 0) is None
     assert _append(producers, 0, 2, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -167,8 +175,8 @@ TestProducersAgainstModel = ProducersAgainstModel.TestCase
 TestProducersAgainstModel.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
-def test_what_was_sent_behind_a_refused_batch_does_not_overtake_it() -> None:
-    """Invariant 5: a new producer's first batch found the disk full, the ones behind it found room again."""
+def test_a_batch_does_not_overtake_a_refused_one_that_was_sent_before_it() -> None:
+    """Invariant 5: a new producer's first batch found the disk full, later ones found room again."""
     before = Producers()
     assert before.check(7, 0, 0, 4) is None
     before.record(7, 0, 0, 4, Offset(10), 5, now_ms=1)
@@ -183,7 +191,7 @@ def test_what_was_sent_behind_a_refused_batch_does_not_overtake_it() -> None:
     assert after.check(7, 0, 5, 9) is None
 
 
-def test_the_refused_batch_that_was_sent_first_is_awaited_whichever_is_refused_first() -> None:
+def test_the_refused_batch_that_was_sent_first_is_awaited_in_any_order_of_refusals() -> None:
     """One that found no room was refused while those before it waited, which were refused after it."""
     producers = Producers()
     for first in (0, LAST - 3, LAST - 8):
@@ -200,3 +208,11 @@ def test_an_awaited_batch_is_forgotten_like_a_producer() -> None:
     assert producers.check(7, 0, 8, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producers.expire(before_ms=2)
     assert producers.check(7, 0, 8, 8) is None
+
+
+def test_a_snapshot_of_another_format_is_refused() -> None:
+    snapshot = msgpack.packb((SNAPSHOT_FORMAT + 1, [], 0, "more"))
+    with pytest.raises(
+        UnknownEntry, match="holds a producer snapshot of format 3, this gnomon reads format 2: upgrade"
+    ):
+        Producers().restore_snapshot(snapshot)

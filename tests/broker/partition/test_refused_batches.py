@@ -22,14 +22,14 @@ def batch(first: int, producer_id: int = 5) -> memoryview:
 
 
 def judged(awaited: AwaitedBatches, first: int, producer_id: int = 5) -> object:
-    """What a partition that knows no producer makes of a batch."""
+    """The outcome of a batch at a partition that knows no producer."""
     partition = Producers()
     partition.awaited = awaited
     return partition.check(producer_id, 0, first, first)
 
 
 @pytest.mark.parametrize("ref", ["orders", ID], ids=["by name", "by id"])
-def test_a_batch_sent_behind_a_refused_one_waits_for_it(ref: str | bytes) -> None:
+def test_a_batch_sent_after_a_refused_one_waits_for_it(ref: str | bytes) -> None:
     refused = RefusedBatches()
     refused.of(ref, 0).refused_batch(batch(0), now_ms=1)
     awaited = refused.join("orders", ID, 0)
@@ -44,7 +44,7 @@ def test_other_partitions_and_other_producers_do_not_wait() -> None:
     assert judged(refused.join("orders", ID, 0), 1, producer_id=6) is None
 
 
-def test_the_oldest_refusal_counts_whichever_name_the_topic_went_by() -> None:
+def test_the_oldest_refused_batch_counts_whether_the_topic_was_named_or_given_by_id() -> None:
     refused = RefusedBatches()
     refused.of("orders", 0).refused_batch(batch(3), now_ms=1)
     refused.of(ID, 0).refused_batch(batch(4), now_ms=2)
@@ -53,14 +53,14 @@ def test_the_oldest_refusal_counts_whichever_name_the_topic_went_by() -> None:
     assert judged(awaited, 3) is None
 
 
-def test_what_is_no_batch_and_batches_without_a_producer_are_not_awaited() -> None:
+def test_malformed_batches_and_batches_without_a_producer_are_not_awaited() -> None:
     awaited = AwaitedBatches()
     awaited.refused_batch(memoryview(b"garbage"), now_ms=1)
     awaited.refused_batch(batch(-1, producer_id=-1), now_ms=1)
     assert judged(awaited, 9) is None
 
 
-def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_partitions_and_producers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_batches, "PARTITIONS_MAX", 2)
     monkeypatch.setattr(producers, "PRODUCERS_AWAITED_MAX", 2)
     refused = RefusedBatches()

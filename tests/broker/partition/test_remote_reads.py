@@ -10,18 +10,20 @@ import pytest
 import trio
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ledger import EntryCache, LocalViews, Quorum, read_from_memory
+from gnomon.bookie.ledgers.catalog import EntryCache, LocalViews, Quorum, read_from_memory
 from gnomon.broker.partition.appends import Produced
-from gnomon.broker.partition.chain import PARTITIONS, Chain, all_segments, ledgers_prefix, stored_bytes
-from gnomon.broker.partition.entry import LeaderEpoch, Offset
-from gnomon.broker.partition.log import LogSettings
+from gnomon.broker.partition.chain import Chain
+from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
-from gnomon.broker.topics import topic_key
+from gnomon.log.chains import PARTITIONS, all_segments, ledgers_prefix, stored_bytes
+from gnomon.log.entry import LeaderEpoch, Offset
+from gnomon.log.topic import topic_key
 from gnomon.metadata.client import Put
 from gnomon.runtime.logs import SilentLogger
-from gnomon.testing.ledger_cluster import LedgerClient, LedgerCluster
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
@@ -36,9 +38,11 @@ AMPLE = 1 << 24
 
 Work = Callable[["Leader"], Awaitable[None]]
 
+SOLE_LEADER = LeaderPolicy(tells_epochs=True, confirms_leadership=False)
+
 
 class Append:
-    """What became of one append."""
+    """The outcome of one append."""
 
     def __init__(self) -> None:
         self.outcomes: list[Produced] = []
@@ -68,10 +72,10 @@ class Leader:
         assert found is not None
         names = ledgers_prefix(TOPIC, 0)
         chain = Chain(metadata, self.client.bookies, self.entries, names, KEY, found.create_revision, self._quorum)
-        obeyed = LogSettings(**{"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings})
+        obeyed = PartitionSettings(**{"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings})
         clock = self.client.world.clock
         told: Any = (Partition.wake_waiters, lambda: None, SilentLogger())
-        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches())
+        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches(), SOLE_LEADER)
         while await partition.opened() is None:
             await clock.sleep(1)
         return partition
@@ -95,7 +99,7 @@ class Leader:
 
     @staticmethod
     async def numbers(partition: Partition, first: int = 0, bytes_max: int = 1 << 20) -> list[int]:
-        """What is readable from an offset on, as `fill` numbered it."""
+        """The readable records from an offset on, by the numbers that `fill` gave them."""
         log = partition.log
         assert log is not None
         found: list[int] = []
@@ -145,7 +149,7 @@ each_quorum = pytest.mark.parametrize("quorum", [COPIES, STRIPES, ALONE], ids=["
 each_size = pytest.mark.parametrize("cache_bytes", [TINY, 20_000, AMPLE])
 
 
-def test_who_appended_reads_the_end_of_the_log_without_asking_bookies() -> None:
+def test_the_broker_that_appended_reads_the_end_of_the_log_without_asking_bookies() -> None:
     async def scenario(house: House) -> None:
         async def work(leader: Leader) -> None:
             partition = await leader.partition(segment_bytes=2000)
@@ -161,7 +165,7 @@ def test_who_appended_reads_the_end_of_the_log_without_asking_bookies() -> None:
 
 @each_quorum
 @each_size
-def test_another_leader_reads_everything_however_small_its_memory(quorum: Quorum, cache_bytes: int) -> None:  # 1, 2
+def test_another_leader_reads_everything_with_any_size_of_cache(quorum: Quorum, cache_bytes: int) -> None:  # 1, 2
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             await leader.fill(await leader.partition(segment_bytes=4000), 60)
@@ -183,7 +187,7 @@ def test_another_leader_reads_everything_however_small_its_memory(quorum: Quorum
 
 
 @each_quorum
-def test_who_reads_on_is_read_ahead_for(quorum: Quorum) -> None:
+def test_entries_are_read_ahead_for_a_reader_that_continues(quorum: Quorum) -> None:
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             await leader.fill(await leader.partition(), 300)
@@ -228,7 +232,7 @@ def test_offsets_times_and_epochs_are_found(quorum: Quorum, cache_bytes: int) ->
 
 @each_quorum
 @each_size
-def test_the_largest_time_of_what_a_cut_left_is_found_batch_by_batch(quorum: Quorum, cache_bytes: int) -> None:
+def test_the_largest_time_after_a_cut_is_found_batch_by_batch(quorum: Quorum, cache_bytes: int) -> None:
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             partition = await leader.partition()
@@ -251,7 +255,7 @@ def test_the_largest_time_of_what_a_cut_left_is_found_batch_by_batch(quorum: Quo
 
 @each_quorum
 @each_size
-def test_a_producer_goes_on_at_the_next_leader(quorum: Quorum, cache_bytes: int) -> None:
+def test_a_producer_continues_at_the_next_leader(quorum: Quorum, cache_bytes: int) -> None:
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             partition = await leader.partition(segment_bytes=2000)
@@ -275,7 +279,7 @@ def test_a_producer_goes_on_at_the_next_leader(quorum: Quorum, cache_bytes: int)
 
 
 @each_quorum
-def test_old_segments_go(quorum: Quorum) -> None:
+def test_old_segments_are_dropped(quorum: Quorum) -> None:
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             await leader.fill(await leader.partition(segment_bytes=1000), 30)
@@ -299,7 +303,7 @@ def test_old_segments_go(quorum: Quorum) -> None:
 @pytest.mark.parametrize("quorum", [COPIES, STRIPES], ids=["copies", "stripes"])
 @pytest.mark.parametrize("victim", ["bookie-1", "bookie-2", "bookie-3"])
 @pytest.mark.parametrize("silent", [False, True], ids=["killed", "power lost"])
-def test_a_bookie_dies_while_all_is_read(quorum: Quorum, victim: str, silent: bool) -> None:
+def test_everything_is_read_although_a_bookie_dies_meanwhile(quorum: Quorum, victim: str, silent: bool) -> None:
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             await leader.fill(await leader.partition(), 100)
@@ -319,7 +323,7 @@ def test_a_bookie_dies_while_all_is_read(quorum: Quorum, victim: str, silent: bo
     play(scenario, quorum)
 
 
-def test_what_no_bookie_gives_is_an_error_until_one_does() -> None:  # invariant 4
+def test_an_entry_that_no_bookie_returns_is_an_error_until_one_does() -> None:  # invariant 4
     async def scenario(house: House) -> None:
         async def write(leader: Leader) -> None:
             await leader.fill(await leader.partition(), 20)
@@ -348,7 +352,7 @@ def test_what_no_bookie_gives_is_an_error_until_one_does() -> None:  # invariant
     play(scenario)
 
 
-def test_the_bytes_of_a_partition_that_nobody_opened_are_asked_of_its_bookies() -> None:
+def test_the_size_of_an_unopened_partition_is_read_from_its_bookies() -> None:
     async def scenario(house: House) -> None:
         sizes: list[int | None] = []
 

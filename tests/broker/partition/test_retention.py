@@ -1,9 +1,9 @@
-"""Retention through a whole broker: what becomes of partitions that nobody uses."""
+"""Retention of unused partitions, through a whole broker."""
 
 from __future__ import annotations
 
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.records import Record, build_batch
 
 RETENTION_SECONDS = 60
@@ -19,12 +19,12 @@ async def _filled(broker: EmbeddedBroker, partitions: int, at: int) -> BrokerCli
     return client
 
 
-def test_the_open_segment_of_an_unused_partition_expires_and_is_looked_at_once() -> None:
+def test_the_open_segment_of_an_unused_partition_expires_and_is_read_once() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await _filled(broker, 3, broker.client_world.clock.wall_ms())
         await broker.restart()
         node = broker.serving.broker
-        metadata = node.metadata = CountingMetadata(node.metadata)
+        metadata = node.storage.metadata = CountingMetadata(node.storage.metadata)
         with metadata.measure() as cost:
             await node.retention.enforce()
         assert (cost.reads, cost.writes) == (1, 0)
@@ -47,7 +47,7 @@ def test_a_younger_record_in_an_old_segment_keeps_it_and_the_partition_is_opened
         await _filled(broker, 1, broker.client_world.clock.wall_ms() + 1_000_000)
         await broker.restart()
         node = broker.serving.broker
-        metadata = node.metadata = CountingMetadata(node.metadata)
+        metadata = node.storage.metadata = CountingMetadata(node.storage.metadata)
         await broker.simulation.sleep(RETENTION_SECONDS + 1)
         for expected in ((2, 1), (1, 0)):
             with metadata.measure() as cost:
@@ -58,7 +58,7 @@ def test_a_younger_record_in_an_old_segment_keeps_it_and_the_partition_is_opened
     simulate_broker(scenario, kafka=SELDOM)
 
 
-def test_a_partition_whose_last_append_failed_is_trimmed_although_nobody_writes_to_it_again() -> None:
+def test_a_partition_whose_last_append_failed_is_trimmed_without_another_append() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await _filled(broker, 1, broker.client_world.clock.wall_ms())
         broker.machine.disk.conditions.full = True

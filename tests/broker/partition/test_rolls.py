@@ -1,4 +1,4 @@
-"""Segments that are due to roll or to go while the metadata does not answer, or does not say what became of that."""
+"""Rolls and deletions of segments while the metadata service does not answer, or with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import trio
 from gnomon.bookie.errors import LedgerFailed
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.partition import ANSWER_SECONDS, ROLL_RETRY_SECONDS, Partition, State
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.state import PartitionState
+from gnomon.broker.partition.writable import ANSWER_SECONDS, ROLL_RETRY_SECONDS
 from gnomon.metadata.client import KeyValue, Metadata, MetadataUnavailable, TxnResult
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -20,13 +22,13 @@ LOST = ("before it was applied", "after it was applied", "and it is applied late
 
 
 class Link:
-    """The way to the metadata: calls over it may not be answered, writes may be applied all the same, or later."""
+    """The way to the metadata: calls may stay unanswered, and their writes may be applied all the same, or later."""
 
     def __init__(self, act: Any, monkeypatch: pytest.MonkeyPatch, silent: bool = False) -> None:
         self.away = False
         self.lose_next_txn: str | None = None
         self.late = trio.Event()
-        """Set for a write that is applied later."""
+        """Set by a test to apply the write that was delayed."""
         self.late_results: list[TxnResult] = []
         self.asked_while_away = 0
         self._nursery = act.nursery
@@ -73,9 +75,9 @@ async def chain_of(act: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_segment_that_is_due_to_roll_goes_on_while_the_metadata_is_away_and_rolls_when_it_is_back(
+def test_a_segment_overruns_while_the_metadata_service_is_away_and_rolls_when_it_is_back(
     play: Play, monkeypatch: pytest.MonkeyPatch, silent: bool
-) -> None:  # invariant 7
+) -> None:  # `writable` invariant 4
     values = [(offset, f"{offset}" * 60) for offset in range(9)]
 
     async def body(act: Any) -> None:
@@ -111,9 +113,9 @@ def test_a_segment_that_is_due_to_roll_goes_on_while_the_metadata_is_away_and_ro
     play(body, reopened)
 
 
-def test_a_segment_that_cannot_roll_takes_so_much_more_and_then_waits_for_the_metadata(
+def test_a_segment_that_cannot_roll_overruns_up_to_a_bound_and_then_waits_for_the_metadata_service(
     play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:  # invariant 7
+) -> None:  # `writable` invariant 4
     monkeypatch.setattr(partition_log, "OVERRUN_BYTES_MAX", 400)
 
     async def body(act: Any) -> None:
@@ -141,9 +143,9 @@ def test_a_segment_that_cannot_roll_takes_so_much_more_and_then_waits_for_the_me
     play(body)
 
 
-def test_a_segment_that_takes_no_more_rolls_at_once_if_the_metadata_is_back(
+def test_a_segment_at_its_bound_rolls_at_once_if_the_metadata_service_is_back(
     play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:  # invariant 7
+) -> None:  # `writable` invariant 4
     monkeypatch.setattr(partition_log, "OVERRUN_BYTES_MAX", 200)
 
     async def body(act: Any) -> None:
@@ -167,7 +169,7 @@ def test_a_segment_that_takes_no_more_rolls_at_once_if_the_metadata_is_back(
 @pytest.mark.parametrize("lost", LOST)
 def test_nothing_is_appended_to_a_segment_once_the_outcome_of_its_roll_is_unknown(
     play: Play, monkeypatch: pytest.MonkeyPatch, lost: str
-) -> None:  # invariant 7
+) -> None:  # `writable` invariant 4
     values = [(offset, f"{offset}" * 60) for offset in range(5)]
 
     async def body(act: Any) -> None:
@@ -195,7 +197,7 @@ def test_nothing_is_appended_to_a_segment_once_the_outcome_of_its_roll_is_unknow
     play(body, reopened)
 
 
-def test_retention_puts_the_roll_of_an_old_segment_off_and_appends_go_on(
+def test_retention_postpones_the_roll_of_an_old_segment_and_appends_continue(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(act: Any) -> None:
@@ -216,7 +218,7 @@ def test_retention_puts_the_roll_of_an_old_segment_off_and_appends_go_on(
 
 
 @pytest.mark.parametrize("ended", [Partition.release, Partition.end])
-def test_a_roll_that_was_put_off_is_forgotten_when_the_partition_is_led_here_no_more(
+def test_a_postponed_roll_is_dropped_when_the_partition_is_released_or_ends(
     play: Play, monkeypatch: pytest.MonkeyPatch, ended: Callable[[Partition], None]
 ) -> None:
     async def body(act: Any) -> None:
@@ -237,7 +239,7 @@ def test_a_roll_that_was_put_off_is_forgotten_when_the_partition_is_led_here_no_
 
 
 @pytest.mark.parametrize("lost", LOST[:2])
-def test_segments_go_although_the_outcome_of_their_deletion_was_unknown_at_first(
+def test_segments_are_dropped_although_the_outcome_of_their_deletion_was_unknown_at_first(
     play: Play, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     async def body(act: Any) -> None:
@@ -261,14 +263,14 @@ def test_segments_go_although_the_outcome_of_their_deletion_was_unknown_at_first
 
 
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_a_writer_that_fails_while_a_roll_waits_has_the_partition_opened_once(play: Play, seed: int) -> None:
+def test_a_partition_is_opened_once_after_its_writer_failed_while_a_roll_waits(play: Play, seed: int) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=300)
         await partition.opened()
         first, second = act.send(partition, "a" * 100), act.send(partition, "b" * 250)  # which has to roll
         for _ in range(5):
             await trio.lowlevel.checkpoint()
-        assert partition._state is State.ROLLING
+        assert partition._state is PartitionState.ROLLING
         partition.segments[-1].ledger._appender._fail(LedgerFailed("too few bookies", outcome_unknown=True))
         woken = []
 

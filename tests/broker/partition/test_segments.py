@@ -1,4 +1,4 @@
-"""The segments of a partition: how they end, are counted, expire and are deleted."""
+"""The segments of a partition: their ends, sizes, expiry and deletion."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from uuid import UUID
 import pytest
 from turns import turns_during
 
-from gnomon.bookie.ledger import EntryId, list_ledgers
+from gnomon.bookie.ledgers.catalog import EntryId, create_ledger, list_ledgers
 from gnomon.bookie.record import ledger_key
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition import log as partition_log
-from gnomon.broker.partition.chain import PARTITIONS_PER_TURN, Chain, all_segments, ledgers_prefix
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
-from gnomon.broker.partition.trim import Held
+from gnomon.broker.partition.trim import RetentionBound
 from gnomon.broker.stores import BOOKIE_NAME
-from gnomon.broker.topics import topic_key
+from gnomon.log.chains import PARTITIONS_PER_TURN, all_segments, ledgers_prefix
+from gnomon.log.entry import Offset
+from gnomon.log.segment_record import segment_name
+from gnomon.log.topic import topic_key
 from gnomon.metadata.client import Compare, Delete, DeletePrefix, InvalidRequest, Metadata, Operation, Put, TxnResult
-from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
+TOPIC_ID = UUID(int=7)
 
 
 async def _sealed(metadata: Metadata) -> list[tuple[UUID, int, list[tuple[int, int]]]]:
@@ -50,7 +53,7 @@ def test_a_segment_ends_by_its_age(play: Play) -> None:
     play(body)
 
 
-def test_retention_by_time_takes_whole_segments_and_in_the_end_all_of_them(play: Play) -> None:
+def test_retention_by_time_drops_whole_segments_and_finally_all_of_them(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150, retention_ms=20_000)
         for number in range(4):
@@ -71,7 +74,7 @@ def test_retention_by_time_takes_whole_segments_and_in_the_end_all_of_them(play:
     play(body, reopened)
 
 
-def test_who_reads_is_woken_by_retention_only_where_something_went(play: Play) -> None:
+def test_retention_wakes_readers_only_when_it_dropped_a_segment(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150, retention_ms=20_000)
         for number in range(4):
@@ -80,8 +83,8 @@ def test_who_reads_is_woken_by_retention_only_where_something_went(play: Play) -
         await act.append(partition, "young" * 9, at=act.clock.wall_ms())
         await act.clock.sleep(10)
 
-        async def all_of_it() -> Held:
-            return Held(Offset(0), ())
+        async def all_of_it(end: Offset) -> RetentionBound:
+            return RetentionBound(Offset(0), ())
 
         before = act.advances
         assert await partition.enforce_retention(all_of_it)
@@ -93,7 +96,7 @@ def test_who_reads_is_woken_by_retention_only_where_something_went(play: Play) -
     play(body)
 
 
-def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
+def test_retention_by_size_keeps_at_least_the_configured_bytes(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=1000, retention_bytes=2500)
         for number in range(50):
@@ -109,7 +112,7 @@ def test_retention_by_size_keeps_at_least_so_many_bytes(play: Play) -> None:
     play(body)
 
 
-def test_a_segment_counts_the_bytes_of_its_batches_alone_also_after_a_restart(play: Play) -> None:
+def test_a_segment_counts_only_the_bytes_of_its_batches_also_after_a_restart(play: Play) -> None:
     counted: list[list[int]] = []
 
     def sizes(partition: Partition) -> list[int]:
@@ -153,7 +156,7 @@ def test_sealed_segments_without_timestamps_expire_by_their_last_append_also_aft
     play(body, reopened)
 
 
-def test_a_segment_with_nothing_but_a_snapshot_never_ends_by_its_age(play: Play) -> None:
+def test_a_segment_with_only_a_snapshot_never_ends_by_its_age(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_ms=10_000)
         await act.append(partition, "a", producer_id=5, base_sequence=0)
@@ -217,7 +220,7 @@ def test_records_can_be_deleted_up_to_any_offset(play: Play, before: int) -> Non
     play(body, reopened)
 
 
-def test_looking_at_very_many_partitions_leaves_others_their_turn(play: Play) -> None:
+def test_listing_very_many_partitions_yields_to_other_tasks(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition()
         await act.append(partition, "a")
@@ -263,10 +266,10 @@ async def _nothing_lost(act: Any) -> None:
 
 
 @pytest.mark.parametrize("dropped", [Partition.enforce_retention, lambda partition: partition.delete_before(Offset(3))])
-def test_no_segment_goes_before_what_replaces_it_is_durable(
+def test_no_segment_is_dropped_before_the_snapshot_that_replaces_it_is_durable(
     play: Play, monkeypatch: pytest.MonkeyPatch, dropped: Callable[[Partition], Awaitable[object]]
 ) -> None:
-    """The producers' snapshot at the head of a new segment is on its way to another disk than the deletion is."""
+    """The producer snapshot that begins a new segment is not stored by the same disk as the deletion."""
     durable = []
 
     async def body(act: Any) -> None:
@@ -306,7 +309,7 @@ def _store_later(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookie, "add", lambda *given: act.nursery.start_soon(later, given))
 
 
-def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_keeps_the_last_durable_snapshot(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", 3)
     monkeypatch.setattr(partition_log, "SNAPSHOT_ENTRIES_PER_PRODUCER", 1)
 
@@ -316,7 +319,7 @@ def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: 
             await act.append(partition, "x", producer_id=5, base_sequence=number)
         ledger = partition.segments[-1].ledger
         _store_later(act, monkeypatch)
-        act.send(partition, "x", producer_id=5, base_sequence=3)  # behind a snapshot
+        act.send(partition, "x", producer_id=5, base_sequence=3)  # after a snapshot
         cut: list[int] = []
         shrink = ledger.shrink
 
@@ -332,7 +335,7 @@ def test_a_cut_keeps_the_last_snapshot_that_is_durable(play: Play, monkeypatch: 
     play(body)
 
 
-def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
+def test_a_topic_deleted_during_a_deletion_of_its_records_stops_no_broker(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(act: Any) -> None:
@@ -354,7 +357,7 @@ def test_a_topic_that_goes_while_records_of_it_are_deleted_stops_nobody(
     play(body)
 
 
-def test_segments_that_are_gone_already_do_not_keep_others_from_being_deleted(play: Play) -> None:
+def test_segments_that_are_deleted_already_do_not_prevent_the_deletion_of_others(play: Play) -> None:
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=14)
         for number in range(3):
@@ -380,7 +383,7 @@ class _LikeEtcd(CountingMetadata):
 
 
 @pytest.mark.parametrize("by_request", [False, True])
-def test_more_segments_go_than_fit_into_one_transaction_of_an_etcd(play: Play, by_request: bool) -> None:
+def test_more_segments_are_dropped_than_fit_into_one_transaction_of_an_etcd(play: Play, by_request: bool) -> None:
     async def body(act: Any) -> None:
         act.metadata = _LikeEtcd(act.metadata)
         partition = await act.partition(segment_bytes=1, retention_bytes=-1 if by_request else 0)
@@ -396,3 +399,58 @@ def test_more_segments_go_than_fit_into_one_transaction_of_an_etcd(play: Play, b
         assert [name for name, _ in await list_ledgers(act.metadata)] == [partition.segments[0].ledger.name]
 
     play(body)
+
+
+async def _put_in_place(act: Any, partition: Partition, segments: int) -> None:
+    """A ledger with the entries of the first segments takes their place, as a cleaning would leave it."""
+    old, last = partition.segments[:segments], partition.segments[segments - 1]
+    prefix = ledgers_prefix(TOPIC_ID, 0)
+    cleaned = await create_ledger(act.metadata, act.stores.bookies, segment_name(prefix, old[0].base_offset, 1))
+    for segment in old:
+        for payload in await segment.ledger.read(segment.ledger.start_entry, segment.ledger.last_add_confirmed):
+            await cleaned.add((payload,))
+    gone = [Delete(ledger_key(segment.ledger.name)) for segment in old]
+    await cleaned.seal(last.ledger.properties, also=gone)
+
+
+def test_a_ledger_that_takes_the_place_of_segments_is_read_and_continued(play: Play) -> None:  # segment_record, 2
+    async def body(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        for number in range(4):
+            await act.append(partition, str(number) * 40)
+        assert _bases(partition) == [0, 1, 2, 3]
+        await _put_in_place(act, partition, 3)
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition(segment_bytes=150)
+        assert await act.read(partition) == [(number, str(number) * 40) for number in range(4)]
+        assert _bases(partition) == [0, 3]
+        assert partition.segments[0].ledger.name.endswith("/" + "0" * 20 + ".1")
+        assert (await act.append(partition, "4" * 40)).base_offset == 4
+        await partition.delete_before(Offset(3))
+        assert _bases(partition) == [3, 4]
+        assert [offset for offset, _ in await act.read(partition)] == [3, 4]
+
+    play(body, reopened)
+
+
+def test_a_partition_with_a_ledger_that_is_no_segment_by_its_name_is_not_opened(play: Play) -> None:
+    stray = ledger_key(ledgers_prefix(TOPIC_ID, 0) + "backup")
+
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        await act.append(partition, "a")
+        await act.metadata.txn([], [Put(stray, b"anything")])
+
+    async def reopened(act: Any) -> None:
+        partition = await act.partition()
+        assert (await act.append(partition, "next")).error == ErrorCode.KAFKA_STORAGE_ERROR
+        ((event, fields),) = act.logger.events
+        assert event == "partition_not_opened"
+        assert f"{stray!r} is no segment of a partition" in fields["reason"]
+        assert [found[:2] for found in await _sealed(act.metadata)] == [(TOPIC_ID, 0)], "a listing passes over it"
+        await act.metadata.txn([], [Delete(stray)])
+        await act.clock.sleep(2)
+        assert await act.read(partition) == [(0, "a")]
+
+    play(body, reopened)

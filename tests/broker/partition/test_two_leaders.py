@@ -1,4 +1,4 @@
-"""Two brokers take themselves for a log's leader, one claims it and the other gives up what lies at its front."""
+"""Two brokers lead the same log at once: one claims it, the other drops records at its front."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.partition import Partition
+from gnomon.log.entry import Offset
 from gnomon.wire.kafka.errors import ErrorCode
 
 Play = Callable[..., None]
-GivesUp = Callable[[Partition], Awaitable[object]]
+Drops = Callable[[Partition], Awaitable[object]]
 WAYS = [
     pytest.param(lambda partition: partition.delete_before(Offset(1)), 1, id="an offset"),
     pytest.param(lambda partition: partition.delete_before(Offset(2)), 2, id="a segment"),
     pytest.param(lambda partition: partition.delete_before(Offset(3)), 3, id="another offset"),
     pytest.param(Partition.enforce_retention, 4, id="retention"),
 ]
-"""How the front goes, and where a log of three segments with two records each starts then."""
+"""Ways to drop records at the front, with the resulting start of a log of three segments with two records each."""
 SETTINGS = {"segment_bytes": 120, "retention_bytes": 0}
 
 
@@ -33,7 +33,7 @@ async def _written(act: Any) -> Partition:
     return partition
 
 
-async def _outcome(gives_up: GivesUp, partition: Partition) -> object:
+async def _outcome(gives_up: Drops, partition: Partition) -> object:
     try:
         return await gives_up(partition)
     except KafkaError as refused:
@@ -41,8 +41,8 @@ async def _outcome(gives_up: GivesUp, partition: Partition) -> object:
 
 
 @pytest.mark.parametrize(("gives_up", "start"), WAYS)
-def test_who_claims_knows_what_its_predecessor_gave_up_meanwhile(
-    play: Play, monkeypatch: pytest.MonkeyPatch, gives_up: GivesUp, start: int
+def test_a_claim_knows_what_the_previous_leader_dropped_meanwhile(
+    play: Play, monkeypatch: pytest.MonkeyPatch, gives_up: Drops, start: int
 ) -> None:
     """The chain was read, and its last ledger is not claimed yet."""
 
@@ -68,7 +68,7 @@ def test_who_claims_knows_what_its_predecessor_gave_up_meanwhile(
 
 
 @pytest.mark.parametrize(("gives_up", "start"), WAYS)
-def test_who_was_replaced_gives_nothing_up_any_more(play: Play, gives_up: GivesUp, start: int) -> None:
+def test_a_replaced_leader_drops_nothing(play: Play, gives_up: Drops, start: int) -> None:
     async def body(act: Any) -> None:
         before = await _written(act)
         after = await act.partition(**SETTINGS)

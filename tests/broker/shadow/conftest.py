@@ -1,4 +1,4 @@
-"""What is written to bookies while a shadow is read."""
+"""Counts the writes to bookies while a shadow is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.bookie.entry_store import EntryStore
+from gnomon.bookie.storage.entry_store import EntryStore
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 
@@ -18,7 +18,7 @@ CHANGES = ("add", "put_copies", "begin_session", "fence", "shrink", "delete")
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each change was asked of any bookie of the test."""
+    """The number of requests of each change, at all bookies of the test."""
     counts: Counter[str] = Counter()
 
     def counted(name: str) -> Any:

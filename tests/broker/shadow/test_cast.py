@@ -6,12 +6,12 @@ import re
 from uuid import UUID
 
 import msgpack
-from topic_calls import TOPIC, batch, cast, delete, described, grow, image, replace_configs, told
+from topic_calls import TOPIC, batch, cast, delete, described, grow, image, replace_configs, shadows, topic_metadata
 
-from gnomon.broker.shadow.cast import SHADOW_SOURCE, as_shadow
-from gnomon.broker.topics import SourceRef, Topic, topic_key
+from gnomon.broker.topics.cast import SHADOW_SOURCE, as_shadow
+from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata.client import KeyValue, Revision
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsPartition,
@@ -22,33 +22,33 @@ from gnomon.wire.kafka.messages.topics import (
 SET, DELETE = 0, 1
 
 
-def test_a_shadow_has_the_partitions_of_its_source_and_each_the_smallest_free_place() -> None:
+def test_a_shadow_has_the_partitions_of_its_source_and_the_smallest_free_place() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         source_id = await client.create_topic("orders", 3)
         assert await cast(client, "one", "orders") == (0, None)
         assert await cast(client, "two", "public/default/orders", 3) == (0, None)
         assert await cast(client, "shop/eu/three", "orders") == (0, None)
-        assert image(broker, "orders").shadows == ("one", "two", "shop/eu/three")
-        shadows = [image(broker, name) for name in ("one", "two", "shop/eu/three")]
-        assert [shadow.source for shadow in shadows] == [SourceRef("orders", source_id, place) for place in (1, 2, 3)]
-        assert {shadow.partitions for shadow in shadows} == {3}
-        assert len((await told(client, "two")).partitions) == 3
+        assert shadows(broker, "orders") == ["one", "two", "shop/eu/three"]
+        cast_ones = [image(broker, name) for name in ("one", "two", "shop/eu/three")]
+        assert [shadow.source for shadow in cast_ones] == [SourceRef("orders", source_id, place) for place in (1, 2, 3)]
+        assert {shadow.partitions for shadow in cast_ones} == {3}
+        assert len((await topic_metadata(client, "two")).partitions) == 3
         assert await delete(client, "two") == (0, None)
-        assert image(broker, "orders").shadows == ("one", "shop/eu/three")
+        assert shadows(broker, "orders") == ["one", "shop/eu/three"]
         assert await cast(client, "four", "orders") == (0, None)
         assert image(broker, "four").place == 2
 
     simulate_broker(scenario)
 
 
-def test_what_cannot_be_a_shadow_is_refused_with_the_reason() -> None:
+def test_a_topic_that_cannot_be_a_shadow_is_refused_with_the_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 2)
         await client.create_topic("a/b/c", 2)
         await cast(client, "copy", "orders")
-        await broker.serving.broker.topic_admin.offsets_topic()
+        await broker.serving.broker.offsets_topic.made()
         cases = [
             (await cast(client, "x", "nowhere"), ErrorCode.INVALID_CONFIG, "'nowhere'.*does not exist"),
             (await cast(client, "x", None), ErrorCode.INVALID_CONFIG, "does not exist"),
@@ -68,12 +68,12 @@ def test_what_cannot_be_a_shadow_is_refused_with_the_reason() -> None:
         for (code, text), expected, pattern in cases:
             assert code == expected, text
             assert re.search(pattern, text or ""), text
-        assert image(broker, "orders").shadows == ("copy",)
+        assert shadows(broker, "orders") == ["copy"]
 
     simulate_broker(scenario)
 
 
-def test_a_source_with_shadows_is_not_deleted_and_both_are_in_the_right_order() -> None:
+def test_a_source_can_be_deleted_only_after_its_shadows() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders")
@@ -95,7 +95,7 @@ def test_a_source_with_shadows_is_not_deleted_and_both_are_in_the_right_order() 
     simulate_broker(scenario)
 
 
-def test_growing_a_source_grows_its_shadows_at_the_same_revision_and_a_shadow_does_not_grow_alone() -> None:
+def test_growing_a_source_grows_its_shadows_with_the_same_write_and_a_shadow_does_not_grow_alone() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 2)
@@ -106,9 +106,9 @@ def test_growing_a_source_grows_its_shadows_at_the_same_revision_and_a_shadow_do
             "topic 'copy' is a shadow of 'orders': it grows with the source",
         )
         assert await grow(client, "orders", 4) == (0, None)
-        metadata = broker.serving.broker.metadata
-        records = [await metadata.get(topic_key(name)) for name in ("orders", "copy")]
-        assert len({item.mod_revision for item in records if item is not None}) == 1
+        record = await broker.serving.broker.storage.metadata.get(topic_key("copy"))
+        assert record is not None
+        assert record.version == 1
         assert image(broker, "copy").partitions == image(broker, "orders").partitions == 4
         await client.produce("orders", batch("a"), 3)
         assert (await client.fetch("copy", 0, 3)).high_watermark == 1
@@ -154,19 +154,19 @@ def test_records_are_not_deleted_through_a_shadow() -> None:
     simulate_broker(scenario)
 
 
-def test_records_of_topics_from_before_there_were_shadows_are_read_and_written_as_they_were() -> None:
-    plain = Topic("orders", UUID(int=7), 3, {"retention.ms": "1"}, Revision(5), 2)
-    before = msgpack.packb({"id": plain.id.bytes, "partitions": 3, "configs": {"retention.ms": "1"}})
-    assert plain.encode() == before
-    assert Topic.decode(KeyValue(topic_key("orders"), before, Revision(5), Revision(6), 2)) == plain
+def test_the_record_of_a_shadow_has_no_number_of_partitions() -> None:  # topics 5
+    shadow = Topic("copy", UUID(int=8), 3, {}, Revision(6), 1, SourceRef("orders", UUID(int=7), 2))
+    assert "partitions" not in msgpack.unpackb(shadow.encode())
+    item = KeyValue(topic_key("copy"), shadow.encode(), Revision(6), Revision(6), 1)
+    assert Topic.decode(item) == shadow.with_partitions(0)
 
 
-def test_a_shadow_asked_for_by_its_configs_is_of_the_life_that_its_source_has_now() -> None:
+def test_a_shadow_created_by_its_configs_belongs_to_the_current_life_of_its_source() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         source_id = await client.create_topic("orders", 2)
         new = Topic("copy", UUID(int=9), 0, {})
-        shadow = as_shadow(new, {SHADOW_SOURCE: "orders"}, -1, broker.serving.broker.image)
+        shadow = as_shadow(new, {SHADOW_SOURCE: "orders"}, -1, broker.serving.broker.topics.image)
         assert shadow.source is not None
         assert (shadow.source.id, shadow.partitions) == (source_id, 2)
 

@@ -1,4 +1,4 @@
-"""A source that appends, rolls, trims and changes its owner, and an image of it that hears of all that late."""
+"""A source that appends, rolls, trims and changes its owner, and an image that learns of it late."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gnomon.bookie import record as records
-from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, EntryId, Session
+from gnomon.bookie.ids import FIRST_ENTRY, FIRST_SESSION, EntryId, SessionId
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
-from gnomon.broker.partition.entry import EntryHeader, EntryKind, LeaderEpoch, Offset
-from gnomon.broker.partition.segment_record import EPOCH, MAX_TIMESTAMP, NEXT_OFFSET, START_OFFSET, segment_name
-from gnomon.broker.shadow.image import RefusedEntry, SourceImage, ToldEntry
+from gnomon.broker.shadow.image import RefusedEntry, ReplicatedEntry, SourceImage
+from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offset
+from gnomon.log.segment_record import EPOCH, MAX_TIMESTAMP, NEXT_OFFSET, START_OFFSET, segment_name
 from gnomon.metadata.client import Event, KeyValue, Revision
 
 PREFIX = "ledgers/topics/x/0/"
@@ -68,14 +68,16 @@ class ShadowedSource(RuleBasedStateMachine):
     def append(self, count: int, snapshot: bool) -> None:
         end = self.high_watermark if snapshot else Offset(self.high_watermark + count)
         kind = EntryKind.PRODUCERS if snapshot else EntryKind.BATCH
-        self.last.headers.append(EntryHeader(kind, LeaderEpoch(self.epoch), self.high_watermark, end, 0, 0))
+        self.last.headers.append(
+            EntryHeader(kind, LeaderEpoch(self.epoch), self.high_watermark, end, end, 0, 0, NO_ABORT)
+        )
         self.high_watermark = end
 
     @rule()
     def claim(self) -> None:
         self.epoch += 1
         last = self.last
-        session = Session(last.record.session + 1)
+        session = SessionId(last.record.session + 1)
         claimed = records.claim(last.record, session, EntryId(len(last.headers) - 1))
         last.record = claimed.with_properties({**claimed.properties, EPOCH: self.epoch})
         self._change(last)
@@ -113,8 +115,8 @@ class ShadowedSource(RuleBasedStateMachine):
             self.image.replace([one.stored(self.revision) for one in self.segments])
         else:
             self.image.apply(self.on_their_way.pop(0))
-        for told in self.image.waiting():
-            self._take(told, true=False)
+        for replicated in self.image.waiting():
+            self._take(replicated, true=False)
 
     def _known(self, segment: Written) -> bool:
         """Whether the image has the record of this segment's present session."""
@@ -124,7 +126,7 @@ class ShadowedSource(RuleBasedStateMachine):
     @precondition(lambda self: self.last.headers)
     @rule(back=st.integers(0, 3))
     def hear(self, back: int) -> None:
-        """A bookie tells of a last add confirmed, perhaps an older one; its entry is read by the record."""
+        """A bookie reports a last add confirmed, perhaps an older one; its entry is read by the record."""
         entry = max(0, len(self.last.headers) - 1 - back)
         if self._known(self.last) and entry >= self.last.record.start_entry:
             self.image.confirmed(self.last.base_offset, self.last.headers[entry])
@@ -133,17 +135,17 @@ class ShadowedSource(RuleBasedStateMachine):
     @rule(back=st.integers(0, 3))
     def tell(self, back: int) -> None:
         entry = EntryId(max(0, len(self.last.headers) - 1 - back))
-        self._take(ToldEntry(self.last.base_offset, self.last.record.session, entry, entry), true=True)
+        self._take(ReplicatedEntry(self.last.base_offset, self.last.record.session, entry, entry), true=True)
 
     @precondition(lambda self: self.last.headers and not self.on_their_way)
     @rule(lie=st.integers(0, 4))
     def tell_lies(self, lie: int) -> None:
         entry = EntryId(len(self.last.headers) - 1)
-        truth = ToldEntry(self.last.base_offset, self.last.record.session, entry, entry)
+        truth = ReplicatedEntry(self.last.base_offset, self.last.record.session, entry, entry)
         first = self.image.segments[0]
         lies = [
             truth._replace(entry=EntryId(entry + 1)),
-            truth._replace(session=Session(truth.session - 1)),
+            truth._replace(session=SessionId(truth.session - 1)),
             truth._replace(segment=Offset(first.base_offset - 1)),
             truth._replace(entry=EntryId(-1)),
             truth._replace(segment=first.base_offset, session=first.record.session, last_add_confirmed=EntryId(1 << 40))
@@ -156,19 +158,19 @@ class ShadowedSource(RuleBasedStateMachine):
             return
         raise AssertionError(f"{lies[lie]} was taken, or waits")
 
-    def _take(self, told: ToldEntry, *, true: bool) -> None:
+    def _take(self, replicated: ReplicatedEntry, *, true: bool) -> None:
         try:
-            segment = self.image.judge(told)
+            segment = self.image.judge(replicated)
         except RefusedEntry:
-            assert not true or self._is_old(told), f"{told} was refused"
+            assert not true or self._is_old(replicated), f"{replicated} was refused"
             return
         if segment is not None:
-            written = next((one for one in self.segments if one.base_offset == told.segment), None)
-            if written is not None and told.last_add_confirmed < len(written.headers):
-                self.image.confirmed(told.segment, written.headers[told.last_add_confirmed])
+            written = next((one for one in self.segments if one.base_offset == replicated.segment), None)
+            if written is not None and replicated.last_add_confirmed < len(written.headers):
+                self.image.confirmed(replicated.segment, written.headers[replicated.last_add_confirmed])
 
-    def _is_old(self, told: ToldEntry) -> bool:
-        return told.entry < self.last.record.start_entry
+    def _is_old(self, replicated: ReplicatedEntry) -> bool:
+        return replicated.entry < self.last.record.start_entry
 
     # --- what has to hold ---
 
@@ -198,7 +200,7 @@ class ShadowedSource(RuleBasedStateMachine):
         assert self.image.epoch == self.epoch
 
 
-def test_an_image_shows_nothing_but_its_source_and_all_of_it_in_the_end() -> None:
+def test_an_image_shows_only_its_source_and_finally_all_of_it() -> None:
     run_state_machine_as_test(
         ShadowedSource, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
     )

@@ -1,4 +1,4 @@
-"""Shadows on other brokers than their source's: placement, tail, and what becomes of them when brokers die."""
+"""Shadows on other brokers than their source: placement, the tail, and brokers that die."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from functools import partial
 import pytest
 import trio
 
-from gnomon.bookie.ledger import Bookies, EntryId, LocalViews, Session, read_from_memory
+from gnomon.bookie.ledgers.catalog import Bookies, EntryId, LocalViews, SessionId, read_from_memory
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.partition.log import LogSettings, PartitionLog
-from gnomon.broker.partition.segment import Segment
-from gnomon.broker.shadow.cast import SHADOW_SOURCE
-from gnomon.broker.shadow.image import RefusedEntry, ToldEntry
+from gnomon.broker.partition.log import PartitionLog, PartitionSettings
+from gnomon.broker.replication.source_opener import OPENING_MAX
+from gnomon.broker.shadow.image import RefusedEntry, ReplicatedEntry
 from gnomon.broker.shadow.partition import ShadowPartition
-from gnomon.broker.shadow.source_opener import OPENING_MAX
-from gnomon.testing.broker_cluster import KAFKA_PORT, BrokerCluster
-from gnomon.testing.log_checker import LogHistory, check_log
-from gnomon.testing.log_clients import SimulatedConsumer, SimulatedProducer
-from gnomon.testing.simulation import Simulation, simulate
-from gnomon.testing.storm_clients import create_topic
-from gnomon.testing.wire_client import METADATA_VERSION, KafkaCluster, KafkaConnection
+from gnomon.broker.topics.cast import SHADOW_SOURCE
+from gnomon.log.entry import Offset
+from gnomon.log.segment import Segment
+from gnomon.testing.simulation.simulation import Simulation, simulate
+from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
+from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
+from gnomon.testing.storms.kafka.storm_clients import create_topic
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -58,7 +58,7 @@ async def cast(client: KafkaCluster, *shadows: str, segment_bytes: int = 1 << 20
 
 def shadow_at(cluster: BrokerCluster, number: int) -> ShadowPartition:
     broker = cluster.serving[number].broker
-    topic = broker.image.get("copy")
+    topic = broker.topics.image.get("copy")
     assert topic is not None
     return broker.partitions.use_shadow(topic, 0)
 
@@ -85,13 +85,13 @@ async def shown(partition: ShadowPartition) -> list[bytes]:
 
 
 async def leaders_told(client: KafkaCluster, number: int, topic: str) -> list[int]:
-    connection = await KafkaConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
+    connection = await WireConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     answer = await connection.request(request, METADATA_VERSION, MetadataResponse)
     return [item.leader_id for item in answer.topics[0].partitions]
 
 
-def test_source_and_shadows_are_led_by_distinct_brokers_also_after_one_has_died() -> None:
+def test_a_source_and_its_shadows_are_led_by_distinct_brokers_also_after_one_has_died() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 4, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -99,7 +99,7 @@ def test_source_and_shadows_are_led_by_distinct_brokers_also_after_one_has_died(
         async def work(client: KafkaCluster) -> None:
             await cast(client, "one", "two")
             for number in cluster.brokers:
-                await cluster.serving[number].broker.topic_admin.current("two")
+                await cluster.serving[number].broker.records.current("two")
             await cluster.serving[1].broker.topic_admin.grow("orders", 20)
             victim = cluster.leader("orders", 0)
             for dead in (None, victim):
@@ -166,9 +166,7 @@ def test_a_record_is_visible_at_the_shadow_of_an_idle_source_within_the_bound_an
     simulate(2, scenario)
 
 
-def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_source_rolls_and_changes_its_owner() -> (
-    None
-):
+def test_the_shadow_is_always_a_prefix_of_its_source_while_the_source_rolls_and_changes_its_owner() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -176,7 +174,7 @@ def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_so
         await cluster.run_client("admin", partial(cast, segment_bytes=2000))
         await simulation.clock.sleep(0.1)  # until all brokers know
         reader, victim = cluster.leader("copy", 0), cluster.leader("orders", 0)
-        await cluster.serving[reader].broker.topic_admin.current("copy")
+        await cluster.serving[reader].broker.records.current("copy")
         producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
         cluster.start_client("consumer", lambda client: consume(client, history))
         seen: list[list[bytes]] = []
@@ -216,7 +214,7 @@ def test_the_shadow_is_the_beginning_of_its_source_at_every_instant_while_the_so
     simulate(3, scenario)
 
 
-def test_a_shadow_whose_broker_dies_goes_on_elsewhere_where_its_readers_were() -> None:
+def test_a_shadow_whose_broker_dies_continues_elsewhere_at_the_offsets_of_its_readers() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -268,7 +266,7 @@ def test_a_shadow_that_opens_while_no_bookie_answers_shows_nothing_wrong_and_cat
     simulate(5, scenario)
 
 
-def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_cannot_be_is_refused() -> None:
+def test_replicated_entries_are_shown_without_a_bookie_and_false_ones_are_refused() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -299,21 +297,21 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
         assert len(stored) == 2
         base = source.segments[-1].base_offset
         for number, (entry, value) in enumerate(stored, 4):
-            shadow.told(ToldEntry(base, ledger.session, entry, entry, value))
+            shadow.replicated(ReplicatedEntry(base, ledger.session, entry, entry, value))
             assert log.high_watermark == number
             assert sum(parse_batch(memoryview(batch)).records_count for batch in await shown(shadow)) == number
         entry, value = stored[-1]
         refused = [
-            ToldEntry(base, ledger.session, entry, EntryId(entry - 1), value),
-            ToldEntry(base, Session(ledger.session - 1), entry, entry, value),
-            ToldEntry(base, ledger.session, EntryId(entry + 1), EntryId(entry + 1), value),
-            ToldEntry(base, ledger.session, entry, entry, value[:-1] + bytes([value[-1] ^ 1])),
-            ToldEntry(base, ledger.session, entry, entry, b"short"),
+            ReplicatedEntry(base, ledger.session, entry, EntryId(entry - 1), value),
+            ReplicatedEntry(base, SessionId(ledger.session - 1), entry, entry, value),
+            ReplicatedEntry(base, ledger.session, EntryId(entry + 1), EntryId(entry + 1), value),
+            ReplicatedEntry(base, ledger.session, entry, entry, value[:-1] + bytes([value[-1] ^ 1])),
+            ReplicatedEntry(base, ledger.session, entry, entry, b"short"),
         ]
         for told in refused:
             with pytest.raises(RefusedEntry):
-                shadow.told(told)
-        shadow.told(ToldEntry(Offset(base + 1000), ledger.session, EntryId(0), EntryId(0)))
+                shadow.replicated(told)
+        shadow.replicated(ReplicatedEntry(Offset(base + 1000), ledger.session, EntryId(0), EntryId(0)))
         assert log.high_watermark == 5
         assert ledger.last_add_confirmed == shadow.segments[-1].ledger.last_add_confirmed
 
@@ -321,7 +319,7 @@ def test_what_the_source_s_broker_tells_is_shown_without_a_bookie_and_what_canno
 
 
 @pytest.mark.parametrize("brokers", [2, 3])
-def test_what_a_source_s_owner_acknowledged_just_before_its_death_is_shown_though_nobody_uses_the_source(
+def test_records_acknowledged_just_before_the_owner_of_the_source_died_are_shown_although_the_source_is_unused(
     brokers: int,
 ) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -352,14 +350,14 @@ def test_what_a_source_s_owner_acknowledged_just_before_its_death_is_shown_thoug
     simulate(7, scenario)
 
 
-def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_have_shadows(
+def test_a_broker_that_starts_opens_the_written_sources_that_have_shadows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opening: Counter[Bookies] = Counter()
     most = 0
     original = Chain.open
 
-    async def counted(chain: Chain, settings: LogSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
+    async def counted(chain: Chain, settings: PartitionSettings, now_ms: int) -> tuple[PartitionLog, list[Segment]]:
         nonlocal most
         opening[chain._bookies] += 1
         most = max(most, opening[chain._bookies])
@@ -404,7 +402,7 @@ def test_sources_are_opened_by_a_broker_that_starts_those_that_were_written_and_
         await simulation.clock.sleep(10)
         opened = set()
         for serving in cluster.serving.values():
-            orders = serving.broker.find_topic("orders")
+            orders = serving.broker.topics.find("orders")
             used = serving.broker.partitions.with_own_log()
             assert all(topic_id == orders.id and partition.log for topic_id, _, partition in used)
             opened |= {number for _, number, _ in used}

@@ -1,4 +1,4 @@
-"""A source and its shadow under faults, with Hypothesis at the reins: brokers, bookies and clients in simulation."""
+"""A source and its shadow under faults that Hypothesis draws: brokers, bookies and clients in simulation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from gnomon.broker.partition.entry import EntryHeader, Offset
 from gnomon.broker.shadow.image import SourceImage
+from gnomon.log.entry import EntryHeader, Offset
 from gnomon.runtime.world import Unreachable
-from gnomon.testing.broker_cluster import BrokerCluster
-from gnomon.testing.log_checker import LogHistory, SendOutcome, check_log
-from gnomon.testing.log_clients import EARLIEST, LATEST, SimulatedConsumer, SimulatedProducer
-from gnomon.testing.machine_examples import check, found_by
-from gnomon.testing.shadow_checker import shadow_checker
-from gnomon.testing.shadow_clients import cast_shadow
-from gnomon.testing.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
-from gnomon.testing.storm_clients import DELETE_RECORDS_VERSION, create_topic, delete_topic
-from gnomon.testing.wire_client import KafkaCluster, KafkaConnection
+from gnomon.testing.simulation.guided.machine_examples import check, found_by
+from gnomon.testing.simulation.guided.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
+from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
+from gnomon.testing.storms.kafka.log_checker import LogHistory, SendOutcome, check_log
+from gnomon.testing.storms.kafka.log_clients import EARLIEST, LATEST, SimulatedConsumer, SimulatedProducer
+from gnomon.testing.storms.kafka.storm_clients import DELETE_RECORDS_VERSION, create_topic, delete_topic
+from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.shadows.shadow_checker import shadow_checker
+from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.wire.kafka.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -39,7 +39,7 @@ EXAMPLES = 8
 
 
 class ShadowMachine(SimulatedStateMachine):
-    """What a shadow shows is its source's, whatever is done to either; and in the end it shows all of it."""
+    """A shadow shows only records of its source, under any changes of either, and finally shows all of them."""
 
     @initialize(weather=weathers, brokers=st.integers(1, 3), lease=st.sampled_from([3.0, 1.0]))
     def begin(self, weather: Weather, brokers: int, lease: float) -> None:
@@ -98,7 +98,7 @@ class ShadowMachine(SimulatedStateMachine):
                 finally:
                     connection.close()
 
-        async def ask(reader: SimulatedConsumer, connection: KafkaConnection) -> None:
+        async def ask(reader: SimulatedConsumer, connection: WireConnection) -> None:
             first, end = await reader.offset(connection, EARLIEST), await reader.offset(connection, LATEST)
             before = first + (end - first) * quarters // 4
             self.start_offset = max(self.start_offset, before)
@@ -178,7 +178,7 @@ class ShadowMachine(SimulatedStateMachine):
                 self.inside.close()
 
 
-def test_a_shadow_is_a_beginning_of_its_source_whatever_is_done_and_whatever_fails() -> None:
+def test_a_shadow_is_a_prefix_of_its_source_under_any_changes_and_faults() -> None:
     check(ShadowMachine, max_examples=EXAMPLES, steps=STEPS).assert_all_counted(REACHED)
 
 

@@ -6,9 +6,12 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+from gnomon.bookie.record import ledger_key
 from gnomon.broker.kafka.positions import EARLIEST, LATEST, MAX_TIMESTAMP
-from gnomon.broker.native.client import connect
-from gnomon.testing.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker, simulate_broker
+from gnomon.client.client import connect
+from gnomon.log.chains import ledgers_prefix
+from gnomon.metadata.client import Put
+from gnomon.testing.storms.kafka.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
     ListOffsetsPartition,
@@ -46,7 +49,7 @@ async def values(client: BrokerClient, topic: str, offset: int = 0, **fields: An
     return found
 
 
-def test_a_shadow_shows_the_bytes_of_its_source_and_refuses_to_be_written() -> None:
+def test_a_shadow_shows_the_bytes_of_its_source_and_refuses_appends() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders")
@@ -67,7 +70,7 @@ def test_a_shadow_shows_the_bytes_of_its_source_and_refuses_to_be_written() -> N
     simulate_broker(scenario)
 
 
-def test_a_reader_at_the_end_of_a_shadow_is_woken_by_what_is_written_to_the_source() -> None:
+def test_a_reader_at_the_end_of_a_shadow_is_woken_by_an_append_to_the_source() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, writer = await broker.connect(), await broker.connect()
         await client.create_topic("orders")
@@ -116,7 +119,7 @@ async def all_values(client: BrokerClient, topic: str) -> list[str]:
     return found
 
 
-def test_a_shadow_follows_rolls_and_what_is_cut_off() -> None:
+def test_a_shadow_follows_rolls_and_deleted_records() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 1, {"segment.bytes": "400", "retention.ms": "-1"})
@@ -143,7 +146,7 @@ def test_a_shadow_follows_rolls_and_what_is_cut_off() -> None:
     simulate_broker(scenario)
 
 
-def test_places_by_time_and_epoch_are_those_of_the_source() -> None:
+def test_offsets_by_time_and_epoch_are_those_of_the_source() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 1, {"segment.bytes": "400", "retention.ms": "-1"})
@@ -170,7 +173,7 @@ def test_places_by_time_and_epoch_are_those_of_the_source() -> None:
     simulate_broker(scenario)
 
 
-def test_a_shadow_of_a_source_that_was_never_written_is_empty_and_fills() -> None:
+def test_a_shadow_of_an_unwritten_source_is_empty_and_fills() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders")
@@ -178,7 +181,7 @@ def test_a_shadow_of_a_source_that_was_never_written_is_empty_and_fills() -> Non
         assert await place(client, "copy", EARLIEST) == (0, -1, 0)
         assert await place(client, "copy", LATEST) == (0, -1, 0)
         assert await values(client, "copy") == []
-        found = await broker.serving.broker.metadata.range("ledgers/")
+        found = await broker.serving.broker.storage.metadata.range("ledgers/")
         assert found.items == ()
         await client.produce("orders", batch("a"))
         assert await values(client, "copy") == ["a"]
@@ -186,7 +189,7 @@ def test_a_shadow_of_a_source_that_was_never_written_is_empty_and_fills() -> Non
     simulate_broker(scenario)
 
 
-def test_reading_a_shadow_fences_nobody_and_writes_nothing_to_any_store(changes: Counter[str]) -> None:
+def test_reading_a_shadow_fences_no_writer_and_writes_to_no_store(changes: Counter[str]) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders", 1, {"segment.bytes": "400", "retention.ms": "-1"})
@@ -194,15 +197,15 @@ def test_reading_a_shadow_fences_nobody_and_writes_nothing_to_any_store(changes:
             await client.produce("orders", batch(str(number)))
         await cast(client)
         node = broker.serving.broker
-        session = (await node.metadata.range("ledgers/")).items[-1].value
+        session = (await node.storage.metadata.range("ledgers/")).items[-1].value
         changes.clear()
-        topics = (await node.metadata.range("topics/")).items
+        topics = (await node.storage.metadata.range("topics/")).items
         assert await all_values(client, "copy") == [str(one) for one in range(10)]
         await place(client, "copy", MAX_TIMESTAMP)
         await broker.simulation.clock.sleep(30)
         assert changes == Counter()
-        assert (await node.metadata.range("ledgers/")).items[-1].value == session
-        assert (await node.metadata.range("topics/")).items == topics
+        assert (await node.storage.metadata.range("ledgers/")).items[-1].value == session
+        assert (await node.storage.metadata.range("topics/")).items == topics
         await client.produce("orders", batch("goes on"))
         assert await values(client, "copy", 10) == ["goes on"]
         assert changes == Counter(add=1)
@@ -210,8 +213,8 @@ def test_reading_a_shadow_fences_nobody_and_writes_nothing_to_any_store(changes:
     simulate_broker(scenario)
 
 
-def test_a_reader_ahead_of_a_shadow_that_was_opened_anew_waits_and_is_not_sent_away() -> None:
-    """What was shown before may not be known to be confirmed yet."""
+def test_a_reader_ahead_of_a_reopened_shadow_waits_and_gets_no_error() -> None:
+    """The shadow may not know yet that records are confirmed which it has shown before."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
@@ -243,5 +246,23 @@ def test_a_native_subscription_of_a_shadow_follows_its_source_from_segment_to_se
             for value in ("a", "b", "c"):
                 await client.produce("orders", batch(value))
                 assert (await consumer.receive()).value == value.encode()
+
+    simulate_broker(scenario)
+
+
+def test_a_ledger_that_is_no_segment_by_its_name_is_logged_and_passed_over() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        source = await client.create_topic("orders")
+        await client.produce("orders", batch("a"))
+        await cast(client)
+        assert await values(client, "copy") == ["a"]
+        stray = ledger_key(ledgers_prefix(source, 0) + "backup")
+        await broker.serving.broker.storage.metadata.txn([], [Put(stray, b"anything")])
+        await client.produce("orders", batch("b"))
+        await broker.simulation.clock.sleep(1)
+        assert await values(client, "copy") == ["a", "b"]
+        (fields,) = [fields for event, fields in broker.events if event == "ledger_not_a_segment"]
+        assert f"{stray!r} is no segment" in str(fields["reason"])
 
     simulate_broker(scenario)

@@ -1,4 +1,4 @@
-"""One watch for all partitions of a source."""
+"""One watch serves all partitions of a source."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import trio
 from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.metadata.client import Delete, Event, KeyValue, Put
 from gnomon.runtime.logs import SilentLogger
-from gnomon.testing.counting_metadata import CountingMetadata
-from gnomon.testing.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 TOPIC = UUID(int=7)
 
@@ -21,7 +21,7 @@ def key(partition: int, base: int) -> str:
 
 
 class Reader:
-    """Keeps what it is told: the keys that are there."""
+    """Keeps the keys that it is notified of."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -40,13 +40,13 @@ class Reader:
         self.times += 1
 
 
-def test_all_partitions_of_a_source_are_followed_for_one_read_and_each_is_told_its_own() -> None:
+def test_one_read_serves_all_partitions_of_a_source_and_each_gets_its_own_records() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
-        metadata = CountingMetadata(node.metadata)
+        metadata = CountingMetadata(node.storage.metadata)
         await metadata.txn([], [Put(key(2, 0), b""), Put(key(10, 0), b""), Put(key(10, 5), b"")])
         async with trio.open_nursery() as nursery:
-            source = SourceLedgers(metadata, node.world.clock, nursery, SilentLogger(), TOPIC)
+            source = SourceLedgers(metadata, broker.simulation.clock, nursery, SilentLogger(), TOPIC)
             two, ten, other, empty = Reader(), Reader(), Reader(), Reader()
             with metadata.measure() as cost:
                 async with trio.open_nursery() as joining:
@@ -55,7 +55,7 @@ def test_all_partitions_of_a_source_are_followed_for_one_read_and_each_is_told_i
             assert (cost.reads, cost.writes) == (1, 0)
             assert (two.keys, ten.keys, empty.keys) == ([key(2, 0)], [key(10, 0), key(10, 5)], [])
             await metadata.txn([], [Delete(key(10, 0)), Put(key(10, 9), b""), Put(key(3, 0), b"")])
-            await node.world.clock.sleep(0.1)
+            await broker.simulation.clock.sleep(0.1)
             assert ten.keys == other.keys == [key(10, 5), key(10, 9)]
             assert (ten.times, two.times, empty.keys) == (2, 1, [key(3, 0)])
             late = Reader()
@@ -65,7 +65,7 @@ def test_all_partitions_of_a_source_are_followed_for_one_read_and_each_is_told_i
             for partition, reader in ((2, two), (10, ten), (10, other), (3, empty), (10, late)):
                 source.leave(partition, reader)
             await metadata.txn([], [Put(key(2, 7), b"")])
-            await node.world.clock.sleep(0.1)
+            await broker.simulation.clock.sleep(0.1)
             assert two.times == 1
             with metadata.measure() as cost:
                 await source.join(2, two)

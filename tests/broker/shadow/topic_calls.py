@@ -1,12 +1,12 @@
-"""What clients ask about shadows and their sources, and what the broker knows of them."""
+"""Client requests about shadows and their sources."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gnomon.broker.shadow.cast import SHADOW_SOURCE
-from gnomon.broker.topics import Topic
-from gnomon.testing.embedded_broker import BrokerClient, EmbeddedBroker
+from gnomon.broker.topics.cast import SHADOW_SOURCE
+from gnomon.log.topic import Topic
+from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
 from gnomon.wire.kafka.messages.configs import (
     AlterableConfig,
@@ -67,15 +67,19 @@ async def described(client: BrokerClient, name: str) -> dict[str, Any]:
     return {item.name: item for item in (await client.describe_configs(TOPIC, name)).configs}
 
 
-async def told(client: BrokerClient, name: str) -> Any:
+async def topic_metadata(client: BrokerClient, name: str) -> Any:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     return (await client.ask(request, 9)).topics[0]
 
 
 def image(broker: EmbeddedBroker, name: str) -> Topic:
-    topic = broker.serving.broker.image.get(name)
+    topic = broker.serving.broker.topics.image.get(name)
     assert topic is not None
     return topic
+
+
+def shadows(broker: EmbeddedBroker, name: str) -> list[str]:
+    return [shadow.name for shadow in broker.serving.broker.topics.image.shadows_of(image(broker, name))]
 
 
 def batch(value: str) -> bytes:

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from gnomon.broker.stores import open_stores
-from gnomon.runtime.settings import Settings
-from gnomon.testing.simulated_world import SimulatedWorld
-from gnomon.testing.simulation import Simulation, simulate
+from gnomon.runtime.settings.settings import Settings
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation, simulate
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests: test folders are no packages
 

@@ -1,18 +1,19 @@
-"""One life of a node, for tests of what is stored of subscriptions."""
+"""One life of a node, for tests of the stored positions of subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from gnomon.bookie.ledger import Quorum
+from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.broker.stores import Stores
-from gnomon.broker.subscriptions.record import SubscriberRecord
-from gnomon.broker.subscriptions.store import SubscriptionsStore, subscriptions_prefix
-from gnomon.broker.subscriptions.stores import subscriptions_store
+from gnomon.broker.subscriptions.positions.record import SubscriberRecord
+from gnomon.broker.subscriptions.positions.store import SubscriptionsStore
+from gnomon.broker.subscriptions.positions.stores import subscriptions_store
+from gnomon.log.subscription_keys import subscriptions_prefix
 from gnomon.metadata.client import Compare, DeletePrefix
-from gnomon.runtime.settings import SubscriptionsSettings
-from gnomon.testing.counting_metadata import CountingMetadata
+from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 TOPIC_ID = UUID(int=7)
 
@@ -32,11 +33,18 @@ class StoreHouse:
             log_segment_based_subscriptions_store_enabled=segments, segment_entries_max=entries_max
         )
         return subscriptions_store(
-            settings, self.metadata, self.stores.bookies, TOPIC_ID, 3, quorum=Quorum(), claimant=claimant
+            settings,
+            self.metadata,
+            self.stores.bookies,
+            TOPIC_ID,
+            3,
+            topic="orders",
+            quorum=Quorum(),
+            claimant=claimant,
         )
 
     async def records(self) -> dict[str, SubscriberRecord]:
-        """What the metadata holds of all subscriptions."""
+        """The metadata records of all subscriptions."""
         found = await self.stores.metadata.range(subscriptions_prefix(TOPIC_ID, 3))
         records = [SubscriberRecord.decode(item.value) for item in found.items]
         return {record.name: record for record in records}
@@ -48,5 +56,5 @@ class StoreHouse:
         return [item.key.removeprefix(prefix) for item in found.items]
 
     async def delete_ledgers(self) -> None:
-        """Deletes all segments behind the stores' backs."""
+        """Deletes all segments without a call to their stores."""
         await self.stores.metadata.txn((), (DeletePrefix("ledgers/" + subscriptions_prefix(TOPIC_ID, 3)),))

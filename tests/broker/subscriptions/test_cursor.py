@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.subscriptions.cursor import Cursor
+from gnomon.log.entry import Offset
 
 END = 40
 offsets = st.integers(0, END).map(Offset)

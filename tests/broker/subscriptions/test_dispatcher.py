@@ -1,4 +1,4 @@
-"""Who is given what of a partition; numbers cite the invariants of `dispatcher`, `cohort` and `key_slots`."""
+"""The deliveries of a partition's records; numbers cite the invariants of `dispatcher`, `cohort` and `key_slots`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from struct import unpack
 
 import pytest
 
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.subscriptions import dispatcher, key_slots
+from gnomon.broker.subscriptions import dispatcher, key_slots, subscription
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher
 from gnomon.broker.subscriptions.key_slots import SLOTS, KeySlots, slot_of
 from gnomon.broker.subscriptions.runs import Runs
-from gnomon.broker.subscriptions.subscription import Consumer, Link, Subscription, SubscriptionType
+from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription, SubscriptionType
+from gnomon.log.entry import Offset
+
+
+class OpenChannel:
+    """A channel that takes deliveries until a test blocks it."""
+
+    ready = True
+
 
 BATCH = 10
 EXCLUSIVE, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER
@@ -27,8 +34,8 @@ class Bench:
 
     def __init__(self, end: int = 0) -> None:
         self.dispatcher = Dispatcher(Offset(end))
-        self.frames: list[tuple[Link, int, int, list[tuple[int, ...]]]] = []
-        """Link, offset of the batch, and the numbers and slots of its parts."""
+        self.frames: list[tuple[OpenChannel, int, int, list[tuple[int, ...]]]] = []
+        """Channel, offset of the batch, and the numbers and slots of its parcels."""
         self.reads = 0
         self.keys: Sequence[bytes | None] = [b"%d" % each for each in range(BATCH)]
         self._numbers = 0
@@ -38,20 +45,24 @@ class Bench:
         name: str,
         kind: SubscriptionType = EXCLUSIVE,
         *,
-        link: Link | None = None,
+        channel: OpenChannel | None = None,
         permits: int = 1000,
         at: int = 0,
         client: str | None = None,
-    ) -> Consumer:
+    ) -> AttachedConsumer:
         known = self.dispatcher.subscriptions
         subscription = known.get(name) or self.dispatcher.add(name, Cursor(Offset(at)))
         self._numbers += 1
         client = client or str(self._numbers)
         self.dispatcher.check(subscription, kind, client)
-        return self.dispatcher.attach(subscription, kind, link or Link(), self._numbers, client, permits)
+        return self.dispatcher.attach(subscription, kind, channel or OpenChannel(), self._numbers, client, permits)
 
     def write(self, batches: int = 1) -> None:
         self.dispatcher.advanced(Offset(self.dispatcher.end + batches * BATCH))
+
+    def look(self, first: int, count: int) -> list[int]:
+        """The slots of records by their keys."""
+        return [slot_of(self.keys[offset % BATCH], offset) for offset in range(first, first + count)]
 
     def pump(self) -> dict[int, list[int]]:
         """Gives all that can be given: offsets by the number of the consumer."""
@@ -59,10 +70,10 @@ class Bench:
         while (wanted := self.dispatcher.wanted()) is not None:
             self.reads += 1
             base = wanted // BATCH * BATCH
-            parcels = self.dispatcher.give(wanted, Offset(base), Offset(base + BATCH), lambda: self.keys)
-            for link, parts in parcels.items():
+            parcels = self.dispatcher.give(wanted, Offset(base), Offset(base + BATCH), self.look)
+            for channel, parts in parcels.items():
                 named = [unpack(f"<{len(numbers) // 4}I", numbers) for numbers, _ in parts]
-                self.frames.append((link, base, sum(map(len, named)), named))
+                self.frames.append((channel, base, sum(map(len, named)), named))
                 for numbers, (_, slots) in zip(named, parts, strict=True):
                     places = range(BATCH) if slots is None else unpack(f"<{len(slots) // 4}I", slots)
                     for number in numbers:
@@ -70,20 +81,20 @@ class Bench:
         return given
 
 
-def test_a_batch_for_a_thousand_consumers_of_a_link_is_read_once_and_is_one_part() -> None:  # 4, 5
-    bench, link = Bench(), Link()
+def test_a_batch_for_a_thousand_consumers_of_a_channel_is_read_once_and_is_one_part() -> None:  # 4, 5
+    bench, channel = Bench(), OpenChannel()
     for number in range(1000):
-        bench.subscribe(f"reader-{number}", link=link)
+        bench.subscribe(f"reader-{number}", channel=channel)
     bench.write()
     assert len(bench.pump()) == 1000
     assert bench.reads == 1
-    assert [(where, base, count, len(parts)) for where, base, count, parts in bench.frames] == [(link, 0, 1000, 1)]
+    assert [(where, base, count, len(parts)) for where, base, count, parts in bench.frames] == [(channel, 0, 1000, 1)]
 
 
 def test_consumers_that_catch_up_join_those_that_wait_at_the_end() -> None:  # 5
-    bench, link = Bench(30), Link()
-    bench.subscribe("at the end", link=link, at=30)
-    bench.subscribe("behind", link=link, at=0)
+    bench, channel = Bench(30), OpenChannel()
+    bench.subscribe("at the end", channel=channel, at=30)
+    bench.subscribe("behind", channel=channel, at=0)
     bench.pump()
     bench.frames.clear()
     bench.write()
@@ -91,7 +102,7 @@ def test_consumers_that_catch_up_join_those_that_wait_at_the_end() -> None:  # 5
     assert [len(parts) for _, _, _, parts in bench.frames] == [1]
 
 
-def test_who_begins_in_the_midst_of_a_batch_gets_the_rest_of_it() -> None:
+def test_a_reader_that_begins_within_a_batch_gets_the_rest_of_it() -> None:
     bench = Bench(10)
     consumer = bench.subscribe("late", at=7)
     assert bench.pump() == {consumer.number: [7, 8, 9]}
@@ -103,10 +114,10 @@ def test_nothing_is_given_at_or_above_the_end() -> None:  # 1
     assert bench.pump() == {}
 
 
-def test_who_has_no_permits_is_given_nothing_and_the_others_go_on() -> None:  # cohort 2, 3
-    bench, link = Bench(), Link()
-    poor = bench.subscribe("poor", link=link, permits=5)
-    rich = bench.subscribe("rich", link=link)
+def test_a_consumer_without_permits_is_given_nothing_and_the_others_continue() -> None:  # cohort 2, 3
+    bench, channel = Bench(), OpenChannel()
+    poor = bench.subscribe("poor", channel=channel, permits=5)
+    rich = bench.subscribe("rich", channel=channel)
     bench.write(3)
     given = bench.pump()
     assert given[poor.number] == list(range(10)), "a batch is given whole"
@@ -117,14 +128,14 @@ def test_who_has_no_permits_is_given_nothing_and_the_others_go_on() -> None:  # 
     assert bench.pump() == {poor.number: list(range(10, 20))}
 
 
-def test_a_link_that_takes_nothing_holds_up_its_own_consumers_alone() -> None:
-    bench, slow = Bench(), Link()
-    one, two = bench.subscribe("one", link=slow), bench.subscribe("two")
+def test_a_channel_that_takes_nothing_holds_up_its_own_consumers_alone() -> None:
+    bench, slow = Bench(), OpenChannel()
+    one, two = bench.subscribe("one", channel=slow), bench.subscribe("two")
     slow.ready = False
     bench.write()
     assert list(bench.pump()) == [two.number]
     slow.ready = True
-    bench.dispatcher.link_ready(slow)
+    bench.dispatcher.channel_ready(slow)
     assert list(bench.pump()) == [one.number]
 
 
@@ -139,7 +150,7 @@ def test_a_second_exclusive_consumer_is_refused_but_one_of_the_same_client_takes
     assert first not in bench.dispatcher.subscriptions["one"].consumers
 
 
-def test_who_was_replaced_has_nothing_to_say_any_more() -> None:
+def test_a_call_of_a_replaced_consumer_changes_nothing() -> None:
     bench = Bench(10)
     before = bench.subscribe("one", client="me")
     now = bench.subscribe("one", client="me")
@@ -150,7 +161,7 @@ def test_who_was_replaced_has_nothing_to_say_any_more() -> None:
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
-def test_what_was_replaced_acknowledges_nothing_any_more(kind: SubscriptionType) -> None:  # 6
+def test_a_replaced_consumer_acknowledges_nothing(kind: SubscriptionType) -> None:  # 6
     bench = Bench(10)
     before = bench.subscribe("one", kind, client="me")
     bench.pump()
@@ -173,7 +184,7 @@ def test_another_type_is_refused_while_there_are_consumers() -> None:
     bench.subscribe("one", FAILOVER)
 
 
-def test_what_was_acknowledged_ahead_is_left_out() -> None:  # 1
+def test_records_acknowledged_ahead_are_left_out() -> None:  # 1
     bench = Bench(20)
     consumer = bench.subscribe("one")
     bench.pump()
@@ -191,7 +202,7 @@ def test_an_acknowledgement_beyond_the_end_skips_nothing() -> None:
     assert bench.dispatcher.subscriptions["one"].cursor.mark_delete == 10
 
 
-def test_shared_batches_go_round_and_come_to_another_when_their_consumer_goes() -> None:  # 2
+def test_shared_consumers_get_batches_in_turn_and_take_over_those_of_a_detached_one() -> None:  # 2
     bench = Bench(40)
     one = bench.subscribe("s", SHARED, permits=1)
     two = bench.subscribe("s", SHARED)
@@ -212,7 +223,7 @@ def test_the_next_failover_consumer_begins_at_the_first_record_that_is_not_ackno
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))
-def test_a_record_given_back_comes_again_after_its_delay_unless_it_is_acknowledged(kind: SubscriptionType) -> None:
+def test_a_returned_record_is_given_again_after_its_delay_unless_it_is_acknowledged(kind: SubscriptionType) -> None:
     bench = Bench(10)
     consumer = bench.subscribe("n", kind)
     bench.pump()
@@ -225,7 +236,7 @@ def test_a_record_given_back_comes_again_after_its_delay_unless_it_is_acknowledg
     assert bench.pump() == {consumer.number: [4]}
 
 
-def test_what_was_to_come_again_is_void_once_reading_begins_anew() -> None:
+def test_delayed_records_are_void_when_reading_begins_again() -> None:
     bench = Bench(10)
     consumer = bench.subscribe("n")
     bench.pump()
@@ -237,7 +248,7 @@ def test_what_was_to_come_again_is_void_once_reading_begins_anew() -> None:
     assert bench.pump() == {}
 
 
-def test_a_key_stays_with_its_consumer_until_what_it_was_given_is_acknowledged() -> None:  # key_slots 2
+def test_a_key_stays_with_its_consumer_until_its_given_records_are_acknowledged() -> None:  # key_slots 2
     bench = Bench(10)
     bench.keys = [b"k"] * BATCH
     one = bench.subscribe("k", KEY_SHARED)
@@ -245,7 +256,7 @@ def test_a_key_stays_with_its_consumer_until_what_it_was_given_is_acknowledged()
     others = [bench.subscribe("k", KEY_SHARED) for _ in range(5)]
     slots = bench.dispatcher.subscriptions["k"].keys
     assert slots is not None
-    slots.share_out([*others])  # whoever owns the key now, it is not the first one
+    slots.share_out(others)  # the key has another owner now, not the first one
     bench.write()
     assert bench.pump() == {}
     bench.dispatcher.ack(one, Offset(0), Offset(9))
@@ -255,7 +266,7 @@ def test_a_key_stays_with_its_consumer_until_what_it_was_given_is_acknowledged()
     assert given == list(range(10, 20))
 
 
-def test_a_key_stays_with_its_consumer_also_where_what_it_was_given_is_gone() -> None:  # key_slots 2
+def test_a_key_stays_with_its_consumer_when_its_given_records_were_removed() -> None:  # key_slots 2
     bench = Bench(10)
     bench.keys = [b"k"] * BATCH
     one = bench.subscribe("k", KEY_SHARED)
@@ -276,7 +287,7 @@ def test_a_key_stays_with_its_consumer_also_where_what_it_was_given_is_gone() ->
     assert not slots._slots, "nothing is remembered of what is gone"
 
 
-def test_a_key_is_free_again_whoever_acknowledges_what_was_given_of_it() -> None:  # key_slots 2
+def test_a_key_is_free_again_whichever_consumer_acknowledges_its_records() -> None:  # key_slots 2
     """A client whose connection was lost comes back, and has acknowledged meanwhile what another one has by now."""
     bench = Bench(10)
     first, other = (bench.subscribe("k", KEY_SHARED, client=client) for client in "ab")
@@ -296,23 +307,14 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # ke
     poor, rich = bench.subscribe("k", KEY_SHARED, permits=1), bench.subscribe("k", KEY_SHARED)
     bench.write(4)
     given = bench.pump()
-    assert len(given[poor.number]) == 1
+    assert sorted(given[poor.number] + given[rich.number])[:BATCH] == list(range(BATCH)), "a batch is given whole"
+    assert len(given[poor.number]) < BATCH
     theirs = [offset for offset in range(40) if offset % BATCH in {each % BATCH for each in given[rich.number]}]
     assert given[rich.number] == theirs
     bench.dispatcher.flow(poor, 1000)
     more = bench.pump()
     assert sorted(given[poor.number] + more[poor.number] + given[rich.number]) == list(range(40))
     assert more[poor.number] == sorted(more[poor.number])
-
-
-def test_of_a_batch_whose_keys_cannot_be_read_one_consumer_gets_all() -> None:
-    bench = Bench()
-    consumers = [bench.subscribe("k", KEY_SHARED) for _ in range(4)]
-    bench.keys = []
-    bench.write(1)
-    given = bench.pump()
-    assert [given.get(each.number) for each in consumers].count(list(range(BATCH))) == 1
-    assert len(given) == 1
 
 
 def test_nothing_is_read_on_for_a_consumer_that_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
@@ -325,7 +327,7 @@ def test_nothing_is_read_on_for_a_consumer_that_acknowledges_nothing(monkeypatch
     assert bench.pump()[consumer.number] == list(range(3 * BATCH, 4 * BATCH))
 
 
-def test_a_subscription_has_so_many_consumers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_has_a_largest_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "CONSUMERS_MAX", 3)
     bench = Bench()
     for client in "abc":
@@ -337,13 +339,14 @@ def test_a_subscription_has_so_many_consumers_and_no_more(monkeypatch: pytest.Mo
 
 def test_slots_are_shared_out_evenly_and_few_change_hands() -> None:  # key_slots 1
     slots, subscription = KeySlots(), Subscription("k", Cursor(Offset(0)))
-    consumers = [Consumer(Link(), number, "", 1, subscription) for number in range(5)]
+    consumers = [AttachedConsumer(OpenChannel(), number, "", 1, subscription) for number in range(5)]
     owners = []
     for count in (1, 2, 3, 4, 5, 4, 3):
         slots.share_out(consumers[:count])
-        owners.append([slots.give(offset, offset) for offset in range(SLOTS)])
-        for offset in range(SLOTS):
-            slots.taken_back(offset, offset + 1)
+        slots.learned(0, range(SLOTS))
+        given = slots.give(0, SLOTS, 100)
+        who = {offset: consumer for consumer, offsets in given.items() for offset in offsets}
+        owners.append([who[offset] for offset in range(SLOTS)])
         slots.acked(0, SLOTS)
     for now in owners:
         counts = [now.count(consumer) for consumer in set(now)]
@@ -362,7 +365,7 @@ def test_keys_that_are_alike_are_spread() -> None:
             assert 0.25 * count <= upper <= 0.75 * count, (prefix, count)
 
 
-def test_runs_are_kept_apart_and_give_back_what_was_there() -> None:
+def test_runs_are_kept_apart_and_removal_returns_the_runs_removed() -> None:
     runs = Runs()
     for first, end in ((0, 5), (10, 15), (20, 25), (5, 6), (24, 30)):
         runs.add(first, end)
@@ -377,14 +380,14 @@ def test_runs_are_kept_apart_and_give_back_what_was_there() -> None:
 
 
 def test_a_subscription_with_its_consumer_is_three_objects_to_the_garbage_collector() -> None:
-    bench, link, many = Bench(), Link(), 1000
-    bench.subscribe("before", link=link)
+    bench, channel, many = Bench(), OpenChannel(), 1000
+    bench.subscribe("before", channel=channel)
     bench.write()
     bench.pump()
     gc.collect()
     before = len(gc.get_objects())
     for number in range(many):
-        consumer = bench.subscribe(str(number), link=link)
+        consumer = bench.subscribe(str(number), channel=channel)
         bench.dispatcher.ack(consumer, Offset(0), Offset(BATCH))
     bench.write()
     bench.pump()
@@ -392,7 +395,103 @@ def test_a_subscription_with_its_consumer_is_three_objects_to_the_garbage_collec
     assert len(gc.get_objects()) - before < 3 * many + 100  # itself, its cursor, its consumer
 
 
-def test_what_was_given_and_trimmed_is_acknowledged() -> None:
+def test_a_long_batch_is_given_in_stretches_and_each_key_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 7
+    monkeypatch.setattr(dispatcher, "LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr(key_slots, "STRETCH_RECORDS", 4)
+    bench, channel, looks = Bench(), OpenChannel(), list[int]()
+    bench.keys = [b"a", b"b"] * (BATCH // 2)
+    for _ in range(2):
+        bench.subscribe("k", KEY_SHARED, channel=channel)
+    look = bench.look
+    monkeypatch.setattr(bench, "look", lambda first, count: (looks.append(count), look(first, count))[1])
+    bench.write()
+    assert sorted(bench.pump().values()) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+    assert looks == [2] * 5
+    assert [count for _, _, count, _ in bench.frames] == [2, 2, 2], "the batch is sent once for each stretch"
+
+
+def test_one_act_sends_a_large_batch_over_a_bounded_number_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:  # 7
+    monkeypatch.setattr(dispatcher, "SENT_UNITS_MAX", 250)
+    bench = Bench()
+    for _ in range(5):
+        bench.subscribe("k", KEY_SHARED)
+    bench.write()
+    channels, offsets = [], list[int]()
+    while (wanted := bench.dispatcher.wanted()) is not None:
+        parcels = bench.dispatcher.give(wanted, Offset(0), Offset(BATCH), bench.look, 100)
+        channels.append(len(parcels))
+        offsets += [place for parts in parcels.values() for _, slots in parts for place in places_of(slots)]
+    assert max(channels) == 2
+    assert sorted(offsets) == list(range(BATCH))
+
+
+def test_a_batch_is_given_to_as_many_waiting_subscriptions_as_the_allowance_permits() -> None:  # 7
+    bench = Bench()
+    for number in range(5):
+        bench.subscribe(f"s{number}", SHARED)
+    bench.write()
+    served = []
+    while (wanted := bench.dispatcher.wanted()) is not None:
+        bench.dispatcher.allowance.left = 250
+        served.append(len(bench.dispatcher.give(wanted, Offset(0), Offset(BATCH), bench.look, 100)))
+    assert served == [3, 2]
+
+
+def places_of(slots: bytes | None) -> Sequence[int]:
+    return range(BATCH) if slots is None else unpack(f"<{len(slots) // 4}I", slots)
+
+
+def with_every_second_record_left_behind() -> tuple[Bench, AttachedConsumer]:
+    """A shared subscription and its consumer, after another one has gone that had acknowledged the odd records."""
+    bench = Bench()
+    one = bench.subscribe("s", SHARED)
+    bench.write()
+    bench.pump()
+    for offset in range(1, BATCH, 2):
+        bench.dispatcher.ack(one, Offset(offset), Offset(offset + 1))
+    other = bench.subscribe("s", SHARED)
+    bench.dispatcher.detach(one)
+    return bench, other
+
+
+def test_records_of_a_batch_are_given_again_in_a_bounded_number_of_runs_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 7
+    monkeypatch.setattr(subscription, "RUNS_MAX", 2)
+    bench, other = with_every_second_record_left_behind()
+    bench.frames.clear()
+    assert bench.pump() == {other.number: [0, 2, 4, 6, 8]}
+    assert len(bench.frames) == 3
+
+
+def test_many_runs_of_a_detached_consumer_are_given_again_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:  # 7
+    monkeypatch.setattr(dispatcher, "RUNS_MAX", 2)
+    bench, other = with_every_second_record_left_behind()
+    assert bench.pump() == {other.number: [0, 2]}
+    bench.dispatcher.allowance.left = 1
+    bench.dispatcher.tick(0.0)
+    assert bench.pump() == {other.number: [4, 6]}, "the allowance was spent"
+    bench.dispatcher.allowance.left = 1
+    bench.dispatcher.tick(0.0)
+    assert bench.pump() == {other.number: [8]}
+
+
+def test_a_long_run_is_acknowledged_in_parts_of_a_bounded_number_of_known_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # 7
+    monkeypatch.setattr(dispatcher, "RUNS_MAX", 4)
+    bench = Bench()
+    one = bench.subscribe("k", KEY_SHARED)
+    bench.write()
+    bench.pump()
+    assert bench.dispatcher.pieces_of(one, 0, 1 << 60) == [(0, 4), (4, 8), (8, 1 << 60)]
+    exclusive = bench.subscribe("e")
+    assert bench.dispatcher.pieces_of(exclusive, 0, 1 << 60) == [(0, 1 << 60)]
+
+
+def test_given_records_that_were_removed_can_be_acknowledged() -> None:
     bench = Bench()
     bench.keys = [b"k"] * BATCH
     one = bench.subscribe("k", KEY_SHARED)

@@ -1,4 +1,7 @@
-"""The dispatcher against a model that knows of every record who has it: any order of events, all types."""
+"""The dispatcher against a model that knows the holder of every record: any order of events, all types.
+
+Its allowance and its slices are small: events arrive in the middle of the delivery of a batch.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,38 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from struct import unpack
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gnomon.broker.partition.entry import Offset
+from gnomon.broker.subscriptions import dispatcher, key_slots
+from gnomon.broker.subscriptions import subscription as subscription_module
+from gnomon.broker.subscriptions.allowance import UNLIMITED
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher, Parcels
-from gnomon.broker.subscriptions.subscription import Consumer, Link, Subscription, SubscriptionType
+from gnomon.broker.subscriptions.key_slots import slot_of
+from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription, SubscriptionType
+from gnomon.log.entry import Offset
 
+
+class OpenChannel:
+    """A channel that takes deliveries until the machine blocks it."""
+
+    ready = True
+
+
+SMALL = (
+    (dispatcher, "LOOKED_AT_ONCE", 2),
+    (dispatcher, "PLACES_MAX", 2),
+    (dispatcher, "RUNS_MAX", 1),
+    (subscription_module, "PLACES_MAX", 2),
+    (subscription_module, "RUNS_MAX", 1),
+    (key_slots, "STRETCH_RECORDS", 3),
+)
 NAMES = ("a", "b", "c", "d")
 KEYS = 3
-LINKS = 2
+CHANNELS = 2
 
 
 def key_of(offset: int) -> bytes:
@@ -25,11 +48,11 @@ def key_of(offset: int) -> bytes:
 
 
 class ModelOfSubscription:
-    """Who has which record."""
+    """The holder of each record."""
 
     def __init__(self) -> None:
         self.acked: set[int] = set()
-        self.have: dict[int, Consumer] = {}
+        self.have: dict[int, AttachedConsumer] = {}
         """Given and neither acknowledged nor handed back."""
         self.delayed: dict[int, float] = {}
         """Negatively acknowledged: not to be given before that time."""
@@ -42,14 +65,20 @@ class DispatcherMachine(RuleBasedStateMachine):
         super().__init__()
         self.bases = [0]
         self.end = 0
+        self.units_per_turn = UNLIMITED
         self.start = 0
         self.now = 0.0
         self.dispatcher = Dispatcher(Offset(0))
-        self.links = [Link() for _ in range(LINKS)]
+        self.channels = [OpenChannel() for _ in range(CHANNELS)]
         self.models: dict[str, ModelOfSubscription] = {}
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers: dict[int, AttachedConsumer] = {}
         self.permits: dict[int, int] = {}
         self.numbers = 0
+        self.idle = True
+        """Whether everything was given that can be."""
+        self.patch = pytest.MonkeyPatch()
+        for module, constant, value in SMALL:
+            self.patch.setattr(module, constant, value)
         for name in NAMES:
             self.dispatcher.add(name, Cursor(Offset(0)))
             self.models[name] = ModelOfSubscription()
@@ -57,34 +86,39 @@ class DispatcherMachine(RuleBasedStateMachine):
     # --- the driver's part --------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        for _ in range(10_000):
+        """Runs one turn, or many if the allowance is large."""
+        self.dispatcher.allowance.left = self.units_per_turn
+        self.idle = False
+        while self.dispatcher.allowance.left > 0:
             wanted = self.dispatcher.wanted()
             if wanted is None:
+                self.idle = self.units_per_turn == UNLIMITED or self.dispatcher.next_due() is None
                 return
+            left = self.dispatcher.allowance.left
             at = bisect_right(self.bases, wanted) - 1
             base, end = self.bases[at], self.bases[at + 1]
             parcels = self.dispatcher.give(
                 wanted,
                 Offset(base),
                 Offset(end),
-                lambda base=base, end=end: [key_of(each) for each in range(base, end)],
+                lambda first, count: [slot_of(key_of(each), each) for each in range(first, first + count)],
             )
             for consumer, offset in self.given(parcels, base, end):
                 self.note(consumer, offset)
             self.charge(parcels, base, end)
-        raise AssertionError("it never ends")
+            assert self.dispatcher.allowance.left < left, "it never ends"
 
-    def given(self, parcels: Parcels, base: int, end: int) -> Iterator[tuple[Consumer, int]]:
-        for link, parts in parcels.items():
+    def given(self, parcels: Parcels, base: int, end: int) -> Iterator[tuple[AttachedConsumer, int]]:
+        for channel, parts in parcels.items():
             for numbers, slots in parts:
                 for number in unpack(f"<{len(numbers) // 4}I", numbers):
                     consumer = self.consumers[number]
-                    assert consumer.link is link
-                    assert link.ready, "a connection that takes nothing was given something"
+                    assert consumer.channel is channel
+                    assert channel.ready, "a connection that takes nothing was given something"
                     for slot in range(end - base) if slots is None else unpack(f"<{len(slots) // 4}I", slots):
                         yield consumer, base + slot
 
-    def note(self, consumer: Consumer, offset: int) -> None:
+    def note(self, consumer: AttachedConsumer, offset: int) -> None:
         subscription = consumer.subscription
         model = self.models[subscription.name]
         assert offset < self.end
@@ -107,7 +141,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         model.have[offset] = consumer
 
     def charge(self, parcels: Parcels, base: int, end: int) -> None:
-        """Whoever was given something had permits."""
+        """Every consumer that got a record had permits."""
         counts: dict[int, int] = {}
         for consumer, _ in self.given(parcels, base, end):
             counts[consumer.number] = counts.get(consumer.number, 0) + 1
@@ -128,10 +162,10 @@ class DispatcherMachine(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from(NAMES),
         kind=st.sampled_from(SubscriptionType),
-        link=st.integers(0, LINKS - 1),
+        channel=st.integers(0, CHANNELS - 1),
         permits=st.integers(1, 12),
     )
-    def subscribe(self, name: str, kind: SubscriptionType, link: int, permits: int) -> None:
+    def subscribe(self, name: str, kind: SubscriptionType, channel: int, permits: int) -> None:
         subscription = self.dispatcher.subscriptions[name]
         client = str(self.numbers)
         try:
@@ -140,7 +174,7 @@ class DispatcherMachine(RuleBasedStateMachine):
             assert subscription.consumers
             assert kind is SubscriptionType.EXCLUSIVE or kind is not subscription.kind
             return
-        consumer = self.dispatcher.attach(subscription, kind, self.links[link], self.numbers, client, permits)
+        consumer = self.dispatcher.attach(subscription, kind, self.channels[channel], self.numbers, client, permits)
         self.consumers[self.numbers] = consumer
         self.permits[self.numbers] = permits
         self.numbers += 1
@@ -221,20 +255,26 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.dispatcher.nack(consumer, Offset(offset), Offset(offset + 1), self.now + delay, self.now)
         self.pump()
 
+    @rule(units=st.sampled_from((1, 10, 50, UNLIMITED)))
+    def have_turns(self, units: int) -> None:
+        self.units_per_turn = units
+        self.dispatcher.tick(self.now)
+        self.pump()
+
     @rule(seconds=st.sampled_from((0.5, 1.0, 3.0)))
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.dispatcher.tick(self.now)
         self.pump()
 
-    @rule(link=st.integers(0, LINKS - 1))
-    def block(self, link: int) -> None:
-        self.links[link].ready = False
+    @rule(channel=st.integers(0, CHANNELS - 1))
+    def block(self, channel: int) -> None:
+        self.channels[channel].ready = False
 
-    @rule(link=st.integers(0, LINKS - 1))
-    def unblock(self, link: int) -> None:
-        self.links[link].ready = True
-        self.dispatcher.link_ready(self.links[link])
+    @rule(channel=st.integers(0, CHANNELS - 1))
+    def unblock(self, channel: int) -> None:
+        self.channels[channel].ready = True
+        self.dispatcher.channel_ready(self.channels[channel])
         self.pump()
 
     @precondition(lambda self: self.end)
@@ -262,10 +302,10 @@ class DispatcherMachine(RuleBasedStateMachine):
                 model.acked.add(each)
         self.pump()
 
-    def some_consumer(self, data: st.DataObject) -> Consumer:
+    def some_consumer(self, data: st.DataObject) -> AttachedConsumer:
         return self.consumers[data.draw(st.sampled_from(sorted(self.consumers)))]
 
-    def some_given(self, data: st.DataObject) -> tuple[ModelOfSubscription, int, Consumer]:
+    def some_given(self, data: st.DataObject) -> tuple[ModelOfSubscription, int, AttachedConsumer]:
         name = data.draw(st.sampled_from([name for name in NAMES if self.models[name].have]))
         model = self.models[name]
         offset = data.draw(st.sampled_from(sorted(model.have)))
@@ -280,18 +320,34 @@ class DispatcherMachine(RuleBasedStateMachine):
             assert subscription.backlog(Offset(self.end)) == self.end - len(model.acked)
 
     @invariant()
+    def slots_know_the_records_that_were_read_and_are_not_acknowledged(self) -> None:
+        for name, model in self.models.items():
+            keys = self.dispatcher.subscriptions[name].keys
+            if keys is None:
+                continue
+            held = [offset for offsets in keys._held.values() for offset in offsets]
+            given = {offset for offsets in keys._given.values() for offset in offsets}
+            assert keys._held_count == len(held) == len(set(held))
+            assert all(offsets == sorted(offsets) for offsets in keys._held.values())
+            assert given == set(model.have)
+            assert given.isdisjoint(held)
+            assert given.union(held) <= set(keys._slots)
+
+    @invariant()
     def whoever_could_be_given_something_was(self) -> None:
-        for subscription in self.dispatcher.subscriptions.values():
+        for subscription in self.dispatcher.subscriptions.values() if self.idle else ():
             if subscription.keys is None and any(self.could_take(consumer) for consumer in active(subscription)):
                 assert self.missing(subscription) == []
 
     def teardown(self) -> None:
-        """Once all connections take and all consumers have permits, every record is with somebody."""
+        """Once all connections accept frames and all consumers have permits, every record is delivered."""
+        self.patch.undo()
+        self.units_per_turn = self.dispatcher.allowance.left = UNLIMITED
         self.now += 10.0
         self.dispatcher.tick(self.now)
-        for link in self.links:
-            link.ready = True
-            self.dispatcher.link_ready(link)
+        for channel in self.channels:
+            channel.ready = True
+            self.dispatcher.channel_ready(channel)
         for consumer in list(self.consumers.values()):
             self.permits[consumer.number] += 10_000
             self.dispatcher.flow(consumer, 10_000)
@@ -310,8 +366,8 @@ class DispatcherMachine(RuleBasedStateMachine):
                 assert self.missing(subscription) == []
                 assert subscription.cursor.mark_delete == self.end
 
-    def could_take(self, consumer: Consumer) -> bool:
-        return self.permits[consumer.number] > 0 and consumer.link.ready
+    def could_take(self, consumer: AttachedConsumer) -> bool:
+        return self.permits[consumer.number] > 0 and consumer.channel.ready
 
     def missing(self, subscription: Subscription) -> list[int]:
         model = self.models[subscription.name]
@@ -322,9 +378,9 @@ class DispatcherMachine(RuleBasedStateMachine):
         ]
 
 
-def active(subscription: Subscription) -> tuple[Consumer, ...]:
+def active(subscription: Subscription) -> tuple[AttachedConsumer, ...]:
     return subscription.consumers if subscription.shared else subscription.consumers[:1]
 
 
 TestDispatcher = DispatcherMachine.TestCase
-TestDispatcher.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestDispatcher.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -290,6 +290,7 @@ public class Conformance {
     } catch (org.apache.kafka.common.errors.TimeoutException error) {
       check(false, "transactions are refused at once");
     } catch (KafkaException error) {
+      check(error.getMessage().contains("transactions are not built"), "the reason in " + error.getMessage());
       say("transactions");
     }
   }

@@ -1,33 +1,45 @@
-"""Bugs in how brokers share the work, and in the auditor; the sweep over whole clusters looks for them."""
+"""Bugs in leadership and coordination among brokers, and in the auditor; the sweep over clusters looks for them."""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pytest
-from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, UNHEARD, Scenario, cluster_with, heard_late
+from broker_scenario import CLUSTER, CLUSTER_SCENARIO, CUTS, MEMBERS, UNHEARD, Scenario, cluster_with, heard_late
+from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 
-from gnomon.bookie.auditor import Auditor
-from gnomon.bookie.repair import LedgerRepair
-from gnomon.broker.broker import Broker
+from gnomon.bookie.ledgers.catalog import claim_ledger
+from gnomon.bookie.record import LEDGERS
+from gnomon.bookie.repair import repair
+from gnomon.bookie.repair.auditor import Auditor
+from gnomon.broker.coordination.hosted_machine import HostedMachine
+from gnomon.broker.coordination.state_machine import Append
+from gnomon.broker.groups import group
 from gnomon.broker.groups.coordinator import GroupCoordinator
-from gnomon.broker.groups.hosted_shard import HostedShard
-from gnomon.broker.partition.certainty import Certainty
+from gnomon.broker.partition import chain as chain_module
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches, Producers
-from gnomon.broker.partition.segment import Segment
+from gnomon.broker.partition.read_index import ReadIndex
+from gnomon.broker.partition.state import ROLLING_STATES, PartitionState
+from gnomon.broker.placement.registration import BrokerRegistration
 from gnomon.broker.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
-from gnomon.broker.topic_admin import TopicAdmin
-from gnomon.metadata.client import Compare, Field, MetadataUnavailable, Put
+from gnomon.broker.topics import deleted_topics
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.log.segment import Segment
+from gnomon.metadata.client import Compare, KeyField, MetadataError, MetadataUnavailable, Put
 from gnomon.metadata.draft import Draft
-from gnomon.testing.faults import Fault, FaultMix
-from gnomon.testing.simulated_disk import DiskConditions
-from gnomon.testing.simulated_network import NetworkConditions
-from gnomon.testing.storm_clients import commit_offsets
+from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
+from gnomon.testing.simulation.faults import Fault, FaultMix
+from gnomon.testing.simulation.network.simulated_network import NetworkConditions
+from gnomon.testing.storms.kafka.storm_clients import commit_offsets
+from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
+from gnomon.wire.kafka.schema import decode
 
 from planted.planted_bug import Plant, PlantedBug
 
@@ -54,7 +66,7 @@ GROUPS = cluster_with(
 SIX_GROUPS = {f"group {n}": partial(commit_offsets, group=f"group-{n}", commits_a_second=0.5) for n in range(6)}
 RETURNING = replace(FEW_RECORDS, beside=SIX_GROUPS, mix=replace(CUTS, seconds_between={Fault.KILL: 2.0}))
 GROUPS_UNHEARD = partial(heard_late, scenario=cluster_with(RETURNING), seconds=RETURNING.storm_seconds, rate=0.9)
-"""Groups whose coordinators are killed and come back, of which the others hear late."""
+"""Groups whose coordinators are killed and come back, while other brokers learn of that late."""
 
 UNANSWERED = cluster_with(
     replace(
@@ -68,13 +80,13 @@ UNANSWERED = cluster_with(
         ),
     )
 )
-"""Calls arrive, and their answers do not."""
+"""A cluster in which calls arrive, and their answers often do not."""
 
 
 def planted(
     name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: Scenario = CLUSTER_SCENARIO
 ) -> Callable[[Plant], Plant]:
-    """Lists a bug; the function decorated patches the product."""
+    """Lists a bug; the decorated function patches the product."""
 
     def decorate(plant: Plant) -> Plant:
         CLUSTER_BUGS.append(ClusterBug(name, breaks, plant, quick, None, found_by, scenario))
@@ -83,105 +95,182 @@ def planted(
     return decorate
 
 
+# --- groups ---
+
+
+@planted(
+    "a subscription that ends early is taken for one that reads everything",
+    breaks="wire.kafka.messages.consumer_protocol, subscribed_topics",
+    quick=True,
+    scenario=MEMBERS,
+)
+def short_subscription_reads_everything(patch: pytest.MonkeyPatch) -> None:
+    def strict(metadata: Any) -> list[str]:
+        version = min(int.from_bytes(metadata[:2], "big"), ConsumerProtocolSubscription.VERSIONS[1])
+        return decode(ConsumerProtocolSubscription, version, metadata, 2)[0].topics
+
+    patch.setattr(group, "subscribed_topics", strict)
+
+
+# --- state machines on their logs ---
+
+
+@planted(
+    "a machine's reply leaves before its record is durable",
+    breaks="broker.coordination.hosted_machine 4",
+    quick=True,
+    scenario=COUNTERS,
+)
+def replies_early(patch: pytest.MonkeyPatch) -> None:
+    append = HostedMachine._append
+
+    def early(hosted: Any, machine: Any, asked: Append[Any, Any]) -> None:
+        append(hosted, machine, replace(asked, replies=()))
+        for reply in asked.replies:
+            reply.send()
+
+    patch.setattr(HostedMachine, "_append", early)
+
+
+@planted(
+    "a machine's effect is executed before its record is durable",
+    breaks="broker.coordination.hosted_machine 4",
+    quick=True,
+    scenario=COUNTERS,
+)
+def effects_early(patch: pytest.MonkeyPatch) -> None:
+    append = HostedMachine._append
+
+    def early(hosted: Any, machine: Any, asked: Append[Any, Any]) -> None:
+        append(hosted, machine, replace(asked, effects=()))
+        for effect in asked.effects:
+            hosted._execute(effect)
+
+    patch.setattr(HostedMachine, "_append", early)
+
+
+@planted(
+    "a machine's snapshot omits the records in flight",
+    breaks="broker.coordination.state_machine 5",
+    quick=True,
+    scenario=COUNTERS,
+)
+def snapshot_without_pending(patch: pytest.MonkeyPatch) -> None:
+    snapshot = HostedMachine._snapshot
+
+    def without(hosted: Any, machine: Any) -> None:
+        pending, hosted._pending = hosted._pending, deque()
+        snapshot(hosted, machine)
+        hosted._pending = pending
+
+    patch.setattr(HostedMachine, "_snapshot", without)
+
+
+@planted(
+    "a machine answers without a check that its log was not claimed",
+    breaks="broker.coordination.hosted_machine 7",
+    scenario=COUNTERS_UNHEARD,
+)
+def reads_unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostedMachine, "submit_confirmed", HostedMachine.submit)
+
+
 # --- leaders ---
 
 
 @planted("a takeover forgets the producers", breaks="broker.partition.producers 1", quick=True)
 def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
-    restore = Chain._restore
+    opening = Chain.open
 
-    async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
-        await restore(log, segments, now_ms)
+    async def forgetting(chain: Any, settings: Any, now_ms: int) -> Any:
+        log, segments = await opening(chain, settings, now_ms)
         log.producers = Producers()
+        return log, segments
 
-    patch.setattr(Chain, "_restore", classmethod(forgetting))
+    patch.setattr(Chain, "open", forgetting)
 
 
 @planted(
-    "a broker whose lease may be over goes on as leader and coordinator",
-    breaks="broker.broker 4",
+    "a broker whose lease may have ended remains leader and coordinator",
+    breaks="broker.placement.placement 1",
     found_by="tests/broker/test_takeover.py::"
     "test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_meanwhile",
 )
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
-    """What it says of logs and committed offsets is confirmed elsewhere first."""
-    patch.setattr(Broker, "lease_lives", lambda broker: True)
+    """No storm finds it: answers about logs and committed offsets are first confirmed by other means."""
+    patch.setattr(BrokerRegistration, "lives", lambda registration: True)
 
 
 @planted(
-    "a deleted topic's name is free before every live broker has heard of the deletion",
+    "a deleted topic's name is free before every live broker knows of the deletion",
     breaks="broker.topics 3",
     found_by="tests/broker/test_deleted_names.py::"
     "test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more",
 )
 def name_free_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A client asks the broker that has not heard of it in few storms (clusters, seed 855)."""
-
-    async def nobody(admin: TopicAdmin) -> list[int]:
-        return []
-
-    patch.setattr(TopicAdmin, "_live_brokers", nobody)
+    """In few storms a client asks the broker that does not know of the deletion."""
+    patch.setattr(deleted_topics, "BROKERS", "nobody/registers/here/")
 
 
 @planted(
     "a claim does not compare the log's front",
     breaks="broker.partition.chain 7",
     found_by="tests/broker/partition/test_two_leaders.py::"
-    "test_who_claims_knows_what_its_predecessor_gave_up_meanwhile[another offset]",
+    "test_a_claim_knows_what_the_previous_leader_dropped_meanwhile[another offset]",
 )
 def front_not_compared(patch: pytest.MonkeyPatch) -> None:
-    claim = Chain._claim
+    async def alone(metadata: Any, bookies: Any, item: Any, *, properties: Any, compare: Any) -> Any:
+        others = [each for each in compare if not each.key.startswith(LEDGERS)]
+        return await claim_ledger(metadata, bookies, item, properties=properties, compare=others)
 
-    async def alone(chain: Chain, item: Any, compare: Any) -> Any:
-        return await claim(chain, item, ())
-
-    patch.setattr(Chain, "_claim", alone)
+    patch.setattr(chain_module, "claim_ledger", alone)
 
 
 @planted(
-    "who gives up a log's front does not compare the claim",
+    "a leader that drops a log's front does not compare the claim",
     breaks="broker.partition.chain 7",
-    found_by="tests/broker/partition/test_two_leaders.py::"
-    "test_who_was_replaced_gives_nothing_up_any_more[another offset]",
+    found_by="tests/broker/partition/test_two_leaders.py::test_a_replaced_leader_drops_nothing[another offset]",
 )
 def claim_not_compared(patch: pytest.MonkeyPatch) -> None:
     async def stands(chain: Chain, last: Segment) -> Compare:
-        return Compare("nobody/writes/here", Field.VERSION, 0)
+        return Compare("nobody/writes/here", KeyField.VERSION, 0)
 
     patch.setattr(Chain, "_claim_stands", stands)
 
 
-@planted("a missing batch is told without asking who leads", breaks="broker.partition.partition 8", scenario=UNHEARD)
+@planted(
+    "a missing batch is reported without a check of the leader", breaks="broker.partition.writable 5", scenario=UNHEARD
+)
 def refusals_unconfirmed(patch: pytest.MonkeyPatch) -> None:
-    def confirm(certainty: Certainty, last: Any, done: Callable[[bool], None]) -> None:
+    def confirm(read_index: ReadIndex, last: Any, done: Callable[[bool], None]) -> None:
         done(True)
-        certainty._turn_ended()
+        read_index._turn_ended()
 
-    patch.setattr(Certainty, "confirm", confirm)
+    patch.setattr(ReadIndex, "confirm", confirm)
 
 
 @planted(
-    "an offset is told without asking who coordinates",
-    breaks="broker.groups.hosted_shard 5",
+    "an offset is sent without a check of the coordinator",
+    breaks="broker.coordination.hosted_machine 7",
     scenario=GROUPS_UNHEARD,
 )
 def offsets_unconfirmed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostedShard, "ask", HostedShard.submit)
+    patch.setattr(HostedMachine, "submit_confirmed", HostedMachine.submit)
 
 
 @planted(
     "groups are kept when another broker coordinates them",
     breaks="broker.groups.coordinator, release",
     found_by="tests/broker/groups/test_coordinator.py::"
-    "test_who_waits_for_that_when_the_groups_go_elsewhere_is_told_to_ask_again",
+    "test_a_request_that_waits_for_a_confirmation_gets_a_retriable_error_after_the_groups_move",
 )
 def groups_kept(patch: pytest.MonkeyPatch) -> None:
-    """Their committed offsets are confirmed before they are told, and clients find the other coordinator."""
+    """No storm finds it: committed offsets are confirmed before they are sent, and clients find the new coordinator."""
     patch.setattr(GroupCoordinator, "release", lambda coordinator: None)
 
 
 @planted(
-    "what stalls at a partition that is given away is forgotten",
+    "waiting appends of a released partition are forgotten",
     breaks="broker.partition.partition, release",
     scenario=GROUPS,
 )
@@ -196,8 +285,8 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "a segment goes on although the outcome of its roll is unknown",
-    breaks="broker.partition.partition 7",
+    "a segment is used although the outcome of its roll is unknown",
+    breaks="broker.partition.writable 4",
     scenario=UNANSWERED,
 )
 def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -206,74 +295,82 @@ def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
     def going_on(partition: Any, error: Exception) -> None:
         if isinstance(error, MetadataUnavailable):
             ledger = partition.segments[-1].ledger
-            ledger._failure, ledger._appender._finished = None, False
-            partition._roll_put_off = True
-            partition._nursery.start_soon(partition._roll_later)
+            ledger._failure, ledger._seal, ledger._appender._finished = None, None, False
+            if partition._state in ROLLING_STATES:
+                partition._state = PartitionState.OVERRUNNING
+                partition._tasks.start_soon(partition._roll_when_metadata_is_back)
         else:
             writing_failed(partition, error)
 
-    async def not_asked(partition: Any) -> bool:
-        return True
+    async def not_asked(chain: Any) -> None:
+        pass
 
     patch.setattr(Partition, "_writing_failed", going_on)
-    patch.setattr(Partition, "_metadata_answers", not_asked)
+    patch.setattr(Chain, "ask", not_asked)
 
 
 @planted(
     "a batch overtakes the one that was refused before it",
     breaks="broker.partition.producers 5",
     found_by="tests/broker/partition/test_refused_batches.py::"
-    "test_a_batch_sent_behind_a_refused_one_waits_for_it[by name]",
+    "test_a_batch_sent_after_a_refused_one_waits_for_it[by name]",
 )
 def refused_overtaken(patch: pytest.MonkeyPatch) -> None:
     """A storm takes some 500 seeds to find it."""
     patch.setattr(AwaitedBatches, "refused", lambda awaited, producer_id, epoch, first, now_ms: None)
 
 
-@planted("topics are what the broker's image says, however old that is", breaks="broker.topic_admin, current")
+@planted("topics are read from the broker's image, of any age", breaks="broker.topics.topic_records, current")
 def image_believed(patch: pytest.MonkeyPatch) -> None:
-    async def shown(admin: Any, name: str) -> Any:
-        return admin._broker.image.get(name)
+    async def shown(records: Any, name: str) -> Any:
+        return records._topics.image.get(name)
 
-    patch.setattr(TopicAdmin, "current", shown)
+    patch.setattr(TopicRecords, "current", shown)
 
 
 @planted("two brokers may give out the same producer ids", breaks="broker.producer_ids")
 def producer_ids_twice(patch: pytest.MonkeyPatch) -> None:
-    async def take_block(ids: Any) -> None:
-        item = await ids._metadata.get(PRODUCER_IDS_KEY)
-        first = int(item.value) if item is not None else 0
-        if item is None:
-            await ids._metadata.txn([], [Put(PRODUCER_IDS_KEY, b"0")])
-        ids._next, ids._end = first, first + BLOCK_SIZE
+    taking = ProducerIds.next
 
-    patch.setattr(ProducerIds, "_take_block", take_block)
+    async def uncounted(ids: Any) -> int:
+        if ids._next == ids._end:
+            item = await ids._metadata.get(PRODUCER_IDS_KEY)
+            first = int(item.value) if item is not None else 0
+            if item is None:
+                await ids._metadata.txn([], [Put(PRODUCER_IDS_KEY, b"0")])
+            ids._next, ids._end = first, first + BLOCK_SIZE
+        return await taking(ids)
+
+    patch.setattr(ProducerIds, "next", uncounted)
 
 
 @planted("a lease does not end with its time", breaks="metadata.state, leases", quick=True)
 def lease_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "_end_due_leases", lambda draft, now: None)
+    apply = Draft.apply
+    patch.setattr(Draft, "apply", lambda draft, request, now: apply(draft, request, -math.inf))
 
 
 # --- repair ---
 
 
-@planted("a repair names a bookie that it has copied nothing to", breaks="bookie.repair, move_from")
+@planted("a repair names a bookie to which it has copied nothing", breaks="bookie.repair, move_from")
 def repair_without_copies(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(repair: Any, fragment: Any, last: Any, index: Any, target: Any) -> None:
-        pass
+    class HasAll:
+        async def present(self, ledger: Any, first: Any, end: Any, session: Any) -> Any:
+            return [(first, end)]
 
-    patch.setattr(LedgerRepair, "_copy", nothing)
+    patch.setattr(repair, "counts", lambda fragment, bookie: True)
+    patch.setattr(repair, "known_bookie", lambda bookies, name: HasAll())
 
 
 @planted("an auditor ends its bookie when a write is not answered", breaks="bookie.auditor, run")
 def auditor_gives_up(patch: pytest.MonkeyPatch) -> None:
-    audit_under = Auditor._audit_under
+    audit = Auditor.audit
 
-    async def unforgiving(auditor: Any, lease: Any) -> None:
+    async def unforgiving(auditor: Any) -> None:
         try:
-            await audit_under(auditor, lease)
-        except* Exception as errors:
-            raise AssertionError(f"the bookie would have ended: {errors.exceptions[0]!r}") from None
+            await audit(auditor)
+        except MetadataError as error:
+            raise AssertionError(f"the bookie would have ended: {error!r}") from None
 
-    patch.setattr(Auditor, "_audit_under", unforgiving)
+    patch.setattr(Auditor, "audit", unforgiving)

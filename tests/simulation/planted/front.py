@@ -1,4 +1,4 @@
-"""Bugs in what clients talk to: Kafka's connections and requests, groups, topics."""
+"""Bugs in the parts that clients use: Kafka's connections and requests, groups, topics."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ from typing import Any
 
 import pytest
 
-from gnomon.broker.broker import Broker
-from gnomon.broker.groups.hosted_shard import HostedShard
+from gnomon.broker.groups import group
 from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.turn import Turn
-from gnomon.broker.kafka.connection import KafkaConnection
-from gnomon.broker.kafka.server import KafkaServer
-from gnomon.broker.offsets_partition import PartitionOffsetsLog
+from gnomon.broker.in_use.routes import Routes
+from gnomon.broker.kafka.connections.connection import KafkaConnection
+from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.producer_ids import ProducerIds
+from gnomon.broker.state_logs import PartitionStateLog
+from gnomon.wire.kafka.schema import MalformedMessage
 
 from planted.planted_bug import planted
 
 
 @planted(
-    "refusals that no commit follows are never sent",
-    breaks="broker.partition.partition 3",
+    "refusals without a later commit are never sent",
+    breaks="broker.partition.readable 2",
     found_by="tests/broker/kafka/test_fetch.py::"
-    "test_a_poll_that_another_request_hurries_still_waits_for_its_partition_to_open",
+    "test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_open",
 )
 def refusals_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    """Clients ask again after their time-out, so that it costs them seconds and no record."""
+    """Clients retry after a timeout, so that the bug costs them seconds and no record."""
     patch.setattr(Partition, "_changed", lambda partition: partition._advanced(partition))
 
 
 @planted(
-    "answers leave in the order in which they are ready", breaks="broker.kafka.connection, reply order", quick=True
+    "answers leave in the order in which they are ready",
+    breaks="broker.kafka.connections.connection, reply order",
+    quick=True,
 )
 def answers_out_of_order(patch: pytest.MonkeyPatch) -> None:
     def replied(self: Any, exchange: Any, chunks: Any, flush: bool) -> None:
@@ -62,51 +65,73 @@ def offsets_seen_early(patch: pytest.MonkeyPatch) -> None:
 def commit_answered_early(patch: pytest.MonkeyPatch) -> None:
     append = Turn.append
 
-    def early(turn: Any, records: Any, replies: Any = (), then: Any = None) -> None:
-        turn.effects.replies += replies
-        append(turn, records, (), then)
+    def early(turn: Any, records: Any, replies: Any = ()) -> None:
+        turn.decision.replies += replies
+        append(turn, records)
 
     patch.setattr(Turn, "append", early)
 
 
-@planted("a shard whose append failed is kept", breaks="broker.groups.hosted_shard 2")
-def failed_shard_kept(patch: pytest.MonkeyPatch) -> None:
-    reported = HostedShard._reported
-    patch.setattr(HostedShard, "_reported", lambda shard, state, error: reported(shard, state, None))
+@planted("a machine whose append failed is kept", breaks="broker.coordination.hosted_machine 2")
+def failed_machine_kept(patch: pytest.MonkeyPatch) -> None:
+    append = PartitionStateLog.append
+
+    def never_failing(log: Any, records: Any, done: Any) -> None:
+        append(log, records, lambda base_offset, error: done(0 if error else base_offset, None))
+
+    patch.setattr(PartitionStateLog, "append", never_failing)
 
 
-@planted("the offsets log is trimmed to behind its snapshot", breaks="broker.groups.hosted_shard 4", quick=True)
+@planted(
+    "a subscription that cannot be read is taken for one that reads nothing",
+    breaks="broker.groups.group, topics_read",
+    found_by="tests/broker/groups/test_subscriptions_machine.py::"
+    "test_offsets_are_deleted_by_the_subscriptions_of_members_in_every_form",
+)
+def unreadable_subscription_reads_nothing(patch: pytest.MonkeyPatch) -> None:
+    def readable(metadata: Any) -> list[str]:
+        try:
+            return subscribed_topics(metadata)
+        except MalformedMessage:
+            return []
+
+    subscribed_topics = group.subscribed_topics
+    patch.setattr(group, "subscribed_topics", readable)
+
+
+@planted("a machine's log is trimmed to after its snapshot", breaks="broker.coordination.state_machine 5", quick=True)
 def trimmed_too_far(patch: pytest.MonkeyPatch) -> None:
-    trim = PartitionOffsetsLog.trim
-    patch.setattr(PartitionOffsetsLog, "trim", lambda log, before: trim(log, log._partition.log.high_watermark))
+    trim = PartitionStateLog.trim
+    patch.setattr(PartitionStateLog, "trim", lambda log, before: trim(log, log._partition.log.high_watermark))
 
 
 @planted("a block of producer ids is not written down", breaks="broker.producer_ids")
 def producer_ids_again(patch: pytest.MonkeyPatch) -> None:
-    async def take_block(ids: Any) -> None:
-        ids._next, ids._end = 0, 1000
+    async def unwritten(ids: Any) -> int:
+        ids._next += 1
+        return ids._next - 1
 
-    patch.setattr(ProducerIds, "_take_block", take_block)
+    patch.setattr(ProducerIds, "next", unwritten)
 
 
-@planted("routes to a deleted topic's partitions are kept", breaks="broker.kafka.produce_route 2")
+@planted("routes to a deleted topic's partitions are kept", breaks="broker.in_use.routes 2")
 def routes_kept(patch: pytest.MonkeyPatch) -> None:
-    end_topic = Broker._end_topic
+    end_all = Routes._end_all
 
-    def keeping(broker: Any, topic: Any) -> None:
-        routes = dict(broker._produced_to)
-        end_topic(broker, topic)
-        broker._produced_to.update(routes)
+    def keeping(routes: Any) -> None:
+        found = dict(routes._produced_to)
+        end_all(routes)
+        routes._produced_to.update(found)
 
-    patch.setattr(Broker, "_end_topic", keeping)
+    patch.setattr(Routes, "_end_all", keeping)
 
 
 @planted("a stopping node waits for ever for its connections", breaks="broker.standalone 2")
 def drain_hangs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gnomon.broker.kafka.server.DRAIN_SECONDS", 1e6)
+    patch.setattr("gnomon.broker.kafka.connections.server.DRAIN_SECONDS", 1e6)
 
     async def drain(server: Any) -> None:
         while True:
-            await server._broker.world.clock.sleep(1.0)
+            await server._clock.sleep(1.0)
 
     patch.setattr(KafkaServer, "drain", drain)

@@ -1,4 +1,4 @@
-"""How many seeds it takes to find a planted bug, and what it is found by."""
+"""Searches planted bugs: counts the seeds that it takes to find each, and reports the finding."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.testing.simulation import Simulation
-from gnomon.testing.sweep import seeds_to_find
+from gnomon.testing.simulation.simulation import Simulation
+from gnomon.testing.simulation.sweeps import seeds_to_find
 
 from planted.planted_bug import PlantedBug
 
@@ -21,18 +21,18 @@ Scenario = Callable[[Simulation], Awaitable[object]]
 ROOT = Path(__file__).parents[3]
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
 QUICK_SEEDS_MAX = 40
-"""They take below ten today; where the product changes, its seeds tell other stories."""
+"""A bound with a reserve: today below ten seeds find them, and a change of the product changes its seeds."""
 
 
 def found_within(bug: PlantedBug, scenario: Scenario, seeds: int) -> tuple[int, str] | None:
-    """How many seeds it takes until one fails, and how it failed; None where none does."""
+    """The number of seeds until one fails, and its failure; None if none fails."""
     with bug.planted():
         found = seeds_to_find(scenario, range(seeds))
     return found and (found[0], _report(_still_fitting(found[1])))
 
 
 def found_by_test(bug: PlantedBug) -> bool:
-    """Whether the test that is named for it passes without it and fails with it."""
+    """Whether the test in `found_by` passes without the bug and fails with it."""
     assert _ended(bug.found_by) is pytest.ExitCode.OK
     with bug.planted():
         return _ended(bug.found_by) is pytest.ExitCode.TESTS_FAILED
@@ -44,10 +44,10 @@ def _ended(test: str) -> int:
 
 
 def find_all(bugs: Iterable[tuple[PlantedBug, Scenario]]) -> None:
-    """Prints how many seeds each takes.
+    """Prints the number of seeds that find each bug.
 
     Raises:
-        AssertionError: one was not found.
+        AssertionError: a bug was not found.
     """
     missed = []
     print(f"\n{'seeds':>6}  {'seconds':>7}  bug, the invariant that it breaks, and what was reported")
@@ -66,20 +66,20 @@ def find_all(bugs: Iterable[tuple[PlantedBug, Scenario]]) -> None:
 
 
 def _still_fitting(error: Exception) -> Exception:
-    """The error that a planted bug was found by; one that does not fit the product any more fails by itself."""
+    """The error by which a planted bug was found; fails if the patch does not fit the product any more."""
     assert not isinstance(_cause_of(error), TypeError | AttributeError | NameError), f"the patch failed: {error!r}"
     return error
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """What the harness said first."""
+    """The first cause of an error."""
     if isinstance(error, BaseExceptionGroup):
         return _cause_of(error.exceptions[0])
     return error if error.__cause__ is None else _cause_of(error.__cause__)
 
 
 def _report(error: BaseException) -> str:
-    """The heart of it, in one line."""
+    """The first line of the cause, for the table."""
     cause = _cause_of(error)
     text = str(cause).partition("\n")[0]
     return text[:110] if text else type(cause).__name__

@@ -7,38 +7,42 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import trio
 
-from gnomon.bookie import claim as claim_module
-from gnomon.bookie import copies as copies_module
 from gnomon.bookie import entry as entry_module
-from gnomon.bookie import ledger as ledger_module
+from gnomon.bookie import errors
 from gnomon.bookie import record as records
-from gnomon.bookie import removal
-from gnomon.bookie.entry_store import EntryStore, FenceResult
-from gnomon.bookie.errors import Fenced
-from gnomon.bookie.handle import Ledger
+from gnomon.bookie.bookie import FenceResult
+from gnomon.bookie.errors import LedgerSealed
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY
+from gnomon.bookie.ledgers import catalog as ledger_module
+from gnomon.bookie.ledgers import claim as claim_module
+from gnomon.bookie.ledgers import copies as copies_module
+from gnomon.bookie.ledgers.ledger import Ledger
+from gnomon.bookie.ledgers.recovery import Recovery
+from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.record import Quorum, ledger_key
-from gnomon.bookie.recovery import Recovery
 from gnomon.bookie.remote import RemoteBookie
-from gnomon.bookie.repair import LedgerRepair
-from gnomon.bookie.store_view import StoreView
-from gnomon.bookie.writer import LedgerWriter
-from gnomon.metadata.client import Compare, Field, LeaseNotFound, MetadataUnavailable, Put, Revision
+from gnomon.bookie.repair import repair
+from gnomon.bookie.storage import entry_store, removal
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.store_view import StoreView
+from gnomon.bookie.storage.stored_ledger import StoredLedger
+from gnomon.metadata.client import Compare, KeyField, LeaseNotFound, MetadataUnavailable, Put, Revision
 from gnomon.metadata.presence import Presence
 from gnomon.metadata.remote import _Watcher
-from gnomon.testing.faults import Fault, FaultMix
-from gnomon.testing.ledger_clients import Habits
-from gnomon.testing.ledger_scenario import LedgerScenario
-from gnomon.testing.simulated_disk import DiskConditions
-from gnomon.testing.simulated_network import NetworkConditions
+from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
+from gnomon.testing.simulation.faults import Fault, FaultMix
+from gnomon.testing.simulation.network.simulated_network import NetworkConditions
+from gnomon.testing.storms.ledgers.ledger_clients import Habits
+from gnomon.testing.storms.ledgers.ledger_scenario import LedgerScenario
 
 from planted.planted_bug import Plant, PlantedBug
 
 
 @dataclass(frozen=True)
 class LedgerBug(PlantedBug):
-    """A bug, and the scenario that looks for it where that is not the sweep's own."""
+    """A bug, and the scenario that looks for it, by default the sweep's."""
 
     scenario: LedgerScenario
 
@@ -57,9 +61,9 @@ NARROW = LedgerScenario(
         DiskConditions(sync_seconds_mean=0.002),
     ),
 )
-"""One ledger that is claimed again and again on three bookies, each of which some of its users do not reach."""
+"""One ledger that is claimed repeatedly on three bookies, while some clients cannot reach some bookies."""
 BURSTS = replace(NARROW, habits=Habits(40, 10, 0.05, claim=0.3, linger=0.5, shrink=0.0, seal=0.0, delete=0.0, read=0.2))
-"""The same with more orphans at a time."""
+"""As NARROW, with more orphans at a time."""
 SPARE = replace(
     NARROW,
     bookies=5,
@@ -71,14 +75,20 @@ SPARE = replace(
     ),
 )
 """One ledger that is written to all the time, while bookies are lost and replaced."""
+GIVES_UP = replace(
+    SWEEP,
+    isolated=0.0,
+    habits=Habits(5, 10, 0.02, claim=0.1, linger=0.5, shrink=0.0, seal=0.05, delete=0.02, read=0.0),
+)
+"""Ledgers that are sealed, closed and deleted all the time."""
 ISOLATED = replace(SWEEP, isolated=1.0)
-"""Bookies come back after records have forgotten what they have."""
+"""Bookies come back after records no longer refer to their entries."""
 
 
 def planted(
     name: str, *, breaks: str, quick: bool = False, found_by: str = "", scenario: LedgerScenario = SWEEP
 ) -> Callable[[Plant], Plant]:
-    """Lists a bug; the function decorated patches the product."""
+    """Lists a bug; the decorated function patches the product."""
 
     def decorate(plant: Plant) -> Plant:
         LEDGER_BUGS.append(LedgerBug(name, breaks, plant, quick, None, found_by, scenario))
@@ -109,7 +119,7 @@ def coverage_off_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Quorum, "negatives_needed", property(lambda quorum: quorum.write_quorum - quorum.ack_quorum))
 
 
-@planted("one bookie is fenced, the others' last add confirmed is believed as it is", breaks="bookie.recovery 1")
+@planted("one bookie is fenced, the others' last add confirmed is trusted without a fence", breaks="bookie.recovery 1")
 def unfenced_believed(patch: pytest.MonkeyPatch) -> None:
     fence = RemoteBookie.fence
     fenced: list[tuple[int, int]] = []
@@ -136,21 +146,21 @@ def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim_module._Driver, "write_tail", nothing)
 
 
-@planted("what was read ahead counts beyond its fragment", breaks="bookie.recovery, bookie.record 2", scenario=NARROW)
+@planted("entries read ahead count beyond their fragment", breaks="bookie.recovery, bookie.record 2", scenario=NARROW)
 def read_ahead_beyond(patch: pytest.MonkeyPatch) -> None:
-    entry = claim_module._Copy.entry
+    entry = claim_module._ReadAhead.entry
 
     async def ahead(copy: Any, at: Any, minimum_session: Any) -> Any:
         known = copy._read is not None and copy._first <= at < copy._read.scanned_to
         return copy._entries.get(at) if known else await entry(copy, at, minimum_session)
 
-    patch.setattr(claim_module._Copy, "entry", ahead)
+    patch.setattr(claim_module._ReadAhead, "entry", ahead)
 
 
 @planted("a claim does not compare", breaks="bookie.ledger, claim_ledger")
 def claim_without_compare(patch: pytest.MonkeyPatch) -> None:
     async def lax(metadata: Any, stored: Any, record: Any, compare: Any = (), also: Any = ()) -> Any:
-        same_life = Compare(stored.key, Field.CREATE_REVISION, stored.create_revision)
+        same_life = Compare(stored.key, KeyField.CREATE_REVISION, stored.create_revision)
         return (await metadata.txn((same_life, *compare), (Put(stored.key, record.encode()), *also))).results
 
     patch.setattr(ledger_module, "replace_record", lax)
@@ -184,15 +194,9 @@ def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "add", early)
 
 
-@planted("adds of fenced sessions are taken", breaks="bookie.entry_store 2")
+@planted("adds of fenced sessions are accepted", breaks="bookie.entry_store 2")
 def fenced_adds_taken(patch: pytest.MonkeyPatch) -> None:
-    refusal = EntryStore._refusal
-
-    def lax(store: Any, *args: Any) -> Any:
-        error = refusal(store, *args)
-        return None if isinstance(error, Fenced) else error
-
-    patch.setattr(EntryStore, "_refusal", lax)
+    patch.setattr(StoredLedger, "fenced", lambda stored, ledger, session: None)
 
 
 @planted("the orphans of dead sessions are readable", breaks="bookie.entry_store 3", scenario=NARROW)
@@ -208,13 +212,13 @@ def orphans_readable(patch: pytest.MonkeyPatch) -> None:
     found_by="tests/bookie/test_entry_store.py::test_a_copy_never_replaces_one_of_a_higher_session",
 )
 def copy_replaces_higher(patch: pytest.MonkeyPatch) -> None:
-    """Takes a claimer that lost under the winner's number and is late."""
+    """Needs a late claimer that lost against another one with the same session number."""
 
-    def put(store: Any, transaction: Any, ledger: Any, copies: Any, written_by: Any) -> None:
+    def put(transaction: Any, entries: Any, ledger: Any, copies: Any, written_by: Any) -> None:
         for at, value in copies:
-            transaction.put(removal.ENTRY_KEY.pack(ledger, at), value, db=store._entries)
+            transaction.put(removal.ENTRY_KEY.pack(ledger, at), value, db=entries)
 
-    patch.setattr(EntryStore, "_put_copies", put)
+    patch.setattr(entry_store, "put_copies", put)
 
 
 @planted("the first chunk of a search for orphans is all of it", breaks="bookie.entry_store 8", scenario=BURSTS)
@@ -232,11 +236,11 @@ def search_cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(removal, "remove_orphans", first_chunk)
 
 
-@planted("the promises of a deleted ledger go with it", breaks="bookie.entry_store 4")
+@planted("the promises of a deleted ledger are deleted", breaks="bookie.entry_store 4")
 def promises_go_with_the_ledger(patch: pytest.MonkeyPatch) -> None:
     remove_mark = removal.remove_mark
     patch.setattr(removal, "remove_mark", lambda *args: remove_mark(*args[:4], True))
-    patch.setattr(EntryStore, "_is_gone", lambda store, ledger: False)
+    patch.setattr(EntryStore, "owned", lambda store, ledgers, as_of: None)
 
 
 @planted("digests are not checked", breaks="bookie.entry 1")
@@ -248,7 +252,7 @@ def digests_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entry_module, "verify_entry", unchecked)
 
 
-@planted("shrinking takes the first entry that is kept", breaks="bookie.handle, shrink")
+@planted("shrinking removes the first entry that is kept", breaks="bookie.handle, shrink")
 def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     shrink = EntryStore.shrink
 
@@ -262,20 +266,17 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "what a bookie has of a fragment that does not name it is taken for its own",
+    "a bookie's entries of a fragment that does not name it count as its own",
     breaks="bookie.repair 5",
     scenario=ISOLATED,
 )
 def left_there_counts(patch: pytest.MonkeyPatch) -> None:
-    copy = LedgerRepair._copy
-
-    async def trusting(repair: Any, fragment: Any, last: Any, index: Any, target: Any) -> None:
-        await copy(repair, fragment._replace(bookies=(target,)), last, index, target)
-
-    patch.setattr(LedgerRepair, "_copy", trusting)
+    patch.setattr(repair, "counts", lambda fragment, bookie: True)
 
 
-@planted("what a bookie has beside its write sets is read", breaks="bookie.repair 5, bookie.copies", scenario=ISOLATED)
+@planted(
+    "a bookie's entries outside its write sets are read", breaks="bookie.repair 5, bookie.copies", scenario=ISOLATED
+)
 def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
     ask = copies_module._ask_range
 
@@ -308,7 +309,7 @@ def change_without_compare(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "change_ensemble", change)
 
 
-@planted("what replaced bookies answered counts", breaks="bookie.writer 4", scenario=SPARE)
+@planted("answers of replaced bookies count", breaks="bookie.writer 4", scenario=SPARE)
 def lost_answers_counted(patch: pytest.MonkeyPatch) -> None:
     end_change = LedgerWriter.end_change
 
@@ -344,11 +345,44 @@ def ack_quorum_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "__init__", short)
 
 
+# --- cancelled calls, deleted ledgers ---
+
+
+@planted("a seal that is cancelled leaves a handle that says it is sealed", breaks="bookie.handle 3", scenario=GIVES_UP)
+def seal_given_up(patch: pytest.MonkeyPatch) -> None:
+    seal = Ledger.seal
+
+    async def sealing(ledger: Any, properties: Any = None, *, compare: Any = (), also: Any = ()) -> None:
+        try:
+            await seal(ledger, properties, compare=compare, also=also)
+        except trio.Cancelled:
+            ledger._failure = LedgerSealed(f"ledger {ledger.name!r} is sealed")
+            raise
+
+    patch.setattr(Ledger, "seal", sealing)
+
+
+@planted("a close that is cancelled leaves the handle open", breaks="bookie.handle, close", scenario=GIVES_UP)
+def close_given_up(patch: pytest.MonkeyPatch) -> None:
+    close = Ledger.close
+
+    async def closing(ledger: Any) -> None:
+        await ledger.drained()
+        await close(ledger)
+
+    patch.setattr(Ledger, "close", closing)
+
+
+@planted("a deletion is reported as the claim of a session", breaks="bookie.errors, Fenced")
+def deleted_as_claimed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(errors, "SESSION_MAX", None)
+
+
 # --- readers ---
 
 
 @planted(
-    "a reader believes the last add confirmed of a session it does not know",
+    "a reader trusts the last add confirmed of a session that it does not know",
     breaks="bookie.entry_store, Confirmed",
     found_by="tests/bookie/test_cluster.py::test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry",
 )
@@ -362,7 +396,7 @@ def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_heard", heard)
 
 
-@planted("a reader takes what one bookie has for confirmed", breaks="bookie.handle 3", scenario=NARROW)
+@planted("a reader takes an entry of one bookie for confirmed", breaks="bookie.followed_ledger 1", scenario=NARROW)
 def unconfirmed_read(patch: pytest.MonkeyPatch) -> None:
     def ahead(store: Any, ledger: Any) -> Any:
         confirmed = told(store, ledger)

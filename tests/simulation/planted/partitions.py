@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -10,15 +12,18 @@ from gnomon.bookie.ids import EntryId
 from gnomon.broker.partition import chain as chain_module
 from gnomon.broker.partition import log as log_module
 from gnomon.broker.partition import producers as producers_module
+from gnomon.broker.partition import writable
 from gnomon.broker.partition.appends import Appends, Produced
 from gnomon.broker.partition.chain import Chain
-from gnomon.broker.partition.entry import Offset
 from gnomon.broker.partition.log import PartitionLog
-from gnomon.broker.partition.partition import Partition, State
+from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate, Producers
-from gnomon.broker.partition.segment import Segment
+from gnomon.broker.partition.state import PartitionState
 from gnomon.broker.partition.trim import Trim
-from gnomon.testing.faults import Fault
+from gnomon.broker.partition.writable import DELETED, RELEASED
+from gnomon.log.entry import Offset
+from gnomon.log.segment import Segment
+from gnomon.testing.simulation.faults import Fault
 from gnomon.wire.kafka.errors import ErrorCode
 
 from planted.planted_bug import planted
@@ -42,12 +47,16 @@ def bare_segment(patch: pytest.MonkeyPatch) -> None:
 
 @planted("an empty last segment forgets the producers of the one before", breaks="broker.partition.entry 3")
 def empty_segment_forgets(patch: pytest.MonkeyPatch) -> None:
-    restore = Chain._restore
+    opening = Chain.open
 
-    async def forgetting(cls: Any, log: Any, segments: Any, now_ms: int) -> None:
-        await restore(log, segments[-1:], now_ms)
+    async def forgetting(chain: Any, settings: Any, now_ms: int) -> Any:
+        log, segments = await opening(chain, settings, now_ms)
+        ledger = segments[-1].ledger
+        if ledger.last_add_confirmed < ledger.start_entry:
+            log.producers = Producers()
+        return log, segments
 
-    patch.setattr(Chain, "_restore", classmethod(forgetting))
+    patch.setattr(Chain, "open", forgetting)
 
 
 @planted("replaying begins one entry late", breaks="broker.partition.entry 3", quick=True)
@@ -68,35 +77,33 @@ def replay_from_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a failed append leaves its producer state", breaks="broker.partition.log 4")
 def failed_append_remembered(patch: pytest.MonkeyPatch) -> None:
-    opening = Partition._open
+    opening = Chain.open
+    opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
-    async def keeping(partition: Any) -> None:
-        before = partition.log
-        await opening(partition)
-        if before is not None and partition.log is not None and partition.log is not before:
-            partition.log.producers = before.producers
+    async def keeping(chain: Any, settings: Any, now_ms: int) -> Any:
+        log, segments = await opening(chain, settings, now_ms)
+        before, opened[chain] = opened.get(chain), log
+        if before is not None:
+            log.producers = before.producers
+        return log, segments
 
-    patch.setattr(Partition, "_open", keeping)
+    patch.setattr(Chain, "open", keeping)
 
 
-@planted("a failed append leaves its offsets given out", breaks="broker.partition.log 4, entry 1")
+@planted("a failed append leaves its offsets assigned", breaks="broker.partition.log 4, entry 1")
 def offsets_not_reset(patch: pytest.MonkeyPatch) -> None:
-    failed, opening = Partition._writing_failed, Partition._open
+    opening = Chain.open
+    opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
-    def without_reset(partition: Any, error: Exception) -> None:
-        end = partition.log.next_offset if partition.log is not None else 0
-        failed(partition, error)
-        if partition.log is not None:
-            partition.log.next_offset = end
+    async def going_on(chain: Any, settings: Any, now_ms: int) -> Any:
+        log, segments = await opening(chain, settings, now_ms)
+        before, opened[chain] = opened.get(chain), log
+        if before is not None:
+            log.next_offset = max(log.next_offset, before.next_offset)
+        return log, segments
 
-    async def going_on(partition: Any) -> None:
-        before = partition.log
-        await opening(partition)
-        if before is not None and partition.log is not None and partition.log is not before:
-            partition.log.next_offset = max(partition.log.next_offset, before.next_offset)
-
-    patch.setattr(Partition, "_writing_failed", without_reset)
-    patch.setattr(Partition, "_open", going_on)
+    patch.setattr(PartitionLog, "unwritten", lambda log, now_ms: log.producers.lost(log.high_watermark, now_ms))
+    patch.setattr(Chain, "open", going_on)
 
 
 @planted("a repeated batch is not recognised", breaks="broker.partition.producers 2", quick=True)
@@ -132,13 +139,13 @@ def duplicate_offset_wrong(patch: pytest.MonkeyPatch) -> None:
     faults={Fault.POWER_LOSS: 2.0, Fault.SLOW_DISK: 1.0, Fault.RESET: 0.3},
 )
 def duplicate_answered_early(patch: pytest.MonkeyPatch) -> None:
-    def repeated(appends: Any, log: Any, first: Any, appender: Any, slot: Any) -> None:
-        appender.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
+    def repeated(appends: Any, log: Any, first: Any, callback: Any, slot: Any) -> None:
+        callback.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
 
     patch.setattr(Appends, "repeated", repeated)
 
 
-@planted("a sequence that leaves a gap is taken", breaks="broker.partition.producers 3")
+@planted("a sequence that leaves a gap is accepted", breaks="broker.partition.producers 3")
 def gaps_taken(patch: pytest.MonkeyPatch) -> None:
     check = Producers.check
 
@@ -150,7 +157,7 @@ def gaps_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "what follows a new producer's refused batch overtakes it",
+    "a batch after a new producer's refused batch overtakes it",
     breaks="broker.partition.producers 5",
     faults={Fault.FULL_DISK: 0.5, Fault.RESET: 2.0},
 )
@@ -158,33 +165,33 @@ def refused_batch_overtaken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AwaitedBatches, "overtaken", lambda *arguments: False)
 
 
-@planted("an append during a roll goes to the old ledger", breaks="broker.partition.partition 2", quick=True)
+@planted("an append during a roll goes to the old ledger", breaks="broker.partition.writable 1", quick=True)
 def append_while_rolling(patch: pytest.MonkeyPatch) -> None:
     append = Partition.append
 
-    def careless(partition: Any, records: Any, appender: Any, slot: Any) -> None:
-        if partition._state is not State.ROLLING:
-            append(partition, records, appender, slot)
+    def careless(partition: Any, records: Any, callback: Any, slot: Any, *, by_all: bool = False) -> None:
+        if partition._state is not PartitionState.ROLLING:
+            append(partition, records, callback, slot, by_all=by_all)
             return
-        partition._state = State.OPEN
+        partition._state = PartitionState.OPEN
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(PartitionLog, "roll_due", lambda *arguments: False)
-            append(partition, records, appender, slot)
-        if partition._state is State.OPEN:
-            partition._state = State.ROLLING
+            append(partition, records, callback, slot, by_all=by_all)
+        if partition._state is PartitionState.OPEN:
+            partition._state = PartitionState.ROLLING
 
     patch.setattr(Partition, "append", careless)
 
 
-@planted("what waited for a roll is written in reverse order", breaks="broker.partition.partition 2")
+@planted("batches that waited for a roll are written in reverse order", breaks="broker.partition.writable 1")
 def stalled_reversed(patch: pytest.MonkeyPatch) -> None:
-    take_up = Appends.take_up
+    resume = Appends.resume
 
     def reversing(appends: Any, append: Any) -> None:
         appends._waiting.reverse()
-        take_up(appends, append)
+        resume(appends, append)
 
-    patch.setattr(Appends, "take_up", reversing)
+    patch.setattr(Appends, "resume", reversing)
 
 
 @planted("the new segment begins one offset late", breaks="broker.partition.entry 1", quick=True)
@@ -199,7 +206,7 @@ def segment_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "roll", late)
 
 
-@planted("a new start of the log is not written down", breaks="broker.partition.chain 4")
+@planted("a new start of the log is not stored", breaks="broker.partition.chain 4")
 def start_not_durable(patch: pytest.MonkeyPatch) -> None:
     async def shrink(segment: Any, end_entry: Any, start_offset: Any, **joined: Any) -> None:
         await segment.ledger.shrink(end_entry, **joined)
@@ -207,7 +214,7 @@ def start_not_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "shrink", staticmethod(shrink))
 
 
-@planted("DeleteRecords gives up one entry too many", breaks="broker.partition.chain 4", quick=True)
+@planted("DeleteRecords deletes one entry too many", breaks="broker.partition.chain 4", quick=True)
 def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     shrink = Chain.shrink
 
@@ -218,7 +225,7 @@ def shrink_too_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chain, "shrink", staticmethod(too_far))
 
 
-@planted("DeleteRecords drops the segment that the offset lies in", breaks="broker.partition.trim, drop")
+@planted("DeleteRecords drops the segment of the offset", breaks="broker.partition.trim, drop")
 def delete_one_segment_more(patch: pytest.MonkeyPatch) -> None:
     drop = Trim.drop
 
@@ -247,14 +254,14 @@ def retention_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @planted("leader epochs fall back at a claim", breaks="broker.partition.log 6")
 def epochs_fall(patch: pytest.MonkeyPatch) -> None:
-    claim = Chain._claim
+    claim = chain_module.claim_ledger
 
-    async def falling(chain: Any, item: Any, compare: Any) -> Any:
-        segment = await claim(chain, item, compare)
-        segment.ledger.properties[chain_module.EPOCH] = max(0, segment.ledger.properties[chain_module.EPOCH] - 2)
-        return segment
+    async def falling(*arguments: Any, **options: Any) -> Any:
+        ledger = await claim(*arguments, **options)
+        ledger.properties[chain_module.EPOCH] = max(0, ledger.properties[chain_module.EPOCH] - 2)
+        return ledger
 
-    patch.setattr(Chain, "_claim", falling)
+    patch.setattr(chain_module, "claim_ledger", falling)
 
 
 @planted("reading skips the first batch of a segment", breaks="broker.partition.segment 1")
@@ -276,31 +283,26 @@ def position_too_far(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a failed partition is never opened again", breaks="broker.partition.partition 3")
 def never_reopened(patch: pytest.MonkeyPatch) -> None:
-    opening_failed = Partition._opening_failed
-
-    def for_good(partition: Any, error: Exception) -> None:
-        opening_failed(partition, error)
-        partition._failed_at = float("inf")
-
-    patch.setattr(Partition, "_opening_failed", for_good)
+    patch.setattr(writable, "REOPEN_SECONDS", math.inf)
 
 
 @planted("appends that wait are forgotten when the opening fails", breaks="broker.partition.partition 2")
 def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
-    opening_failed = Partition._opening_failed
+    refuse_waiting = Appends.refuse_waiting
 
-    def forgetting(partition: Any, error: Exception) -> None:
-        partition._appends._waiting.clear()
-        opening_failed(partition, error)
+    def forgetting(appends: Any, outcome: Produced) -> None:
+        if outcome not in (DELETED, RELEASED):
+            appends._waiting.clear()
+        refuse_waiting(appends, outcome)
 
-    patch.setattr(Partition, "_opening_failed", forgetting)
+    patch.setattr(Appends, "refuse_waiting", forgetting)
 
 
-@planted("a refusal is answered as a success without an offset", breaks="broker.partition.partition 3")
+@planted("a refusal is answered as a success without an offset", breaks="broker.partition.writable 2")
 def refusal_as_success(patch: pytest.MonkeyPatch) -> None:
-    fail_written = Appends.fail_written
+    fail_in_flight = Appends.fail_in_flight
 
     def lying(appends: Any, code: Any, text: str) -> None:
-        fail_written(appends, code if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ErrorCode.NONE, text)
+        fail_in_flight(appends, code if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ErrorCode.NONE, text)
 
-    patch.setattr(Appends, "fail_written", lying)
+    patch.setattr(Appends, "fail_in_flight", lying)

@@ -1,12 +1,12 @@
-"""Bugs planted into the product, to find out what the simulation would find.
+"""Bugs planted into the product, to measure which bugs the simulation finds.
 
     @planted("acknowledged before the commit", breaks="bookie.entry_store, invariant 1")
     def _(patch):
         patch.setattr(EntryStore, "add", ...)
 
-1. A bug is a monkeypatch of the product's own code for the length of a `with` block; the product has no trace of it.
-2. Each one breaks a promise that a module makes, named by the module and the number of its invariant.
-3. What it replaces is there and is called in the same way: otherwise the planting fails, not the bug.
+1. A bug is a monkeypatch of the product's code for the duration of a `with` block; the product has no hooks for it.
+2. Each bug breaks a promise of a module, named by the module and the number of its invariant.
+3. The replaced function exists and has the same parameters: otherwise the planting fails.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 
 import pytest
 
-from gnomon.testing.faults import Fault
+from gnomon.testing.simulation.faults import Fault
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A bug.
+    """A planted bug.
 
     Attributes:
-        quick: it is found within a few seeds and belongs to the usual tests.
-        faults: a mix made for it, as mean seconds between faults; None where the sweep's own mixes find it.
-        found_by: the test that finds it where the sweep cannot, as pytest names it.
+        quick: whether it is found within a few seeds and belongs to the usual tests.
+        faults: a mix for this bug, as mean seconds between faults; None if the sweep's own mixes find it.
+        found_by: the pytest id of the test that finds it, if no sweep does.
     """
 
     name: str
@@ -43,7 +43,7 @@ class PlantedBug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The product has the bug inside the block."""
+        """Plants the bug in the product during the block."""
         with _FittingPatch.context() as patch:
             self.plant(patch)
             yield
@@ -53,24 +53,24 @@ ANY_ARITY = -1
 
 
 class _FittingPatch(pytest.MonkeyPatch):
-    """Replaces functions by functions that take as many arguments, and are awaited as they are."""
+    """A monkeypatch that replaces functions only by functions with as many arguments, async only by async ones."""
 
     def setattr(self, target: Any, name: Any, *value: Any, **options: Any) -> None:
         if value and not isinstance(target, str):
             before, after = _function(getattr_static(target, name, None)), _function(value[0])
             if callable(before) and _arity(after) != ANY_ARITY:
                 fits = (_arity(before), iscoroutinefunction(before)) == (_arity(after), iscoroutinefunction(after))
-                assert fits, f"{target.__name__}.{name} is called in another way than what is planted in its place"
+                assert fits, f"{target.__name__}.{name} is called in another way than the planted function"
         super().setattr(target, name, *value, **options)
 
 
 def _function(member: Any) -> Any:
-    """What a class method or static method is made of."""
+    """The function of a class method or static method."""
     return getattr(member, "__func__", member)
 
 
 def _arity(function: Any) -> int:
-    """How many arguments may be given by position."""
+    """The number of positional arguments."""
     kinds = [parameter.kind for parameter in signature(function).parameters.values()]
     if Parameter.VAR_POSITIONAL in kinds:
         return ANY_ARITY
@@ -83,7 +83,7 @@ BUGS: list[PlantedBug] = []
 def planted(
     name: str, *, breaks: str, quick: bool = False, faults: Mapping[Fault, float] | None = None, found_by: str = ""
 ) -> Callable[[Plant], Plant]:
-    """Lists a bug; the function decorated patches the product."""
+    """Lists a bug; the decorated function patches the product."""
 
     def decorate(plant: Plant) -> Plant:
         BUGS.append(PlantedBug(name, breaks, plant, quick, faults, found_by))

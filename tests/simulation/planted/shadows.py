@@ -7,28 +7,52 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from broker_scenario import KEPT_LESS, KEY_SHARED, OWNERS, ROLLING, SHADOWED_SCENARIO, SUBSCRIBED, Scenario
+import trio
+from broker_scenario import (
+    GROWING,
+    GROWING_UNHEARD,
+    KEPT_LESS,
+    KEY_SHARED,
+    KILLED_QUOTAS_SCENARIO,
+    OWNERS,
+    ROLLING,
+    SHADOWED_SCENARIO,
+    SUBSCRIBED,
+    Scenario,
+)
+from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ledger import claim_ledger
+from gnomon.bookie.ledgers import followed_ledger
+from gnomon.bookie.ledgers.catalog import claim_ledger
 from gnomon.bookie.record import LEDGERS, ledger_key
-from gnomon.broker.partition.chain import ledgers_prefix
-from gnomon.broker.partition.entry import Offset
-from gnomon.broker.shadow.cursors import ReplicatorCursors
+from gnomon.broker.replication.cursors import ReplicatorCursors
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
-from gnomon.broker.subscriptions import hold, metadata_store
+from gnomon.broker.subscriptions import hosted_partition
+from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
 from gnomon.broker.subscriptions.hosted_partition import HostedPartition
 from gnomon.broker.subscriptions.key_slots import KeySlots
-from gnomon.broker.subscriptions.metadata_store import MetadataSubscriptionsStore
-from gnomon.broker.subscriptions.reading import LogPositions
-from gnomon.broker.subscriptions.record import SubscriberRecord
-from gnomon.broker.subscriptions.record_changes import Conflict
-from gnomon.broker.subscriptions.store import deletion_of_subscriptions
+from gnomon.broker.subscriptions.positions import hold, metadata_store
+from gnomon.broker.subscriptions.positions.hold import Holder
+from gnomon.broker.subscriptions.positions.metadata_store import MetadataSubscriptionsStore
+from gnomon.broker.subscriptions.positions.record import SubscriberRecord
+from gnomon.broker.subscriptions.positions.record_changes import Conflict
+from gnomon.broker.subscriptions.rounds import Rounds
 from gnomon.broker.subscriptions.subscription import Subscription
-from gnomon.broker.topic_admin import TopicAdmin
-from gnomon.metadata.client import DeletePrefix, MetadataError, Revision
+from gnomon.broker.topics import cast, topic_admin, topic_creation
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topic_image import TopicImage
+from gnomon.client.attachments import Attachments
+from gnomon.client.client import NativeClient
+from gnomon.client.consumer import Consumer
+from gnomon.client.part import Part
+from gnomon.log.chains import ledgers_prefix
+from gnomon.log.entry import Offset
+from gnomon.log.subscription_keys import deletion_of_subscriptions
+from gnomon.log.topic import shadows_key, topic_key
+from gnomon.metadata.client import Compare, DeletePrefix, KeyField, MetadataError, Revision
 from gnomon.metadata.follower import Follower
 from gnomon.runtime.world import WorldError
 
@@ -42,7 +66,7 @@ MISSED_REVISIONS = 20
 def planted(
     name: str, *, breaks: str, quick: bool = False, scenario: Scenario = SHADOWED_SCENARIO
 ) -> Callable[[Plant], Plant]:
-    """Lists a bug; the function decorated patches the product."""
+    """Lists a bug; the decorated function patches the product."""
 
     def decorate(plant: Plant) -> Plant:
         SHADOW_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
@@ -68,12 +92,12 @@ def opens_by_claiming(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShadowPartition, "_show_and_follow", claiming)
 
 
-@planted("a shadow takes what is stored for confirmed", breaks="broker.shadow.image 2")
+@planted("a shadow takes stored entries for confirmed", breaks="log.chain_image 2")
 def stored_is_confirmed(patch: pytest.MonkeyPatch) -> None:
-    hear = ShadowPartition._hear
+    refresh = ShadowPartition._refresh
 
     async def believing(shadow: Any) -> None:
-        await hear(shadow)
+        await refresh(shadow)
         if shadow.segments and not shadow.segments[-1].ledger.record.sealed:
             ledger = shadow.segments[-1].ledger
             with suppress(LedgerError, MetadataError, WorldError):
@@ -81,10 +105,10 @@ def stored_is_confirmed(patch: pytest.MonkeyPatch) -> None:
                 if end is not None:
                     ledger.take_confirmed(end)
 
-    patch.setattr(ShadowPartition, "_hear", believing)
+    patch.setattr(ShadowPartition, "_refresh", believing)
 
 
-@planted("a shadow's high watermark is ahead of what can be read", breaks="broker.shadow.image 2", quick=True)
+@planted("a shadow's high watermark is ahead of the readable entries", breaks="log.chain_image 2", quick=True)
 def high_watermark_ahead(patch: pytest.MonkeyPatch) -> None:
     confirmed = SourceImage.confirmed
 
@@ -95,27 +119,82 @@ def high_watermark_ahead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SourceImage, "confirmed", ahead)
 
 
-@planted("an id is taken of a segment that is not known yet", breaks="broker.shadow.image 5", scenario=ROLLING)
+@planted("an id is taken of a segment that is not known yet", breaks="broker.shadow.image 1", scenario=ROLLING)
 def unknown_segment_taken(patch: pytest.MonkeyPatch) -> None:
     take = ShadowPartition._take
 
-    def believing(shadow: Any, told: Any) -> None:
+    def believing(shadow: Any, replicated: Any) -> None:
         last = shadow._image.last
-        take(shadow, told)
-        if (last is None or told.segment > last.base_offset) and told.next_offset is not None:
-            shadow._image.high_watermark = max(shadow._image.high_watermark, told.next_offset)
+        take(shadow, replicated)
+        if (last is None or replicated.segment > last.base_offset) and replicated.next_offset is not None:
+            shadow._image.high_watermark = max(shadow._image.high_watermark, replicated.next_offset)
             shadow._changed()
 
     patch.setattr(ShadowPartition, "_take", believing)
 
 
-@planted("the source's ledgers are deleted with its shadow", breaks="broker.shadow.cast 4")
+@planted("the source's ledgers are deleted with its shadow", breaks="broker.topics.cast 4")
 def deleted_with_shadow(patch: pytest.MonkeyPatch) -> None:
     def kept_of(admin: Any, topic: Any) -> Any:
         owner = topic.id if topic.source is None else topic.source.id
         return [DeletePrefix(ledger_key(ledgers_prefix(owner))), *deletion_of_subscriptions(topic.id)]
 
     patch.setattr(TopicAdmin, "_kept_of", kept_of)
+
+
+@planted("a shadow keeps the partitions that it was cast with", breaks="broker.topics 5", scenario=GROWING)
+def does_not_grow(patch: pytest.MonkeyPatch) -> None:
+    completed = TopicImage.completed
+
+    def once(image: Any, topic: Any) -> Any:
+        return topic if topic.source is not None and topic.partitions else completed(image, topic)
+
+    patch.setattr(TopicImage, "completed", once)
+
+
+@planted("a shadow is cast of a source that was deleted", breaks="broker.topics.cast 1", scenario=GROWING_UNHEARD)
+def cast_of_the_dead(patch: pytest.MonkeyPatch) -> None:
+    create = cast.creation
+
+    async def by_the_image(metadata: Any, topics: Any, image: Any, shadow: Any) -> Any:
+        shadow, change = await create(metadata, topics, image, shadow)
+        return shadow, change._replace(compares=())
+
+    patch.setattr(topic_creation, "creation", by_the_image)
+
+
+@planted("a source is deleted while a shadow is cast", breaks="broker.topics.cast 3", scenario=GROWING_UNHEARD)
+def deleted_under_a_cast(patch: pytest.MonkeyPatch) -> None:
+    delete = cast.deletion
+
+    async def alone(*args: Any) -> Any:
+        return (await delete(*args))._replace(compares=())
+
+    patch.setattr(topic_admin, "deletion", alone)
+
+
+@planted("the shadows of a source are read from an image that lags", breaks="broker.topics 6", scenario=GROWING_UNHEARD)
+def known_by_old_news(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(metadata: Any, topics: Any, source: Any) -> Compare:
+        changed = await metadata.get(shadows_key(source.id))
+        return Compare(shadows_key(source.id), KeyField.MOD_REVISION, 0 if changed is None else changed.mod_revision)
+
+    patch.setattr(cast, "shadows_known", at_once)
+
+
+@planted(
+    "a growth misses a subscription that is created meanwhile",
+    breaks="broker.subscriptions.positions.growth 2",
+    scenario=GROWING,
+)
+def growth_compares_nothing(patch: pytest.MonkeyPatch) -> None:
+    begin = topic_admin.begin_in_new_partitions
+
+    async def whatever_comes(metadata: Any, source: Any, partitions: int) -> Any:
+        _, told = await begin(metadata, source, partitions)
+        return Compare(topic_key(source.name), KeyField.CREATE_REVISION, source.create_revision), told
+
+    patch.setattr(topic_admin, "begin_in_new_partitions", whatever_comes)
 
 
 @planted("changes of a source are missed while a shadow opens", breaks="broker.shadow.source 2", scenario=ROLLING)
@@ -130,25 +209,55 @@ def changes_missed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Follower, "load", late)
 
 
-@planted("how far a shadow was told is not stored", breaks="broker.shadow.replicator 4")
+@planted("the cursor of a replicator is not stored", breaks="broker.replication.shadow_replication 4")
 def cursor_not_stored(patch: pytest.MonkeyPatch) -> None:
     async def lying(cursors: Any, group: Any) -> None:
-        for told in group:
-            cursors._stored[told.shadow.id, told.index] = told.outbox.cursor
+        for each in group:
+            cursors._stored[each.shadow.id, each.index] = each.outbox.cursor
 
     patch.setattr(ReplicatorCursors, "_flush_one", lying)
 
 
-@planted("a trim ignores what subscriptions of shadows have not read", breaks="broker.retention", scenario=KEPT_LESS)
+@planted(
+    "a trim ignores the unread records of subscriptions of shadows",
+    breaks="broker.retention.retention",
+    scenario=KEPT_LESS,
+)
 def shadows_do_not_hold(patch: pytest.MonkeyPatch) -> None:
-    async def none_of_them(metadata: Any, source: Any, names: Any) -> list[Any]:
-        return []
+    read_readers = hold.read_readers
 
-    patch.setattr(hold, "living_shadows", none_of_them)
+    async def none_of_them(metadata: Any, source_id: Any) -> Any:
+        readers = await read_readers(metadata, source_id)
+        return {topic_id: name for topic_id, name in readers.items() if topic_id == source_id}
+
+    patch.setattr(hold, "read_readers", none_of_them)
 
 
 @planted(
-    "a cursor of a shadow skips records that a truncate left there",
+    "quotas and retention read the record that lags behind the segment",
+    breaks="broker.subscriptions.positions.hold 4",
+    quick=True,
+    scenario=KILLED_QUOTAS_SCENARIO,
+)
+def record_alone(patch: pytest.MonkeyPatch) -> None:
+    of = Holder.of
+    patch.setattr(Holder, "of", classmethod(lambda _, topic, item: of(topic, item)._replace(unread=False)))
+
+
+@planted(
+    "the last position of a segment is not read before another one follows",
+    breaks="bookie.followed_ledger, read_last",
+    scenario=KILLED_QUOTAS_SCENARIO,
+)
+def confirmed_alone(patch: pytest.MonkeyPatch) -> None:
+    async def no_tail(bookies: Any, ledger: Any, record: Any, first: Any) -> list[Any]:
+        return []
+
+    patch.setattr(followed_ledger, "read_durable_tail", no_tail)
+
+
+@planted(
+    "a cursor of a shadow skips records that a truncate has kept",
     breaks="broker.subscriptions.hosted_partition 4",
     scenario=KEPT_LESS,
 )
@@ -173,19 +282,25 @@ def skips_on_truncate(patch: pytest.MonkeyPatch) -> None:
 # --- subscriptions ---
 
 
-@planted("a position is one too far", breaks="broker.subscriptions.reading, offset_of", quick=True, scenario=SUBSCRIBED)
+@planted(
+    "a position is one too far",
+    breaks="broker.subscriptions.positions.store, Position",
+    quick=True,
+    scenario=SUBSCRIBED,
+)
 def position_too_far(patch: pytest.MonkeyPatch) -> None:
-    offset_of = LogPositions.offset_of
+    add = Dispatcher.add
 
-    async def too_far(positions: Any, dlsn: Any) -> Offset:
-        return Offset(min(await offset_of(positions, dlsn) + 1, positions.bounds.high_watermark))
+    def too_far(dispatcher: Any, name: str, cursor: Any) -> Any:
+        end = max(cursor.mark_delete, dispatcher.end)
+        return add(dispatcher, name, Cursor(min(Offset(cursor.mark_delete + 1), end), cursor.ranges))
 
-    patch.setattr(LogPositions, "offset_of", too_far)
+    patch.setattr(Dispatcher, "add", too_far)
 
 
 @planted(
-    "positions are said to be stored before they are",
-    breaks="broker.subscriptions.store",
+    "positions are reported as stored before they are",
+    breaks="broker.subscriptions.positions.store",
     scenario=SUBSCRIBED,
 )
 def stored_later(patch: pytest.MonkeyPatch) -> None:
@@ -201,7 +316,7 @@ def stored_later(patch: pytest.MonkeyPatch) -> None:
 
 @planted(
     "an old owner's position overwrites a newer one",
-    breaks="broker.subscriptions.record_changes 1",
+    breaks="broker.subscriptions.positions.record_changes 1",
     scenario=OWNERS,
 )
 def overwritten(patch: pytest.MonkeyPatch) -> None:
@@ -213,11 +328,11 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
         return put
 
     patch.setattr(metadata_store, "advance", whatever_stands_there)
-    patch.setattr(metadata_store, "meet_advance", lambda wanted, before, after: Conflict.JUDGE_AGAIN)
+    patch.setattr(metadata_store, "resolve_advance", lambda wanted, before, after: Conflict.JUDGE_AGAIN)
 
 
 @planted(
-    "what a consumer had is forgotten when it goes",
+    "the records of a consumer are forgotten when it ends",
     breaks="broker.subscriptions.dispatcher, detach",
     scenario=SUBSCRIBED,
 )
@@ -236,6 +351,7 @@ def not_given_again(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Subscription, "give_again", unless_it_goes)
     patch.setattr(Dispatcher, "detach", forgetting)
+    patch.setattr(KeySlots, "gone", lambda slots, consumer, start: 0)
 
 
 @planted(
@@ -245,7 +361,104 @@ def not_given_again(patch: pytest.MonkeyPatch) -> None:
 )
 def keys_overtake(patch: pytest.MonkeyPatch) -> None:
     def whoever_owns_it(slots: Any, slot: int) -> Any:
+        if not slots._shared_out:
+            slots._own()
         owner = slots._owners[slot]
         return owner if owner.takes else None
 
     patch.setattr(KeySlots, "_taker", whoever_owns_it)
+
+
+@planted(
+    "a batch that is searched in slices forgets its place",
+    breaks="broker.subscriptions.subscription 2",
+    scenario=KEY_SHARED,
+    quick=True,
+)
+def place_in_batch_forgotten(patch: pytest.MonkeyPatch) -> None:
+    look_on = Dispatcher._look_on
+
+    def forgetting(dispatcher: Any, subscription: Any, keys: Any, end: Any, look: Any) -> bool:
+        whole = look_on(dispatcher, subscription, keys, end, look)
+        subscription.position = Offset(max(subscription.position, keys.looks_to))
+        return whole
+
+    patch.setattr(Dispatcher, "_look_on", forgetting)
+
+
+@planted(
+    "a stretch is given to a consumer that has ended meanwhile",
+    breaks="broker.subscriptions.key_slots 1",
+    scenario=KEY_SHARED,
+    quick=True,
+)
+def given_to_gone(patch: pytest.MonkeyPatch) -> None:
+    share_out = KeySlots.share_out
+
+    def once(slots: Any, consumers: Any) -> None:
+        if not slots._owners or len(consumers) > len(slots._consumers):
+            share_out(slots, consumers)
+
+    patch.setattr(KeySlots, "share_out", once)
+
+
+@planted(
+    "only the first of the postponed work continues",
+    breaks="broker.subscriptions.rounds 2",
+    scenario=KEY_SHARED,
+)
+def put_off_and_lost(patch: pytest.MonkeyPatch) -> None:
+    put_off = Rounds.put_off
+
+    def one(rounds: Any, work: Any) -> None:
+        if len(rounds._waiting) < 2:
+            put_off(rounds, work)
+
+    patch.setattr(Rounds, "put_off", one)
+
+
+# --- seeks of native clients, and cancelled calls ---
+
+
+@planted("an attachment has the number of the previous one", breaks="client.attachments 3", scenario=SEEKING)
+def attached_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
+    def begin(part: Any, connection: Any) -> None:
+        part.drop()
+        part.asked, part.number = connection, part.id
+        connection.receivers[part.number] = part
+
+    patch.setattr(Part, "begin", begin)
+
+
+@planted("a seek leaves the records that wait in the client", breaks="client.consumer 2", scenario=SEEKING_CLUSTER)
+def queue_survives_a_seek(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Consumer, "forget", lambda consumer, part: None)
+
+
+@planted(
+    "a cancelled change is stored and not remembered",
+    breaks="broker.subscriptions.hosted_partition 3",
+    scenario=CANCELLED,
+)
+def change_is_cut(patch: pytest.MonkeyPatch) -> None:
+    async def cut(tasks: Any, lock: trio.Lock, change: Callable[[], Any], refusals: Any) -> Any:
+        async with lock:
+            return await change()
+
+    patch.setattr(hosted_partition, "finished", cut)
+
+
+@planted("a close in a cancelled task is not sent", breaks="client.attachments 4", quick=True, scenario=CANCELLED)
+def close_is_cut(patch: pytest.MonkeyPatch) -> None:
+    close_consumers = NativeClient.close_consumers
+
+    async def cut(client: Any, consumers: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        await close_consumers(client, consumers)
+
+    patch.setattr(NativeClient, "close_consumers", cut)
+
+
+@planted("a subscribe that was cancelled stays attached", breaks="client.attachments 4", scenario=CANCELLED)
+def cancelled_subscribe_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Attachments, "end", lambda attachments, parts: [])

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
 
-from gnomon.bookie import ledger, removal
-from gnomon.bookie.add_queue import AddQueue
-from gnomon.bookie.appender import Appender
-from gnomon.bookie.entry_store import EntryStore
-from gnomon.bookie.garbage import GarbageCollector
-from gnomon.bookie.handle import Ledger
-from gnomon.bookie.local_view import LocalView
-from gnomon.bookie.recovery import Recovery
+from gnomon.bookie.ledgers import catalog as ledger
+from gnomon.bookie.ledgers.appender import Appender
+from gnomon.bookie.ledgers.ledger import Ledger
+from gnomon.bookie.ledgers.local_view import LocalView
+from gnomon.bookie.ledgers.recovery import Recovery
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
+from gnomon.metadata.request import Txn
 from gnomon.metadata.state import State
 from gnomon.runtime.world import DiskFull
 
@@ -67,7 +70,7 @@ def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
         report(queue, group, error)
         queue.read_only = queue.read_only or before
 
-    patch.setattr("gnomon.bookie.add_queue.RETRY_SECONDS", 1e9)
+    patch.setattr("gnomon.bookie.storage.add_queue.RETRY_SECONDS", 1e9)
     patch.setattr(AddQueue, "_report", still_full)
 
 
@@ -82,7 +85,7 @@ def tail_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "found", without_tail)
 
 
-@planted("a claim goes on one entry too far", breaks="bookie.recovery 4")
+@planted("a claim continues one entry too far", breaks="bookie.recovery 4")
 def claimed_too_far(patch: pytest.MonkeyPatch) -> None:
     recover = ledger.recover
 
@@ -148,7 +151,7 @@ def undurable_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalView, "payload", payload)
 
 
-@planted("a ledger that failed goes on with the adds after the lost one", breaks="bookie.appender 2")
+@planted("a ledger that failed continues with the adds after the lost one", breaks="bookie.appender 2")
 def failure_ignored(patch: pytest.MonkeyPatch) -> None:
     heard = Appender.heard
     patch.setattr(Appender, "heard", lambda appender, index, entry, _error: heard(appender, index, entry, None))
@@ -206,5 +209,10 @@ def watch_event_lost(patch: pytest.MonkeyPatch) -> None:
     found_by="tests/metadata/test_conformance.py::test_all_comparisons_must_hold[embedded, simulated]",
 )
 def compare_ignored(patch: pytest.MonkeyPatch) -> None:
-    """One broker competes with nobody: who comes second waits."""
-    patch.setattr(Draft, "_holds", lambda draft, compare: True)
+    """No storm of one broker finds it: the broker has no competitor, and its own requests wait for each other."""
+    apply = Draft.apply
+
+    def uncompared(draft: Any, request: Any, now: float) -> Any:
+        return apply(draft, replace(request, compare=()) if isinstance(request, Txn) else request, now)
+
+    patch.setattr(Draft, "apply", uncompared)

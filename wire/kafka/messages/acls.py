@@ -1,14 +1,14 @@
-"""Who may do what: DescribeAcls, CreateAcls, DeleteAcls."""
+"""Access control lists: DescribeAcls, CreateAcls, DeleteAcls."""
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, int8, int16, int32, string
+from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, int8, int16, int32, string
 
 LITERAL = 3
 """The pattern type of a resource that is named as it is."""
 
 
-class DescribeAclsRequest(Message, key=29, versions=(1, 3), flexible=2):
+class DescribeAclsRequest(ProtocolMessage, key=29, versions=(1, 3), flexible=2):
     """Asks for the rules that fit a filter; null fits all."""
 
     resource_type_filter: int = int8()
@@ -34,7 +34,7 @@ class DescribeAclsResource(Struct):
     acls: list[AclDescription] = array(AclDescription)
 
 
-class DescribeAclsResponse(Message, key=29, versions=(1, 3), flexible=2):
+class DescribeAclsResponse(ProtocolMessage, key=29, versions=(1, 3), flexible=2):
     """The rules, by resource."""
 
     throttle_time_ms: int = int32()
@@ -53,7 +53,7 @@ class AclCreation(Struct):
     permission_type: int = int8()
 
 
-class CreateAclsRequest(Message, key=30, versions=(1, 3), flexible=2):
+class CreateAclsRequest(ProtocolMessage, key=30, versions=(1, 3), flexible=2):
     """Asks for rules to be kept."""
 
     creations: list[AclCreation] = array(AclCreation)
@@ -64,8 +64,8 @@ class AclCreationResult(Struct):
     error_message: str | None = string.nullable()
 
 
-class CreateAclsResponse(Message, key=30, versions=(1, 3), flexible=2):
-    """What became of each, in the order of the request."""
+class CreateAclsResponse(ProtocolMessage, key=30, versions=(1, 3), flexible=2):
+    """The outcome of each creation, in the order of the request."""
 
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)
@@ -81,7 +81,7 @@ class DeleteAclsFilter(Struct):
     permission_type: int = int8()
 
 
-class DeleteAclsRequest(Message, key=31, versions=(1, 3), flexible=2):
+class DeleteAclsRequest(ProtocolMessage, key=31, versions=(1, 3), flexible=2):
     """Asks for the rules that fit any of the filters to go."""
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
@@ -105,8 +105,8 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
 
 
-class DeleteAclsResponse(Message, key=31, versions=(1, 3), flexible=2):
-    """What each filter removed, in the order of the request."""
+class DeleteAclsResponse(ProtocolMessage, key=31, versions=(1, 3), flexible=2):
+    """The rules that each filter removed, in the order of the request."""
 
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

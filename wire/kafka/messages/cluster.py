@@ -1,11 +1,11 @@
-"""What a client asks first: SaslHandshake, ApiVersions, Metadata, DescribeCluster."""
+"""A client's first requests: SaslHandshake, ApiVersions, Metadata, DescribeCluster."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -19,20 +19,20 @@ from gnomon.wire.kafka.schema import (
 )
 
 
-class SaslHandshakeRequest(Message, key=17, versions=(0, 1)):
+class SaslHandshakeRequest(ProtocolMessage, key=17, versions=(0, 1)):
     """Names the mechanism that a client wants to authenticate with."""
 
     mechanism: str = string()
 
 
-class SaslHandshakeResponse(Message, key=17, versions=(0, 1)):
-    """Which mechanisms there are; they are listed on success too."""
+class SaslHandshakeResponse(ProtocolMessage, key=17, versions=(0, 1)):
+    """The supported mechanisms; they are listed on success too."""
 
     error_code: int = int16()
     mechanisms: list[str] = array(string)
 
 
-class ApiVersionsRequest(Message, key=18, versions=(0, 4), flexible=3):
+class ApiVersionsRequest(ProtocolMessage, key=18, versions=(0, 4), flexible=3):
     """Asks which keys and versions are served."""
 
     client_software_name: str = string(since=3)
@@ -57,7 +57,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16()
 
 
-class ApiVersionsResponse(Message, key=18, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(ProtocolMessage, key=18, versions=(0, 4), flexible=3):
     """The table of keys and versions; its header is always v0."""
 
     error_code: int = int16()
@@ -74,7 +74,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = string.nullable(nullable_since=10, default="")
 
 
-class MetadataRequest(Message, key=3, versions=(0, 13), flexible=9):
+class MetadataRequest(ProtocolMessage, key=3, versions=(0, 13), flexible=9):
     """Asks for brokers and topics; null topics (empty ones in v0) are all topics."""
 
     topics: list[MetadataRequestTopic] | None = nullable_array(MetadataRequestTopic, nullable_since=1)
@@ -109,7 +109,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = int32(since=8, default=-(2**31))
 
 
-class MetadataResponse(Message, key=3, versions=(0, 13), flexible=9):
+class MetadataResponse(ProtocolMessage, key=3, versions=(0, 13), flexible=9):
     """Brokers, topics, partitions and their leaders."""
 
     throttle_time_ms: int = int32(since=3)
@@ -121,7 +121,7 @@ class MetadataResponse(Message, key=3, versions=(0, 13), flexible=9):
     error_code: int = int16(since=13)
 
 
-class DescribeClusterRequest(Message, key=60, versions=(0, 2), flexible=0):
+class DescribeClusterRequest(ProtocolMessage, key=60, versions=(0, 2), flexible=0):
     """Asks for the brokers and the controller."""
 
     include_cluster_authorized_operations: bool = boolean()
@@ -137,7 +137,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = boolean(since=2)
 
 
-class DescribeClusterResponse(Message, key=60, versions=(0, 2), flexible=0):
+class DescribeClusterResponse(ProtocolMessage, key=60, versions=(0, 2), flexible=0):
     """The brokers and the controller."""
 
     throttle_time_ms: int = int32()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int8, int16, int32, nullable_array, string
+from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, boolean, int8, int16, int32, nullable_array, string
 
 
 class DescribeConfigsResource(Struct):
@@ -11,7 +11,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = nullable_array(string)
 
 
-class DescribeConfigsRequest(Message, key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsRequest(ProtocolMessage, key=32, versions=(1, 4), flexible=4):
     """Asks for configs of resources; null keys are all keys."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
@@ -44,7 +44,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-class DescribeConfigsResponse(Message, key=32, versions=(1, 4), flexible=4):
+class DescribeConfigsResponse(ProtocolMessage, key=32, versions=(1, 4), flexible=4):
     """Configs with source, type and synonyms."""
 
     throttle_time_ms: int = int32()
@@ -62,7 +62,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-class AlterConfigsRequest(Message, key=33, versions=(0, 2), flexible=2):
+class AlterConfigsRequest(ProtocolMessage, key=33, versions=(0, 2), flexible=2):
     """Replaces all configs of each resource."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
@@ -76,8 +76,8 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class AlterConfigsResponse(Message, key=33, versions=(0, 2), flexible=2):
-    """What became of each resource."""
+class AlterConfigsResponse(ProtocolMessage, key=33, versions=(0, 2), flexible=2):
+    """The outcome for each resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -95,7 +95,7 @@ class IncrementalAlterConfigsResource(Struct):
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
 
 
-class IncrementalAlterConfigsRequest(Message, key=44, versions=(0, 1), flexible=1):
+class IncrementalAlterConfigsRequest(ProtocolMessage, key=44, versions=(0, 1), flexible=1):
     """Sets (0), deletes (1), appends (2) or subtracts (3) single configs."""
 
     resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
@@ -109,8 +109,8 @@ class IncrementalAlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class IncrementalAlterConfigsResponse(Message, key=44, versions=(0, 1), flexible=1):
-    """What became of each resource."""
+class IncrementalAlterConfigsResponse(ProtocolMessage, key=44, versions=(0, 1), flexible=1):
+    """The outcome for each resource."""
 
     throttle_time_ms: int = int32()
     responses: list[IncrementalAlterConfigsResourceResponse] = array(IncrementalAlterConfigsResourceResponse)

@@ -1,18 +1,16 @@
-"""What consumers put into JoinGroup and SyncGroup: opaque to a group, which may look at the topics.
+"""The payloads of consumers in JoinGroup and SyncGroup: opaque to a group, which may read the topics.
 
-Both stand behind their version as int16 (`schema.encode_prefixed`). A newer version is read as the
-newest one known and the rest is left, as Kafka's own readers do: clients may be newer than their broker.
+Both follow their version, an int16 (`schema.encode_prefixed`). A new version only appends fields.
 """
 
 from __future__ import annotations
 
 from struct import Struct as Packed
-from typing import TypeVar
 
 from gnomon.wire.kafka.schema import (
     Buffer,
     MalformedMessage,
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     decode,
@@ -20,8 +18,6 @@ from gnomon.wire.kafka.schema import (
     octets,
     string,
 )
-
-M = TypeVar("M", bound=Message)
 
 _VERSION = Packed(">h")
 
@@ -31,8 +27,8 @@ class TopicPartition(Struct):
     partitions: list[int] = array(int32)
 
 
-class ConsumerProtocolSubscription(Message, versions=(0, 3)):
-    """What a consumer wants: the metadata of its protocol in JoinGroup."""
+class ConsumerProtocolSubscription(ProtocolMessage, versions=(0, 3)):
+    """A consumer's subscription: the metadata of its protocol in JoinGroup."""
 
     topics: list[str] = array(string)
     user_data: bytes | None = octets.nullable()
@@ -41,23 +37,23 @@ class ConsumerProtocolSubscription(Message, versions=(0, 3)):
     rack_id: str | None = string.nullable(since=3)
 
 
-class ConsumerProtocolAssignment(Message, versions=(0, 3)):
-    """What a consumer gets: its assignment in SyncGroup."""
+class ConsumerProtocolAssignment(ProtocolMessage, versions=(0, 3)):
+    """A consumer's partitions: its assignment in SyncGroup."""
 
     assigned_partitions: list[TopicPartition] = array(TopicPartition)
     user_data: bytes | None = octets.nullable()
 
 
-def decode_consumer_protocol(cls: type[M], buffer: Buffer) -> M:
-    """Decodes a subscription or an assignment with its version in front, also of versions to come.
+def subscribed_topics(metadata: Buffer) -> list[str]:
+    """The topics of a subscription of any version.
+
+    Every version begins as version 0 does, so only topics and user_data are read, as Kafka's coordinator does: a client
+    may be newer than this broker, or end before the fields of the version that it names.
 
     Raises:
-        MalformedMessage: the bytes are no such structure.
+        MalformedMessage: the bytes end before user_data does.
     """
-    if len(buffer) < _VERSION.size:
-        raise MalformedMessage(f"{cls.__name__}: {len(buffer)} bytes hold no version")
-    (version,) = _VERSION.unpack_from(buffer)
-    if version < 0:
-        raise MalformedMessage(f"{cls.__name__}: version {version} is negative")
-    message, _ = decode(cls, min(version, cls.VERSIONS[1]), buffer, _VERSION.size)
-    return message
+    if len(metadata) < _VERSION.size:
+        raise MalformedMessage(f"subscription: {len(metadata)} bytes hold no version")
+    message, _ = decode(ConsumerProtocolSubscription, 0, metadata, _VERSION.size)
+    return message.topics

@@ -1,4 +1,4 @@
-"""Fetch."""
+"""The messages of Fetch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
     Buffer,
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     int8,
@@ -49,8 +49,8 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class FetchRequest(Message, key=1, versions=(4, 18), flexible=12):
-    """Asks for record batches from offsets on; topics go by name up to v12, then by id."""
+class FetchRequest(ProtocolMessage, key=1, versions=(4, 18), flexible=12):
+    """Asks for record batches from offsets on; topics are named up to v12, then given by id."""
 
     cluster_id: str | None = string.nullable(since=12, tag=0)
     replica_id: int = int32(until=14, default=-1, essential=True)
@@ -113,7 +113,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string.nullable()
 
 
-class FetchResponse(Message, key=1, versions=(4, 18), flexible=12):
+class FetchResponse(ProtocolMessage, key=1, versions=(4, 18), flexible=12):
     """Record batches, high watermarks and errors of each partition."""
 
     throttle_time_ms: int = int32()

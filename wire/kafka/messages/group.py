@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int8, int16, int32, octets, string
+from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, boolean, int8, int16, int32, octets, string
 
 
-class FindCoordinatorRequest(Message, key=10, versions=(0, 6), flexible=3):
+class FindCoordinatorRequest(ProtocolMessage, key=10, versions=(0, 6), flexible=3):
     """Asks who coordinates: one `key` up to v3, then `coordinator_keys`."""
 
     key: str = string(until=3, essential=True)
@@ -22,7 +22,7 @@ class Coordinator(Struct):
     error_message: str | None = string.nullable()
 
 
-class FindCoordinatorResponse(Message, key=10, versions=(0, 6), flexible=3):
+class FindCoordinatorResponse(ProtocolMessage, key=10, versions=(0, 6), flexible=3):
     """The coordinator: in the message itself up to v3, then in `coordinators`."""
 
     throttle_time_ms: int = int32(since=1)
@@ -39,7 +39,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = octets()
 
 
-class JoinGroupRequest(Message, key=11, versions=(0, 9), flexible=6):
+class JoinGroupRequest(ProtocolMessage, key=11, versions=(0, 9), flexible=6):
     """A member joins or rejoins a group."""
 
     group_id: str = string()
@@ -58,8 +58,8 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = octets()
 
 
-class JoinGroupResponse(Message, key=11, versions=(0, 9), flexible=6):
-    """The generation; the leader alone is told the members."""
+class JoinGroupResponse(ProtocolMessage, key=11, versions=(0, 9), flexible=6):
+    """The generation; only the leader gets the list of members."""
 
     throttle_time_ms: int = int32(since=2)
     error_code: int = int16()
@@ -77,7 +77,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = octets()
 
 
-class SyncGroupRequest(Message, key=14, versions=(0, 5), flexible=4):
+class SyncGroupRequest(ProtocolMessage, key=14, versions=(0, 5), flexible=4):
     """A member asks for its assignment; the leader brings all assignments."""
 
     group_id: str = string()
@@ -89,7 +89,7 @@ class SyncGroupRequest(Message, key=14, versions=(0, 5), flexible=4):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-class SyncGroupResponse(Message, key=14, versions=(0, 5), flexible=4):
+class SyncGroupResponse(ProtocolMessage, key=14, versions=(0, 5), flexible=4):
     """The assignment of one member."""
 
     throttle_time_ms: int = int32(since=1)
@@ -99,7 +99,7 @@ class SyncGroupResponse(Message, key=14, versions=(0, 5), flexible=4):
     assignment: bytes = octets()
 
 
-class HeartbeatRequest(Message, key=12, versions=(0, 4), flexible=4):
+class HeartbeatRequest(ProtocolMessage, key=12, versions=(0, 4), flexible=4):
     """A member says it is alive."""
 
     group_id: str = string()
@@ -108,8 +108,8 @@ class HeartbeatRequest(Message, key=12, versions=(0, 4), flexible=4):
     group_instance_id: str | None = string.nullable(since=3, essential=True)
 
 
-class HeartbeatResponse(Message, key=12, versions=(0, 4), flexible=4):
-    """Whether the member is still in the generation."""
+class HeartbeatResponse(ProtocolMessage, key=12, versions=(0, 4), flexible=4):
+    """Confirms that the member is still in the generation, or says otherwise."""
 
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16()
@@ -121,7 +121,7 @@ class MemberIdentity(Struct):
     reason: str | None = string.nullable(since=5)
 
 
-class LeaveGroupRequest(Message, key=13, versions=(0, 5), flexible=4):
+class LeaveGroupRequest(ProtocolMessage, key=13, versions=(0, 5), flexible=4):
     """Members leave: one `member_id` up to v2, then `members`."""
 
     group_id: str = string()
@@ -135,8 +135,8 @@ class MemberResponse(Struct):
     error_code: int = int16()
 
 
-class LeaveGroupResponse(Message, key=13, versions=(0, 5), flexible=4):
-    """What became of each leaving member."""
+class LeaveGroupResponse(ProtocolMessage, key=13, versions=(0, 5), flexible=4):
+    """The outcome for each leaving member."""
 
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16()

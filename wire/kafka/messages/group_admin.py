@@ -1,14 +1,14 @@
-"""Looking at groups and deleting them."""
+"""Describing, listing and deleting groups."""
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int16, int32, octets, string
+from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, boolean, int16, int32, octets, string
 
 UNKNOWN_GROUP_ERROR_SINCE = 6
-"""DescribeGroups tells a group that nobody knows by an error with a text (KIP-1043); before, by the state Dead."""
+"""DescribeGroups reports an unknown group by an error with a text (KIP-1043); before, by the state Dead."""
 
 
-class DescribeGroupsRequest(Message, key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsRequest(ProtocolMessage, key=15, versions=(0, 6), flexible=5):
     """Asks for the state and members of groups."""
 
     groups: list[str] = array(string)
@@ -35,14 +35,14 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32(since=3, default=-(2**31))
 
 
-class DescribeGroupsResponse(Message, key=15, versions=(0, 6), flexible=5):
+class DescribeGroupsResponse(ProtocolMessage, key=15, versions=(0, 6), flexible=5):
     """State and members of each group."""
 
     throttle_time_ms: int = int32(since=1)
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-class ListGroupsRequest(Message, key=16, versions=(0, 5), flexible=3):
+class ListGroupsRequest(ProtocolMessage, key=16, versions=(0, 5), flexible=3):
     """Asks for the groups of this broker; empty filters pass all."""
 
     states_filter: list[str] = array(string, since=4, essential=True)
@@ -56,7 +56,7 @@ class ListedGroup(Struct):
     group_type: str = string(since=5)
 
 
-class ListGroupsResponse(Message, key=16, versions=(0, 5), flexible=3):
+class ListGroupsResponse(ProtocolMessage, key=16, versions=(0, 5), flexible=3):
     """The groups of this broker."""
 
     throttle_time_ms: int = int32(since=1)
@@ -64,7 +64,7 @@ class ListGroupsResponse(Message, key=16, versions=(0, 5), flexible=3):
     groups: list[ListedGroup] = array(ListedGroup)
 
 
-class DeleteGroupsRequest(Message, key=42, versions=(0, 2), flexible=2):
+class DeleteGroupsRequest(ProtocolMessage, key=42, versions=(0, 2), flexible=2):
     """Names groups to delete."""
 
     groups_names: list[str] = array(string)
@@ -75,8 +75,8 @@ class DeletableGroupResult(Struct):
     error_code: int = int16()
 
 
-class DeleteGroupsResponse(Message, key=42, versions=(0, 2), flexible=2):
-    """What became of each deletion."""
+class DeleteGroupsResponse(ProtocolMessage, key=42, versions=(0, 2), flexible=2):
+    """The outcome of each deletion."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

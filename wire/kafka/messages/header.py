@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, int16, int32, legacy_string
+from gnomon.wire.kafka.schema import ProtocolMessage, int16, int32, legacy_string
 
 
-class RequestHeader(Message, versions=(1, 2), flexible=2):
-    """Stands before every request; `api.request_header_version` tells its version."""
+class RequestHeader(ProtocolMessage, versions=(1, 2), flexible=2):
+    """The header of every request; `api.request_header_version` gives its version."""
 
     request_api_key: int = int16()
     request_api_version: int = int16()

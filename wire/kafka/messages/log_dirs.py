@@ -1,8 +1,18 @@
-"""The directories that a broker keeps its logs in: DescribeLogDirs, AlterReplicaLogDirs."""
+"""A broker's log directories: DescribeLogDirs, AlterReplicaLogDirs."""
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int16, int32, int64, nullable_array, string
+from gnomon.wire.kafka.schema import (
+    ProtocolMessage,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    nullable_array,
+    string,
+)
 
 
 class AlterReplicaLogDirTopic(Struct):
@@ -15,7 +25,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
 
 
-class AlterReplicaLogDirsRequest(Message, key=34, versions=(1, 2), flexible=2):
+class AlterReplicaLogDirsRequest(ProtocolMessage, key=34, versions=(1, 2), flexible=2):
     """Asks for partitions to move to other directories."""
 
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
@@ -31,8 +41,8 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
 
 
-class AlterReplicaLogDirsResponse(Message, key=34, versions=(1, 2), flexible=2):
-    """What became of each move."""
+class AlterReplicaLogDirsResponse(ProtocolMessage, key=34, versions=(1, 2), flexible=2):
+    """The outcome of each move."""
 
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
@@ -43,8 +53,8 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class DescribeLogDirsRequest(Message, key=35, versions=(1, 5), flexible=2):
-    """Asks for the directories and what partitions take there; null topics are all."""
+class DescribeLogDirsRequest(ProtocolMessage, key=35, versions=(1, 5), flexible=2):
+    """Asks for the directories and the sizes of partitions in them; null topics are all."""
 
     topics: list[DescribableLogDirTopic] | None = nullable_array(DescribableLogDirTopic)
 
@@ -70,7 +80,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = boolean(since=5)
 
 
-class DescribeLogDirsResponse(Message, key=35, versions=(1, 5), flexible=2):
+class DescribeLogDirsResponse(ProtocolMessage, key=35, versions=(1, 5), flexible=2):
     """The directories, their file systems, and the partitions in them; all sizes in bytes."""
 
     throttle_time_ms: int = int32()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -29,8 +29,8 @@ class OwnedPartitions(Struct):
     topic_partitions: list[OwnedTopic] = array(OwnedTopic)
 
 
-class ConsumerGroupHeartbeatRequest(Message, key=68, versions=(0, 1), flexible=0):
-    """Joins, stays in and leaves a consumer group of KIP-848; null is what has not changed."""
+class ConsumerGroupHeartbeatRequest(ProtocolMessage, key=68, versions=(0, 1), flexible=0):
+    """Joins, stays in and leaves a consumer group of KIP-848; null means unchanged."""
 
     group_id: str = string()
     member_id: str = string()
@@ -44,8 +44,8 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions=(0, 1), flexible=0
     topic_partitions: list[OwnedTopic] | None = nullable_array(OwnedTopic)
 
 
-class ConsumerGroupHeartbeatResponse(Message, key=68, versions=(0, 1), flexible=0):
-    """What the member owns from now on."""
+class ConsumerGroupHeartbeatResponse(ProtocolMessage, key=68, versions=(0, 1), flexible=0):
+    """The partitions that the member owns from now on."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -66,7 +66,7 @@ class AssignedPartitions(Struct):
     topic_partitions: list[AssignedTopic] = array(AssignedTopic)
 
 
-class ConsumerGroupDescribeRequest(Message, key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeRequest(ProtocolMessage, key=69, versions=(0, 1), flexible=0):
     """Asks for the state and members of consumer groups of KIP-848."""
 
     group_ids: list[str] = array(string)
@@ -99,15 +99,15 @@ class DescribedConsumerGroup(Struct):
     authorized_operations: int = int32(default=-(2**31))
 
 
-class ConsumerGroupDescribeResponse(Message, key=69, versions=(0, 1), flexible=0):
+class ConsumerGroupDescribeResponse(ProtocolMessage, key=69, versions=(0, 1), flexible=0):
     """State and members of each group."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribedConsumerGroup] = array(DescribedConsumerGroup)
 
 
-class ShareGroupHeartbeatRequest(Message, key=76, versions=(1, 1), flexible=0):
-    """Joins, stays in and leaves a share group; null is what has not changed."""
+class ShareGroupHeartbeatRequest(ProtocolMessage, key=76, versions=(1, 1), flexible=0):
+    """Joins, stays in and leaves a share group; null means unchanged."""
 
     group_id: str = string()
     member_id: str = string()
@@ -116,8 +116,8 @@ class ShareGroupHeartbeatRequest(Message, key=76, versions=(1, 1), flexible=0):
     subscribed_topic_names: list[str] | None = nullable_array(string)
 
 
-class ShareGroupHeartbeatResponse(Message, key=76, versions=(1, 1), flexible=0):
-    """What the member may read from now on."""
+class ShareGroupHeartbeatResponse(ProtocolMessage, key=76, versions=(1, 1), flexible=0):
+    """The partitions that the member may read from now on."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -128,7 +128,7 @@ class ShareGroupHeartbeatResponse(Message, key=76, versions=(1, 1), flexible=0):
     assignment: OwnedPartitions | None = nullable_struct(OwnedPartitions)
 
 
-class ShareGroupDescribeRequest(Message, key=77, versions=(1, 1), flexible=0):
+class ShareGroupDescribeRequest(ProtocolMessage, key=77, versions=(1, 1), flexible=0):
     """Asks for the state and members of share groups."""
 
     group_ids: list[str] = array(string)
@@ -157,7 +157,7 @@ class DescribedShareGroup(Struct):
     authorized_operations: int = int32(default=-(2**31))
 
 
-class ShareGroupDescribeResponse(Message, key=77, versions=(1, 1), flexible=0):
+class ShareGroupDescribeResponse(ProtocolMessage, key=77, versions=(1, 1), flexible=0):
     """State and members of each group."""
 
     throttle_time_ms: int = int32()

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from gnomon.wire.kafka.schema import Message, Struct, array, boolean, int16, int32, int64, nullable_array, string, uuid
+from gnomon.wire.kafka.schema import (
+    ProtocolMessage,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    nullable_array,
+    string,
+    uuid,
+)
 
 FETCH_GROUPS_SINCE = 8
-"""OffsetFetch asks for several groups at once (KIP-709)."""
+"""The first version of OffsetFetch that asks for several groups at once (KIP-709)."""
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -23,8 +34,8 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-class OffsetCommitRequest(Message, key=8, versions=(2, 10), flexible=8):
-    """Offsets to store; topics go by name up to v9, then by id."""
+class OffsetCommitRequest(ProtocolMessage, key=8, versions=(2, 10), flexible=8):
+    """Offsets to store; topics are named up to v9, then given by id."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -45,7 +56,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-class OffsetCommitResponse(Message, key=8, versions=(2, 10), flexible=8):
+class OffsetCommitResponse(ProtocolMessage, key=8, versions=(2, 10), flexible=8):
     """Error of each partition."""
 
     throttle_time_ms: int = int32(since=3)
@@ -70,7 +81,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = nullable_array(OffsetFetchRequestTopics)
 
 
-class OffsetFetchRequest(Message, key=9, versions=(1, 10), flexible=6):
+class OffsetFetchRequest(ProtocolMessage, key=9, versions=(1, 10), flexible=6):
     """Asks for stored offsets: of one group up to v7, then of `groups`; null topics are all topics."""
 
     group_id: str = string(until=7, essential=True)
@@ -114,7 +125,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16()
 
 
-class OffsetFetchResponse(Message, key=9, versions=(1, 10), flexible=6):
+class OffsetFetchResponse(ProtocolMessage, key=9, versions=(1, 10), flexible=6):
     """Stored offsets, -1 where there is none: `topics` up to v7, then `groups`."""
 
     throttle_time_ms: int = int32(since=3)
@@ -132,7 +143,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-class OffsetDeleteRequest(Message, key=47, versions=(0, 0)):
+class OffsetDeleteRequest(ProtocolMessage, key=47, versions=(0, 0)):
     """Names stored offsets to delete."""
 
     group_id: str = string()
@@ -149,8 +160,8 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
-class OffsetDeleteResponse(Message, key=47, versions=(0, 0)):
-    """What became of each deletion."""
+class OffsetDeleteResponse(ProtocolMessage, key=47, versions=(0, 0)):
+    """The outcome of each deletion."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32()

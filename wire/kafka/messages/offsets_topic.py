@@ -1,14 +1,24 @@
-"""Records of `__consumer_offsets`, as Kafka writes them: keys and values stand behind their version as int16.
+"""Records of `__consumer_offsets`, as Kafka writes them: each key and value follows its version, an int16.
 
 Write them with `schema.encode_prefixed`, read values with `schema.decode_prefixed` and keys with `decode_key`.
 """
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Buffer, Message, Struct, array, decode_prefixed, int32, int64, octets, string
+from gnomon.wire.kafka.schema import (
+    Buffer,
+    ProtocolMessage,
+    Struct,
+    array,
+    decode_prefixed,
+    int32,
+    int64,
+    octets,
+    string,
+)
 
 
-class OffsetCommitKey(Message, versions=(0, 1)):
+class OffsetCommitKey(ProtocolMessage, versions=(0, 1)):
     """Key of a stored offset, in v0 or v1."""
 
     group: str = string()
@@ -16,7 +26,7 @@ class OffsetCommitKey(Message, versions=(0, 1)):
     partition: int = int32()
 
 
-class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
+class OffsetCommitValue(ProtocolMessage, versions=(0, 4), flexible=4):
     """A stored offset."""
 
     offset: int = int64()
@@ -26,8 +36,8 @@ class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
     expire_timestamp: int = int64(since=1, until=1, default=-1)
 
 
-class GroupMetadataKey(Message, versions=(2, 2)):
-    """Key of a group; its version, 2, tells it from `OffsetCommitKey`."""
+class GroupMetadataKey(ProtocolMessage, versions=(2, 2)):
+    """Key of a group; its version, 2, distinguishes it from `OffsetCommitKey`."""
 
     group: str = string()
 
@@ -43,7 +53,7 @@ class MemberMetadata(Struct):
     assignment: bytes = octets()
 
 
-class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
+class GroupMetadataValue(ProtocolMessage, versions=(0, 4), flexible=4):
     """State of a group."""
 
     protocol_type: str = string()
@@ -55,10 +65,10 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
 
 
 def decode_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key of a record, or None where its version belongs to a kind of record that is none of ours.
+    """The key of a record, or None for a version of a kind of record that gnomon does not use.
 
     Raises:
-        MalformedMessage: a key of one of our versions that is damaged.
+        MalformedMessage: a damaged key of a known version.
     """
     version = int.from_bytes(buffer[:2], "big")
     if version <= OffsetCommitKey.VERSIONS[1]:

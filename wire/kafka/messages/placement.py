@@ -1,11 +1,11 @@
-"""Which brokers hold and lead partitions: DescribeTopicPartitions, ElectLeaders, partition reassignments."""
+"""The placement of partitions: DescribeTopicPartitions, ElectLeaders, partition reassignments."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -24,7 +24,7 @@ class ElectLeadersTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class ElectLeadersRequest(Message, key=43, versions=(0, 2), flexible=2):
+class ElectLeadersRequest(ProtocolMessage, key=43, versions=(0, 2), flexible=2):
     """Asks for elections, of the preferred replicas (type 0) or of any (1); null topics are all."""
 
     election_type: int = int8(since=1, essential=True)
@@ -43,8 +43,8 @@ class ReplicaElectionResult(Struct):
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
-class ElectLeadersResponse(Message, key=43, versions=(0, 2), flexible=2):
-    """What became of each election."""
+class ElectLeadersResponse(ProtocolMessage, key=43, versions=(0, 2), flexible=2):
+    """The outcome of each election."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
@@ -61,7 +61,7 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
-class AlterPartitionReassignmentsRequest(Message, key=45, versions=(0, 1), flexible=0):
+class AlterPartitionReassignmentsRequest(ProtocolMessage, key=45, versions=(0, 1), flexible=0):
     """Asks for partitions to move; null replicas end a move."""
 
     timeout_ms: int = int32(default=60000)
@@ -80,8 +80,8 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
-class AlterPartitionReassignmentsResponse(Message, key=45, versions=(0, 1), flexible=0):
-    """What became of each move."""
+class AlterPartitionReassignmentsResponse(ProtocolMessage, key=45, versions=(0, 1), flexible=0):
+    """The outcome of each move."""
 
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(since=1, default=True)
@@ -95,7 +95,7 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = array(int32)
 
 
-class ListPartitionReassignmentsRequest(Message, key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsRequest(ProtocolMessage, key=46, versions=(0, 0), flexible=0):
     """Asks for the moves under way; null topics are all."""
 
     timeout_ms: int = int32(default=60000)
@@ -114,7 +114,7 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
-class ListPartitionReassignmentsResponse(Message, key=46, versions=(0, 0), flexible=0):
+class ListPartitionReassignmentsResponse(ProtocolMessage, key=46, versions=(0, 0), flexible=0):
     """The moves under way."""
 
     throttle_time_ms: int = int32()
@@ -132,7 +132,7 @@ class TopicRequest(Struct):
     name: str = string()
 
 
-class DescribeTopicPartitionsRequest(Message, key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsRequest(ProtocolMessage, key=75, versions=(0, 0), flexible=0):
     """Asks for topics a page at a time, in the order of their names; no topics are all."""
 
     topics: list[TopicRequest] = array(TopicRequest)
@@ -161,7 +161,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_authorized_operations: int = int32(default=-(2**31))
 
 
-class DescribeTopicPartitionsResponse(Message, key=75, versions=(0, 0), flexible=0):
+class DescribeTopicPartitionsResponse(ProtocolMessage, key=75, versions=(0, 0), flexible=0):
     """One page of topics, and where the next one begins."""
 
     throttle_time_ms: int = int32()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.wire.kafka.schema import Message, Struct, array, int8, int16, int32, int64, string
+from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Struct):
@@ -16,7 +16,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Message, key=2, versions=(1, 11), flexible=6):
+class ListOffsetsRequest(ProtocolMessage, key=2, versions=(1, 11), flexible=6):
     """Asks for offsets by time; negative timestamps name the ends of the log."""
 
     replica_id: int = int32(default=-1)
@@ -38,7 +38,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Message, key=2, versions=(1, 11), flexible=6):
+class ListOffsetsResponse(ProtocolMessage, key=2, versions=(1, 11), flexible=6):
     """Offset and timestamp found, -1 where there is none."""
 
     throttle_time_ms: int = int32(since=2)
@@ -56,7 +56,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-class OffsetForLeaderEpochRequest(Message, key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochRequest(ProtocolMessage, key=23, versions=(2, 4), flexible=4):
     """Asks where leader epochs end."""
 
     replica_id: int = int32(since=3, default=-2)
@@ -75,7 +75,7 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
-class OffsetForLeaderEpochResponse(Message, key=23, versions=(2, 4), flexible=4):
+class OffsetForLeaderEpochResponse(ProtocolMessage, key=23, versions=(2, 4), flexible=4):
     """The end offset of the greatest epoch not above the one asked for."""
 
     throttle_time_ms: int = int32()

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId."""
+"""The messages of Produce and InitProducerId."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
     Buffer,
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -31,8 +31,8 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Message, key=0, versions=(3, 13), flexible=9):
-    """Record batches to append; topics go by name up to v12, then by id."""
+class ProduceRequest(ProtocolMessage, key=0, versions=(3, 13), flexible=9):
+    """Record batches to append; topics are named up to v12, then given by id."""
 
     transactional_id: str | None = string.nullable()
     acks: int = int16()
@@ -74,7 +74,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string.nullable()
 
 
-class ProduceResponse(Message, key=0, versions=(3, 13), flexible=9):
+class ProduceResponse(ProtocolMessage, key=0, versions=(3, 13), flexible=9):
     """Base offset or error of each partition."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
@@ -82,7 +82,7 @@ class ProduceResponse(Message, key=0, versions=(3, 13), flexible=9):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0)
 
 
-class InitProducerIdRequest(Message, key=22, versions=(0, 6), flexible=2):
+class InitProducerIdRequest(ProtocolMessage, key=22, versions=(0, 6), flexible=2):
     """Asks for a producer id and epoch."""
 
     transactional_id: str | None = string.nullable()
@@ -93,7 +93,7 @@ class InitProducerIdRequest(Message, key=22, versions=(0, 6), flexible=2):
     keep_prepared_txn: bool = boolean(since=6, essential=True)
 
 
-class InitProducerIdResponse(Message, key=22, versions=(0, 6), flexible=2):
+class InitProducerIdResponse(ProtocolMessage, key=22, versions=(0, 6), flexible=2):
     """The producer id and epoch."""
 
     throttle_time_ms: int = int32()

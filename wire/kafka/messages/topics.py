@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from gnomon.wire.kafka.schema import (
-    Message,
+    ProtocolMessage,
     Struct,
     array,
     boolean,
@@ -37,7 +37,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Message, key=19, versions=(2, 7), flexible=5):
+class CreateTopicsRequest(ProtocolMessage, key=19, versions=(2, 7), flexible=5):
     """Asks for new topics; count or factor -1 is the default of the broker."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
@@ -64,8 +64,8 @@ class CreatableTopicResult(Struct):
     configs: list[CreatableTopicConfigs] | None = nullable_array(CreatableTopicConfigs, since=5)
 
 
-class CreateTopicsResponse(Message, key=19, versions=(2, 7), flexible=5):
-    """What became of each new topic."""
+class CreateTopicsResponse(ProtocolMessage, key=19, versions=(2, 7), flexible=5):
+    """The outcome for each new topic."""
 
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
@@ -76,7 +76,7 @@ class DeleteTopicState(Struct):
     topic_id: UUID = uuid()
 
 
-class DeleteTopicsRequest(Message, key=20, versions=(1, 6), flexible=4):
+class DeleteTopicsRequest(ProtocolMessage, key=20, versions=(1, 6), flexible=4):
     """Names topics to delete: `topic_names` up to v5, then `topics`."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6, essential=True)
@@ -91,8 +91,8 @@ class DeletableTopicResult(Struct):
     error_message: str | None = string.nullable(since=5)
 
 
-class DeleteTopicsResponse(Message, key=20, versions=(1, 6), flexible=4):
-    """What became of each deletion."""
+class DeleteTopicsResponse(ProtocolMessage, key=20, versions=(1, 6), flexible=4):
+    """The outcome of each deletion."""
 
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
@@ -108,8 +108,8 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = nullable_array(CreatePartitionsAssignment)
 
 
-class CreatePartitionsRequest(Message, key=37, versions=(0, 3), flexible=2):
-    """Asks for a higher partition count; null assignments leave the placing to the broker."""
+class CreatePartitionsRequest(ProtocolMessage, key=37, versions=(0, 3), flexible=2):
+    """Asks for a higher partition count; with null assignments the broker places them."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
@@ -122,8 +122,8 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = string.nullable()
 
 
-class CreatePartitionsResponse(Message, key=37, versions=(0, 3), flexible=2):
-    """What became of each topic."""
+class CreatePartitionsResponse(ProtocolMessage, key=37, versions=(0, 3), flexible=2):
+    """The outcome for each topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
@@ -139,7 +139,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
-class DeleteRecordsRequest(Message, key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsRequest(ProtocolMessage, key=21, versions=(0, 2), flexible=2):
     """Asks to drop records below an offset; -1 is the high watermark."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
@@ -157,7 +157,7 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-class DeleteRecordsResponse(Message, key=21, versions=(0, 2), flexible=2):
+class DeleteRecordsResponse(ProtocolMessage, key=21, versions=(0, 2), flexible=2):
     """The new low watermark of each partition."""
 
     throttle_time_ms: int = int32()

@@ -1,0 +1,1 @@
+"""The ledger client: writers, readers, claims and recovery of replicated ledgers."""

@@ -1,0 +1,38 @@
+"""The RPC protocol of a bookie, as far as both sides share it: the name of its service, and the errors of its calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gnomon.bookie.errors import (
+    BookieLeaving,
+    DigestMismatch,
+    EntryShrunk,
+    EntryUnknown,
+    Fenced,
+    InvalidCall,
+    NoSuchEntry,
+)
+from gnomon.bookie.ids import BookieId
+from gnomon.metadata.client import Revision
+from gnomon.runtime.rpc.errors import ErrorTable
+from gnomon.runtime.world import DiskFailed, DiskFull
+
+ERRORS: Final = ErrorTable(
+    {
+        Fenced: ("ledger", "session", "promised"),
+        BookieLeaving: (),
+        NoSuchEntry: ("ledger", "entry"),
+        EntryUnknown: ("ledger", "entry", "why"),
+        EntryShrunk: ("ledger", "entry", "start_entry"),
+        DigestMismatch: ("ledger", "entry"),
+        InvalidCall: (),
+        DiskFull: (),
+        DiskFailed: (),
+    }
+)
+
+
+def service_of(name: BookieId, disk: Revision) -> str:
+    """The service name of a bookie: a client that asks for another bookie, or for an earlier disk, is refused."""
+    return f"bookie {name}, disk {disk}"

@@ -1,0 +1,1 @@
+"""Repair: finding ledgers with too few copies, and copying missing entries."""

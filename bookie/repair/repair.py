@@ -1,0 +1,198 @@
+"""Brings the copies of a ledger's closed fragments back to their write quorum.
+
+1. Only permanent entries are copied: those of closed fragments, and of the last one up to the last add confirmed that
+   its bookies know. An unrecovered tail is never copied.
+2. A copy keeps the session that wrote it, and is durable before the record names its new bookie.
+3. Changes of the record compare its version. The ledger's writer applies its own changes to the newer record, and so
+   does repair if the copied fragment is unchanged, up to the same last entry: a claim may have extended it.
+4. Copying is limited in bytes a second.
+5. Entries of a fragment at a bookie that the fragment does not name are overwritten: they may be a dead writer's, left
+   there while the bookie was away, and the bounds that excluded them were dropped after the named bookies had removed
+   theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
+from gnomon.bookie.errors import EntryShrunk
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.ledgers.copies import BATCH_BYTES_MAX, read_run
+from gnomon.bookie.ledgers.held_record import replace_record
+from gnomon.bookie.ledgers.lac import ask_confirmed
+from gnomon.bookie.placement import place
+from gnomon.bookie.record import Fragment, decode_record, replace_bookie
+from gnomon.metadata.client import Compare, KeyValue, Metadata
+from gnomon.runtime.world import Clock
+
+
+class Throttle:
+    """A limit in bytes a second, over everything that an auditor copies."""
+
+    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
+        self.copied_bytes = 0
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._free_at = 0.0
+
+    async def spend(self, count: int) -> None:
+        """Waits until `count` more bytes may be copied."""
+        self.copied_bytes += count
+        now = self._clock.monotonic()
+        self._free_at = max(self._free_at, now) + count / self._bytes_per_second
+        if self._free_at > now:
+            await self._clock.sleep(self._free_at - now)
+
+
+class LedgerRepair:
+    """The repair of one ledger, by its record as it was read."""
+
+    def __init__(self, metadata: Metadata, bookies: Bookies, stored: KeyValue, name: str, throttle: Throttle) -> None:
+        self.name = name
+        self.id = LedgerId(stored.create_revision)
+        self.record = decode_record(stored.value)
+        self._metadata = metadata
+        self._bookies = bookies
+        self._stored = stored
+        self._throttle = throttle
+
+    def closed_fragments(self) -> Iterator[tuple[Fragment, EntryId]]:
+        """Each fragment that accepts no more entries, with its last entry."""
+        fragments = self.record.fragments
+        for fragment, after in pairwise(fragments):
+            yield fragment, EntryId(after.first_entry - 1)
+        if self.record.sealed:
+            yield fragments[-1], self.record.last_entry
+
+    def can_replace_in_open_fragment(self, lost: Collection[BookieId]) -> bool:
+        """Whether the open fragment names one of these, and another bookie can take its place."""
+        fragment = self.record.fragments[-1]
+        named = [name for name in fragment.bookies if name in lost]
+        return not self.record.sealed and any(self._target(fragment, name) is not None for name in named)
+
+    async def move_from(self, lost: BookieId) -> bool:
+        """Copies the entries of `lost` in closed fragments to other bookies, and names those in its place.
+
+        Returns:
+            Whether no closed fragment names it any more; false if no other bookie accepts entries, or the fragment was
+            changed meanwhile.
+
+        Raises:
+            LedgerError, WorldError: entries could not be read or copied.
+            MetadataError: the record could not be written.
+        """
+        for fragment, last in list(self.closed_fragments()):
+            if lost not in fragment.bookies:
+                continue
+            target = self._target(fragment, lost)
+            if target is None:
+                return False
+            stays = self._bookies.membership((target,))  # it holds the copied entries now
+            await self._copy(fragment, last, fragment.bookies.index(lost), target)
+            if not await self._replace(fragment, last, lost, target, stays):
+                return False
+        return True
+
+    def _target(self, fragment: Fragment, lost: BookieId) -> BookieId | None:
+        available = self._bookies.available()
+        beside = [(name, available.get(name, "")) for name in fragment.bookies]
+        chosen = place(self.name, available, 1, beside=beside, without=(lost,))
+        return chosen[0] if chosen else None
+
+    async def _replace(
+        self, fragment: Fragment, last: EntryId, lost: BookieId, target: BookieId, compare: Sequence[Compare]
+    ) -> bool:
+        """Names `target` in the fragment, also if other parts of the record were changed meanwhile: see invariant 3."""
+        while (fragment, last) in self.closed_fragments():
+            changed = replace_bookie(self.record, fragment.first_entry, lost, target)
+            written = await replace_record(self._metadata, self._stored, changed, compare)
+            if written is not None:
+                self._stored, self.record = written[0], changed
+                return True
+            stored = await self._metadata.get(self._stored.key)
+            if stored is None or LedgerId(stored.create_revision) != self.id or stored.version == self._stored.version:
+                return False
+            self._stored, self.record = stored, decode_record(stored.value)
+        return False
+
+    async def fill_gaps(self) -> bool:
+        """Copies to each bookie the entries of its own that it lacks.
+
+        Returns:
+            Whether every bookie of the record was asked and has all entries known to be confirmed.
+
+        Raises:
+            LedgerError, WorldError: as `move_from`.
+        """
+        complete = True
+        for fragment, last in [*self.closed_fragments(), *await self._open_fragment()]:
+            for index, name in enumerate(fragment.bookies):
+                if name not in self._bookies.available():
+                    complete = False
+                    continue
+                await self._copy(fragment, last, index, name)
+        return complete
+
+    async def _open_fragment(self) -> list[tuple[Fragment, EntryId]]:
+        if self.record.sealed:
+            return []
+        fragment = self.record.fragments[-1]
+        heard = EntryId(fragment.first_entry - 1)
+        for told in await ask_confirmed(self._bookies, self.id, fragment.bookies):
+            if told.session <= self.record.session:
+                heard = max(heard, told.entry)
+        return [(fragment, heard)]
+
+    async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
+        """Copies the entries of one index of a fragment to `target`, except those that it is known to have."""
+        bookie = known_bookie(self._bookies, target)
+        first = EntryId(max(fragment.first_entry, self.record.start_entry))
+        while first <= last:
+            end = EntryId(min(last, first + PRESENT_ENTRIES_MAX - 1))
+            runs = await bookie.present(self.id, first, end, fragment.session) if counts(fragment, target) else []
+            there = {entry for start, stop in runs for entry in range(start, stop + 1)}
+            wanted = [
+                entry
+                for entry in map(EntryId, range(first, end + 1))
+                if entry not in there and index in self.record.quorum.write_set(entry)
+            ]
+            for stretch in _stretches(wanted, self.record.quorum.ensemble_size):
+                await self._copy_entries(bookie, stretch)
+            first = EntryId(end + 1)
+
+    async def _copy_entries(self, bookie: Bookie, wanted: list[EntryId]) -> None:
+        """Copies adjacent entries, many in one read.
+
+        Reading them one by one would ask the lost bookie first each time, with a wait: 1 MB/s.
+        """
+        at = 0
+        while at < len(wanted):
+            first = wanted[at]
+            try:
+                run = await read_run(self._bookies, self.id, self.record, first, wanted[-1], BATCH_BYTES_MAX)
+            except EntryShrunk:
+                at += 1  # shrunk away meanwhile
+                continue
+            batch: list[tuple[EntryId, bytes]] = []
+            while at < len(wanted) and wanted[at] < first + len(run):
+                batch.append((wanted[at], bytes(run[wanted[at] - first].value)))
+                at += 1
+            await bookie.put_copies(self.id, SessionId(self.record.session), batch)
+            await self._throttle.spend(sum(len(value) for _, value in batch))
+
+
+def counts(fragment: Fragment, bookie: BookieId) -> bool:
+    """Whether the entries that a bookie has of a fragment count as copied: invariant 5."""
+    return bookie in fragment.bookies
+
+
+def _stretches(entries: list[EntryId], gap_max: int) -> list[list[EntryId]]:
+    """Splits entries into lists whose neighbours are at most `gap_max` apart, because striping leaves gaps."""
+    stretches: list[list[EntryId]] = []
+    for entry in entries:
+        if not stretches or entry - stretches[-1][-1] > gap_max:
+            stretches.append([])
+        stretches[-1].append(entry)
+    return stretches

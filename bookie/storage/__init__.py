@@ -1,0 +1,1 @@
+"""The storage node: entries in LMDB, fencing, garbage, and the service that other processes call."""

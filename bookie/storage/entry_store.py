@@ -1,0 +1,366 @@
+"""The entries of one bookie in LMDB: added in synced groups, fenced by session, read without a copy.
+
+1. An add is answered after its commit; a fence is answered after its own commit and that of every add accepted before.
+2. The highest promised session of a ledger is durable before a fence answers, and in the same commit as the first add
+   that implies it; adds of lower sessions are refused from the moment a promise is made.
+3. A copy whose session is below the reader's minimum reads as absent. A copy from another bookie (`put_copies`) keeps
+   the session that wrote it, and never replaces one of a higher session.
+4. The promise of a deleted ledger stays until the metadata has confirmed the deletion (`owned`); from then on that
+   alone refuses every session of it, so that a writer who slept through the deletion gets no add acknowledged.
+5. A store that may have lost synced entries never answers `NoSuchEntry`.
+6. A full disk turns the store read-only with its reason; one add a second checks whether there is space again. After a
+   failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
+7. A leaving store refuses new requests, after the answers to all earlier ones.
+8. A fence returns bounds only after all copies that they exclude were removed; from the moment bounds are known, no
+   excluded copy is stored.
+
+The hot path is `add`: it queues, and one operation per group takes everything that is queued when it runs
+(`add_queue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import trio
+
+from gnomon.bookie.bookie import Added, Confirmed, FenceResult, StoreError
+from gnomon.bookie.entry import decode_entry
+from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
+from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.received_copies import put_copies
+from gnomon.bookie.storage.store_view import StoreView, end_of
+from gnomon.bookie.storage.stored_ledger import StoredLedger
+from gnomon.metadata.client import Revision
+from gnomon.runtime.outcome import outcome_of
+from gnomon.runtime.world import Clock, Environment, Freeing
+
+ENTRIES: Final = "entries"
+STATES: Final = "ledgers"
+DATABASES: Final = (ENTRIES, STATES)
+"""The named databases that the store's environment must be opened with."""
+LEDGERS_PER_TURN: Final = 500
+"""Listing ledgers yields to other tasks after this many: finding one takes some 3 us."""
+
+_pack_key = removal.ENTRY_KEY.pack
+
+
+class EntryStore:
+    """Entries of many ledgers in one LMDB environment; see the module's invariants."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        clock: Clock,
+        *,
+        may_have_lost: str | None = None,
+        on_group: Callable[[], None] | None = None,
+    ) -> None:
+        """Opens the store in an environment that was opened with `DATABASES`.
+
+        Args:
+            may_have_lost: why synced entries may be missing here (a new disk under an old name), None normally.
+            on_group: called when a whole group of adds was reported: replies that it made ready can leave together.
+        """
+        self._environment = environment
+        self._entries: Any = environment.databases[ENTRIES]
+        self._states: Any = environment.databases[STATES]
+        self._may_have_lost = may_have_lost
+        self._ledgers: dict[LedgerId, StoredLedger] = {}
+        self._owned: Collection[LedgerId] = ()
+        self._owned_as_of = Revision(0)
+        self._leaving = False
+        self.adds = AddQueue(environment, self._entries, self._states, clock, on_group)
+        """Adds and promises on their way to disk."""
+
+    @property
+    def read_only(self) -> str | None:
+        """The reason why adds are refused for now, None while they are accepted."""
+        return self.adds.read_only
+
+    async def run(self) -> NoReturn:
+        """Waits for the device to fail.
+
+        Raises:
+            DiskFailed: it failed a write: the node must stop.
+        """
+        await self.adds.until_failed()
+
+    # --- adding ---
+
+    def add(
+        self,
+        ledger: LedgerId,
+        entry: EntryId,
+        session: SessionId,
+        last_add_confirmed: EntryId,
+        value: bytes,
+        done: Added,
+    ) -> None:
+        """Queues an encoded entry; `done(entry, error)` is called after the commit, never before this returns.
+
+        Errors passed to `done`: Fenced, BookieLeaving, DiskFull, DiskFailed. An existing entry is replaced.
+        """
+        state = self._ledgers.get(ledger)
+        if state is None:
+            state = self._load(ledger)
+        adds = self.adds
+        if session != state.promised or adds.read_only is not None or self._leaving:
+            refusal = self._refusal(ledger, session, state)
+            if refusal is not None:
+                adds.behind(lambda error: done(entry, error or refusal))
+                return
+        if last_add_confirmed > state.confirmed:
+            state.confirm(session, last_add_confirmed)
+        adds.waiting.append(((_pack_key(ledger, entry), value), entry, done))
+        if not adds.submitted:
+            adds.submit()
+
+    def _refusal(self, ledger: LedgerId, session: SessionId, state: StoredLedger) -> StoreError | None:
+        fenced = state.fenced(ledger, session)
+        if fenced is not None:
+            return fenced
+        if self._leaving:
+            return BookieLeaving()
+        full = self.adds.refusal()
+        if full is not None:
+            return full
+        if session > state.promised:
+            # Queued before the add, so that the operation that takes the add also takes the promise.
+            self._promise(ledger, session, state)
+        return None
+
+    def _promise(self, ledger: LedgerId, session: SessionId, state: StoredLedger) -> None:
+        state.promised = session
+        self.adds.promise(ledger, session)
+
+    async def leave(self) -> None:
+        """Refuses entries from now on, before the node ends; returns when all accepted ones have been answered.
+
+        Raises:
+            DiskFull, DiskFailed: as from a commit; accepted entries were answered with that.
+        """
+        self._leaving = True
+        await outcome_of(lambda done: self.adds.after(lambda _transaction: None, done))
+
+    # --- copies and bounds ---
+
+    def put_copies(
+        self,
+        ledger: LedgerId,
+        session: SessionId,
+        copies: Sequence[tuple[EntryId, bytes]],
+        done: Callable[[None, StoreError | None], None],
+    ) -> None:
+        """Stores values as another bookie has them, for a recovery or a repair under `session`; `done` when durable.
+
+        Errors passed to `done`: Fenced (also if a copy of a higher session is here, or a later session's bounds exclude
+        one; nothing was stored then), DigestMismatch, BookieLeaving, DiskFull, DiskFailed.
+        """
+        state = self._state(ledger)
+        refusal: StoreError | None = None
+        written_by: list[SessionId] = []
+        try:
+            written_by = [decode_entry(ledger, entry, memoryview(value)).session for entry, value in copies]
+        except LedgerError as error:
+            refusal = error
+        refusal = refusal or self._refusal(ledger, session, state) or state.excluded(ledger, copies, written_by)
+        if refusal is not None:
+            self._refuse(refusal, done)
+            return
+        self.adds.after(
+            lambda transaction: put_copies(transaction, self._entries, ledger, copies, written_by),
+            lambda problem, error: done(None, error or problem),
+        )
+
+    def _refuse(self, refusal: StoreError, done: Callable[[None, StoreError | None], None]) -> None:
+        """Answers after all requests accepted before."""
+        self.adds.behind(lambda error: done(None, error or refusal))
+
+    async def begin_session(
+        self, ledger: LedgerId, session: SessionId, bounds: Sequence[tuple[EntryId, SessionId]]
+    ) -> None:
+        """Removes the copies that the bounds of a record exclude, chunk by chunk between the adds.
+
+        Until it returns a fence answers with the bounds applied before, so that the record keeps these and its readers
+        skip excluded copies that are still here; after a crash the next session searches again. From its start on,
+        copies that these bounds exclude are refused: the search could already have passed their place.
+
+        Args:
+            bounds: first entry and session of each fragment of the record that `session` wrote.
+
+        Raises:
+            Fenced: also in the middle of it, by a later session, which searches again.
+            BookieLeaving, DiskFull, DiskFailed: as from an add.
+        """
+        state = self._state(ledger)
+        entries, states = self._entries, self._states
+        position: EntryId | None = FIRST_ENTRY
+        while position is not None:
+            refusal = self._refusal(ledger, session, state)
+            if refusal is not None:
+                raise refusal
+            bound = removal.last_bound(bounds)
+            if bound[0] > state.bound[0]:
+                state.bound = bound
+            chunk = partial(
+                removal.remove_orphans,
+                entries=entries,
+                states=states,
+                ledger=ledger,
+                bounds=bounds,
+                position=position,
+            )
+            _removed, position = await outcome_of(partial(self.adds.after, chunk))
+
+    # --- fencing ---
+
+    def fence(
+        self, ledger: LedgerId, session: SessionId, done: Callable[[FenceResult | None, StoreError | None], None]
+    ) -> None:
+        """Promises to refuse adds below `session`; `done` is called once that is durable, after all earlier adds.
+
+        Fencing again with the same session is allowed. Errors passed to `done`: Fenced, DiskFull, DiskFailed.
+        """
+        state = self._state(ledger)
+        if session < state.promised:
+            self._refuse(Fenced(ledger, session, state.promised), done)
+            return
+        self._promise(ledger, session, state)
+
+        def last(transaction: Any) -> FenceResult:
+            bound, _ = removal.read_bound(transaction, self._states, ledger)
+            return self._last(transaction, ledger)._replace(bound=bound)
+
+        self.adds.after(last, done, small=True)
+
+    def _last(self, transaction: Any, ledger: LedgerId) -> FenceResult:
+        last, sound = end_of(transaction, self._entries, ledger)
+        return FenceResult(last, NO_ENTRY if sound is None else sound.last_add_confirmed)
+
+    def _state(self, ledger: LedgerId) -> StoredLedger:
+        return self._ledgers.get(ledger) or self._load(ledger)
+
+    def _load(self, ledger: LedgerId) -> StoredLedger:
+        with self._environment.read() as transaction:
+            promised = removal.read_number(transaction, self._states, removal.PROMISED, ledger)
+            kept_from = removal.read_number(transaction, self._states, removal.GOING, ledger)
+            bound = removal.read_bound(transaction, self._states, ledger)
+            _, sound = end_of(transaction, self._entries, ledger)
+            confirmed = Confirmed(NO_ENTRY, ANY_SESSION)
+            if sound is not None:
+                confirmed = Confirmed(sound.last_add_confirmed, sound.session)
+        if kept_from == ENTRY_MAX or self._is_gone(ledger):
+            promised = SESSION_MAX  # in the first case its deletion was under way when the node stopped
+        state = StoredLedger(SessionId(promised), EntryId(kept_from), confirmed, bound)
+        self._ledgers[ledger] = state
+        return state
+
+    # --- reading ---
+
+    def view(self) -> StoreView:
+        """A consistent view for a `with` block that does not await; payloads are valid inside the block only."""
+        return StoreView(self._environment.read(), self._entries, self.why_absent)
+
+    def why_absent(self, ledger: LedgerId, entry: EntryId) -> LedgerError:
+        """The error for an entry that a view does not have."""
+        state = self._state(ledger)
+        if entry < state.kept_from:
+            return EntryShrunk(ledger, entry, state.kept_from)
+        if self._may_have_lost is not None:
+            return EntryUnknown(ledger, entry, self._may_have_lost)
+        return NoSuchEntry(ledger, entry)
+
+    def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:
+        """The highest last add confirmed that any add or `confirm` carried here."""
+        return self._state(ledger).last_add_confirmed
+
+    def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
+        """Stores an explicit last add confirmed, from a writer with nothing to add; kept in memory only."""
+        state = self._state(ledger)
+        if last_add_confirmed > state.confirmed:
+            state.confirm(session, last_add_confirmed)
+
+    async def wait_for_lac(self, ledger: LedgerId, entry: EntryId) -> Confirmed:
+        """Waits until the last add confirmed here is at least `entry`, and returns it."""
+        return await self._state(ledger).wait_for_lac(entry)
+
+    # --- removing ---
+
+    def owned(self, ledgers: Collection[LedgerId], as_of: Revision) -> None:
+        """Reports that these were all ledgers at this revision of the metadata: other ledgers up to it are deleted."""
+        self._owned, self._owned_as_of = ledgers, as_of
+
+    def _is_gone(self, ledger: LedgerId) -> bool:
+        return ledger <= self._owned_as_of and ledger not in self._owned
+
+    async def shrink(self, ledger: LedgerId, end: EntryId) -> None:
+        """Deletes the entries below `end`: unreadable when it returns, removed by `remove`.
+
+        Raises:
+            DiskFull, DiskFailed: as from a commit.
+        """
+        state = self._state(ledger)
+        if end <= state.kept_from:
+            return
+        states = self._states
+        await self._environment.commit(
+            Freeing(lambda transaction: removal.mark_range(transaction, states, ledger, end))
+        )
+        state.kept_from = max(state.kept_from, end)
+
+    async def delete(self, ledger: LedgerId) -> None:
+        """Deletes a whole ledger: adds are refused from now on; its entries are removed by `remove`.
+
+        Raises:
+            DiskFull, DiskFailed: as from a commit.
+        """
+        self._state(ledger).promised = SESSION_MAX
+        await self.shrink(ledger, ENTRY_MAX)
+
+    async def remove(self, ledger: LedgerId) -> int:
+        """Removes the deleted entries of a ledger, chunk by chunk between the adds; returns their number.
+
+        Raises:
+            DiskFull, DiskFailed: as from a commit; a later call removes the rest, also after a restart.
+        """
+        entries, states, forget = self._entries, self._states, self._is_gone(ledger)
+        removed = 0
+        while True:
+            count = await self._environment.commit(
+                Freeing(lambda transaction: removal.remove_chunk(transaction, entries, states, ledger))
+            )
+            removed += count
+            if count < removal.CHUNK_ENTRIES and await self._environment.commit(
+                Freeing(lambda transaction: removal.remove_mark(transaction, entries, states, ledger, forget))
+            ):
+                break
+        state = self._ledgers.get(ledger)
+        if state is not None and state.kept_from == ENTRY_MAX:
+            del self._ledgers[ledger]
+        return removed
+
+    def given_up(self) -> list[LedgerId]:
+        """Ledgers with deleted entries that are still to be removed."""
+        with self._environment.read() as transaction:
+            return [ledger for ledger, _end in removal.marked_ranges(transaction, self._states)]
+
+    async def ledgers(self) -> list[LedgerId]:
+        """Every ledger with stored data, in order; adds run while a long list is built."""
+        found: list[LedgerId] = []
+        while True:
+            first = LedgerId(found[-1] + 1) if found else LedgerId(0)
+            with self._environment.read() as transaction:
+                some = removal.stored_ledgers(transaction, self._entries, self._states, first, LEDGERS_PER_TURN)
+            found += some
+            if len(some) < LEDGERS_PER_TURN:
+                return found
+            await trio.lowlevel.checkpoint()
+
+    def file_bytes(self) -> int:
+        """Size of the data file on disk."""
+        return self._environment.file_bytes()

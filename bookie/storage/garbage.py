@@ -1,0 +1,99 @@
+"""Removes data that no ledger owns from the disk, while writes go on.
+
+1. The bookie's ledgers are listed before the metadata is read: a ledger created in between is in neither list, so it is
+   not dropped; one that is only in the first is deleted for good, because ids are never reused.
+2. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
+3. Entries are removed in chunks, each a short operation among the adds; many ledgers are checked some at a time.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
+
+import trio
+
+from gnomon.bookie.errors import UnreadableRecord
+from gnomon.bookie.ids import LedgerId
+from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Revision
+from gnomon.runtime.world import Clock, DiskFull
+
+
+class Collected(NamedTuple):
+    """Counts of collections."""
+
+    ledgers: int
+    entries: int
+
+
+async def owned_ledgers(metadata: Metadata) -> tuple[set[LedgerId], Revision]:
+    """The existing ledgers, and the revision of the list; a store gets it before it serves clients that missed a
+    deletion.
+
+    Raises:
+        MetadataError: the metadata could not be read.
+    """
+    found = await metadata.range(LEDGERS)
+    return {LedgerId(item.create_revision) for item in found.items}, found.revision
+
+
+class GarbageCollector:
+    """Compares one bookie's store with the metadata, periodically and on demand."""
+
+    def __init__(self, store: EntryStore, metadata: Metadata, clock: Clock, *, interval_seconds: float) -> None:
+        self._store, self._metadata, self._clock = store, metadata, clock
+        self._interval_seconds = interval_seconds
+        self._collecting = trio.Lock()
+        self._seen: dict[LedgerId, Revision] = {}
+        """The revision of each record at the last collection: most are unchanged, and are not decoded again."""
+        self.total = Collected(0, 0)
+        """Totals since the start."""
+        self.problem: str | None = None
+        """Why the last periodic collection was incomplete, None if it was not."""
+
+    async def run(self) -> NoReturn:
+        """Collects every `interval_seconds`; after a metadata failure or a full disk it tries again at the next
+        interval."""
+        while True:
+            await self._clock.sleep(self._interval_seconds)
+            try:
+                await self.collect()
+            except (MetadataError, DiskFull) as error:
+                self.problem = str(error)
+            else:
+                self.problem = None
+
+    async def collect(self) -> Collected:
+        """One collection, complete when it returns.
+
+        Raises:
+            MetadataError: the metadata could not be read; nothing was deleted.
+            DiskFull, DiskFailed: as from a commit; the next collection continues.
+        """
+        async with self._collecting:
+            stored = await self._store.ledgers()
+            found = await self._metadata.range(LEDGERS)
+            owned = {LedgerId(item.create_revision): item for item in found.items}
+            self._store.owned(owned.keys(), found.revision)
+            dropped = [ledger for ledger in stored if ledger not in owned]
+            for ledger in dropped:
+                await self._store.delete(ledger)
+            for count, ledger in enumerate(stored):
+                if count % RECORDS_PER_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+                if ledger in owned:
+                    await self._shrink(ledger, owned[ledger])
+            self._seen = {ledger: self._seen[ledger] for ledger in stored if ledger in self._seen and ledger in owned}
+            entries = 0
+            for ledger in self._store.given_up():
+                entries += await self._store.remove(ledger)
+            self.total = Collected(self.total.ledgers + len(dropped), self.total.entries + entries)
+            return Collected(len(dropped), entries)
+
+    async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
+        if self._seen.get(ledger) != item.mod_revision:
+            with suppress(UnreadableRecord):  # it is owned all the same; the auditor reports it
+                await self._store.shrink(ledger, decode_record(item.value).start_entry)
+            self._seen[ledger] = item.mod_revision

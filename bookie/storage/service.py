@@ -1,0 +1,206 @@
+"""Serves one bookie's entry store to other processes.
+
+Every argument is checked here: no input of a peer stops the bookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bounds, Confirmed, StoreError
+from gnomon.bookie.entry import HEADER_BYTES, session_of
+from gnomon.bookie.errors import (
+    InvalidCall,
+)
+from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.protocol import ERRORS
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.runtime.rpc.call import Call, Method, in_task
+from gnomon.runtime.world import Buffer
+
+WAIT_SECONDS: Final = 4.0
+"""Seconds that a call waits for a last add confirmed before it answers; shorter than callers wait for the answer."""
+RANGE_BYTES_MAX: Final = 8 << 20
+RANGE_ENTRIES_MAX: Final = 4096
+_NUMBER_MAX: Final = 2**63 - 1
+
+
+class BookieService:
+    """The methods of the service; tasks that wait run in `nursery`."""
+
+    def __init__(self, store: EntryStore, nursery: trio.Nursery) -> None:
+        self._store, self._nursery = store, nursery
+        self._wait = in_task(nursery, self._news)
+
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "add": self._add,
+            "confirm": self._confirm,
+            "put_copies": self._put_copies,
+            "begin_session": self._begin_session,
+            "fence": self._fence,
+            "read": self._read,
+            "read_range": self._read_range,
+            "present": self._present,
+            "last_add_confirmed": self._last_add_confirmed,
+            "wait_for_lac": self._wait_for_lac,
+            "shrink": in_task(self._nursery, self._shrink),
+            "delete": in_task(self._nursery, self._delete),
+            "file_bytes": self._file_bytes,
+        }
+
+    def _add(self, call: Call) -> None:
+        ledger, entry, session, confirmed = _numbers(call, 4, last_min=NO_ENTRY)
+        value = _value(call.attachment, session)
+
+        def done(_entry: EntryId, error: StoreError | None) -> None:
+            if error is None:
+                call.reply()
+            else:
+                call.fail(error)
+
+        self._store.add(LedgerId(ledger), EntryId(entry), SessionId(session), EntryId(confirmed), value, done)
+
+    def _confirm(self, call: Call) -> None:
+        ledger, session, confirmed = _numbers(call, 3, last_min=NO_ENTRY)
+        self._store.confirm(LedgerId(ledger), SessionId(session), EntryId(confirmed))
+        call.reply()
+
+    def _put_copies(self, call: Call) -> None:
+        if len(call.args) != 3:
+            raise InvalidCall("put_copies takes ledger, session and the sizes of the copies")
+        ledger, session = _checked(call.args[:2])
+        copies: list[tuple[EntryId, bytes]] = []
+        at = 0
+        for entry, size in _pairs(call.args[2]):
+            copies.append((EntryId(entry), _value(call.attachment[at : at + size])))
+            at += size
+        if at != len(call.attachment):
+            raise InvalidCall(f"the copies have {at} bytes, {len(call.attachment)} came")
+        self._store.put_copies(LedgerId(ledger), SessionId(session), copies, _answer(call))
+
+    def _begin_session(self, call: Call) -> None:
+        if len(call.args) != 3:
+            raise InvalidCall("begin_session takes ledger, session and bounds")
+        ledger, session = _checked(call.args[:2])
+        bounds = [(EntryId(first), SessionId(at)) for first, at in _pairs(call.args[2])]
+        if not bounds:
+            raise InvalidCall("a ledger has at least one bound")
+        # Does not end with its call: a search that takes longer than callers wait would otherwise never complete.
+        self._nursery.start_soon(self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
+
+    async def _remove_orphans(self, call: Call, ledger: LedgerId, session: SessionId, bounds: Bounds) -> None:
+        try:
+            await self._store.begin_session(ledger, session, bounds)
+        except ERRORS.classes as error:
+            call.fail(error)
+        else:
+            call.reply()
+
+    def _fence(self, call: Call) -> None:
+        ledger, session = _numbers(call, 2)
+        self._store.fence(LedgerId(ledger), SessionId(session), _answer(call))
+
+    def _read(self, call: Call) -> None:
+        ledger, entry, minimum_session = _numbers(call, 3)
+        with self._store.view() as view:
+            stored = view.entry(LedgerId(ledger), EntryId(entry), SessionId(minimum_session))
+            call.reply(None, stored.value)
+
+    def _read_range(self, call: Call) -> None:
+        ledger, first, last, minimum_session, bytes_max = _numbers(call, 5)
+        last = min(last, first + RANGE_ENTRIES_MAX - 1)
+        with self._store.view() as view:
+            entries, scanned_to = view.range(
+                LedgerId(ledger),
+                EntryId(first),
+                EntryId(last),
+                SessionId(minimum_session),
+                min(bytes_max, RANGE_BYTES_MAX),
+            )
+            sizes = [[entry, len(stored.value)] for entry, stored in entries]
+            call.reply([scanned_to, sizes], b"".join([stored.value for _, stored in entries]))
+
+    def _present(self, call: Call) -> None:
+        ledger, first, last, minimum_session = _numbers(call, 4)
+        if last - first >= PRESENT_ENTRIES_MAX:
+            raise InvalidCall(f"ask for at most {PRESENT_ENTRIES_MAX} entries at a time")
+        with self._store.view() as view:
+            call.reply(view.present(LedgerId(ledger), EntryId(first), EntryId(last), SessionId(minimum_session)))
+
+    def _last_add_confirmed(self, call: Call) -> None:
+        (ledger,) = _numbers(call, 1)
+        call.reply(self._store.last_add_confirmed(LedgerId(ledger)))
+
+    def _file_bytes(self, call: Call) -> None:
+        _numbers(call, 0)
+        call.reply(self._store.file_bytes())
+
+    def _wait_for_lac(self, call: Call) -> None:
+        ledger, entry = _numbers(call, 2)
+        confirmed = self._store.last_add_confirmed(LedgerId(ledger))
+        if confirmed.entry >= entry:
+            call.reply(confirmed)  # also to clients that may not wait
+        else:
+            call.set_aside()
+            self._wait(call)
+
+    async def _news(self, call: Call) -> Confirmed:
+        ledger, entry = call.args
+        with trio.move_on_after(WAIT_SECONDS):
+            return await self._store.wait_for_lac(LedgerId(ledger), EntryId(entry))
+        return self._store.last_add_confirmed(LedgerId(ledger))
+
+    async def _shrink(self, call: Call) -> None:
+        ledger, end = _numbers(call, 2)
+        await self._store.shrink(LedgerId(ledger), EntryId(end))
+        await self._store.remove(LedgerId(ledger))
+
+    async def _delete(self, call: Call) -> None:
+        (ledger,) = _numbers(call, 1)
+        await self._store.delete(LedgerId(ledger))
+        await self._store.remove(LedgerId(ledger))
+
+
+def _answer(call: Call) -> Callable[[object, StoreError | None], None]:
+    def done(result: object, error: StoreError | None) -> None:
+        if error is None:
+            call.reply(result)
+        else:
+            call.fail(error)
+
+    return done
+
+
+def _numbers(call: Call, count: int, last_min: int = 0) -> Sequence[int]:
+    """The arguments, each a number from 0 on, the last one from `last_min` on."""
+    args = call.args
+    if len(args) != count:
+        raise InvalidCall(f"{count} arguments are expected, {len(args)} came")
+    _checked(args[:-1])
+    _checked(args[-1:], last_min)
+    return args
+
+
+def _checked(numbers: Sequence[Any], lowest: int = 0) -> Sequence[int]:
+    for number in numbers:
+        if type(number) is not int or not lowest <= number <= _NUMBER_MAX:
+            raise InvalidCall(f"{number!r:.40} is no position")
+    return numbers
+
+
+def _pairs(given: Any) -> list[Sequence[int]]:
+    if type(given) is not list or not all(type(pair) is list and len(pair) == 2 for pair in given):
+        raise InvalidCall("a list of pairs is expected")
+    return [_checked(pair) for pair in given]
+
+
+def _value(given: Buffer, session: int | None = None) -> bytes:
+    value = bytes(given)
+    if len(value) < HEADER_BYTES or (session is not None and session_of(value) != session):
+        raise InvalidCall("the attachment is no entry of that session")
+    return value

@@ -1,0 +1,134 @@
+"""Zero-copy reading from a store's memory while a read transaction lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
+from gnomon.bookie.errors import LedgerError, NoSuchEntry
+from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage.removal import ENTRY_KEY
+
+_pack_key = ENTRY_KEY.pack
+
+
+class StoreView:
+    """One read transaction over the store."""
+
+    __slots__ = ("_entries", "_get", "_read", "_transaction", "_why_absent")
+
+    def __init__(
+        self,
+        read: AbstractContextManager[Any],
+        entries: Any,
+        why_absent: Callable[[LedgerId, EntryId], LedgerError],
+    ) -> None:
+        self._read, self._entries, self._why_absent = read, entries, why_absent
+
+    def __enter__(self) -> StoreView:
+        self._transaction = self._read.__enter__()
+        self._get = self._transaction.get
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._read.__exit__(kind, error, traceback)
+
+    def entry(self, ledger: LedgerId, entry: EntryId, minimum_session: SessionId = ANY_SESSION) -> StoredEntry:
+        """One entry with its header, digest checked; copies below `minimum_session` read as absent.
+
+        Raises:
+            NoSuchEntry, EntryUnknown, EntryShrunk, DigestMismatch.
+        """
+        value = self._get(_pack_key(ledger, entry), None, self._entries)
+        if value is not None:
+            stored = decode_entry(ledger, entry, value)
+            if stored.session >= minimum_session:
+                return stored
+        raise self._why_absent(ledger, entry)
+
+    def range(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId, bytes_max: int
+    ) -> tuple[list[tuple[EntryId, StoredEntry]], EntryId]:
+        """The entries here among `first` to `last`, at least one and up to `bytes_max` bytes of them.
+
+        Returns:
+            The entries with their headers, and the first entry that was not examined: entries below it that are missing
+                in the list are not here.
+
+        Raises:
+            EntryShrunk, EntryUnknown, DigestMismatch: about `first`; at a later entry the range ends before it.
+        """
+        found: list[tuple[EntryId, StoredEntry]] = []
+        size_bytes = 0
+        for entry in map(EntryId, range(first, last + 1)):
+            try:
+                stored = self.entry(ledger, entry, minimum_session)
+            except NoSuchEntry:
+                continue
+            except LedgerError:
+                if entry == first:
+                    raise
+                return found, entry
+            size_bytes += len(stored.value)
+            if found and size_bytes > bytes_max:
+                return found, entry
+            found.append((entry, stored))
+        return found, EntryId(last + 1)
+
+    def present(
+        self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId
+    ) -> list[tuple[EntryId, EntryId]]:
+        """The runs (from, to inclusive) of entries here among `first` to `last`; their payloads are not read."""
+        runs: list[tuple[EntryId, EntryId]] = []
+        start = end = first  # the current run, `end` exclusive
+        with self._transaction.cursor(db=self._entries) as cursor:
+            for key, value in cursor if cursor.set_range(_pack_key(ledger, first)) else ():
+                at_ledger, entry = ENTRY_KEY.unpack(key)
+                if at_ledger != ledger or entry > last:
+                    break
+                if session_of(value) < minimum_session:
+                    continue
+                if entry != end:
+                    if start < end:
+                        runs.append((start, EntryId(end - 1)))
+                    start = EntryId(entry)
+                end = EntryId(entry + 1)
+        if start < end:
+            runs.append((start, EntryId(end - 1)))
+        return runs
+
+    def get(self, ledger: LedgerId, entry: EntryId, minimum_session: SessionId = ANY_SESSION) -> memoryview:
+        """The payload of `entry`, as `entry` returns it; valid inside the block only."""
+        value = self._get(_pack_key(ledger, entry), None, self._entries)
+        if value is not None:
+            session, _, _, payload = verify_entry(ledger, entry, value)
+            if session >= minimum_session:
+                return payload
+        raise self._why_absent(ledger, entry)
+
+    def end(self, ledger: LedgerId) -> tuple[EntryId, int]:
+        """The last entry here, and the payload bytes of the ledger up to the last undamaged one."""
+        last, sound = end_of(self._transaction, self._entries, ledger)
+        return last, 0 if sound is None else sound.length_bytes
+
+
+def end_of(transaction: Any, entries: Any, ledger: LedgerId) -> tuple[EntryId, StoredEntry | None]:
+    """The highest entry of a ledger, and the last undamaged one."""
+    with transaction.cursor(db=entries) as cursor:
+        at = cursor.prev() if cursor.set_range(_pack_key(ledger, ENTRY_MAX)) else cursor.last()
+        last = NO_ENTRY
+        while at:
+            at_ledger, entry = ENTRY_KEY.unpack(cursor.key())
+            if at_ledger != ledger:
+                break
+            last = EntryId(max(last, entry))
+            try:
+                return last, decode_entry(ledger, entry, memoryview(cursor.value()))
+            except LedgerError:
+                at = cursor.prev()  # a damaged entry confirms nothing; the LAC of the one before it is valid as well
+        return last, None

@@ -1,0 +1,35 @@
+"""The parts of a broker that its admin API shows and changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.broker.authorization.authorizer import Authorizer
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.replication.shadow_replication import ShadowReplication
+from gnomon.broker.storage import Storage
+from gnomon.broker.topics.topic_admin import TopicAdmin
+from gnomon.broker.topics.topic_records import TopicRecords
+from gnomon.broker.topics.topics import Topics
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Administered:
+    """Handed to the admin port, whose server is made when the first client connects."""
+
+    topics: Topics
+    records: TopicRecords
+    admin: TopicAdmin
+    placement: Placement
+    partitions: PartitionsInUse
+    replication: ShadowReplication
+    configs: BrokerConfigs
+    authorizer: Authorizer
+    cluster_id: str
+    storage: Storage
+    world: World
+    log: Logger

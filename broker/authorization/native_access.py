@@ -1,0 +1,58 @@
+"""The questions of native methods to the authorizer. Pure.
+
+1. A method asks before it finds out whether what it names exists: a refusal says nothing about existence.
+2. A consumer whose session is no longer authorized is sent away at its next permits; attaching it again is refused.
+"""
+
+from __future__ import annotations
+
+from gnomon.broker.authorization.authorizer import Access, Authorizer, denial
+from gnomon.broker.authorization.native_table import NATIVE_RULES, NativeMethod
+from gnomon.broker.authorization.operation import CLUSTER, Operation, Resource
+from gnomon.broker.authorization.session import ANONYMOUS, Session
+from gnomon.client.errors import NotAuthorized
+
+LISTENER = "NATIVE"
+
+
+class NativeAccess:
+    """Decides for calls of the native service."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._access = Access(authorizer, NATIVE_RULES)
+
+    @property
+    def revision(self) -> int:
+        """See `Authorizer.revision`."""
+        return self._access.revision
+
+    def question(self, method: NativeMethod, peer: str) -> NativeQuestion:
+        """The questions of one call; `peer` is the address of the caller (`Call.peer`)."""
+        # Native clients give no name to their connections, only to their consumers.
+        return NativeQuestion(self._access, method, Session(ANONYMOUS, LISTENER, "", peer.rpartition(":")[0]))
+
+
+class NativeQuestion:
+    """The questions of one call of the native service."""
+
+    def __init__(self, access: Access[NativeMethod], method: NativeMethod, session: Session) -> None:
+        self._access = access
+        self._method = method
+        self._session = session
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the session of the call may do an operation on a resource."""
+        return self._access.allows(self._method, self._session, operation, resource)
+
+    def refusal(self, operation: Operation, resource: Resource) -> NotAuthorized:
+        """The error for an operation that is not allowed."""
+        return NotAuthorized(denial(self._session, operation, resource))
+
+    def check(self, operation: Operation, resource: Resource = CLUSTER) -> None:
+        """Returns if the session of the call may do an operation on a resource.
+
+        Raises:
+            NotAuthorized: it may not.
+        """
+        if not self.allows(operation, resource):
+            raise self.refusal(operation, resource)

@@ -1,0 +1,64 @@
+"""The operations that each method of the native service asks for. Pure.
+
+A subscription is a resource of type GROUP with the subscription's name, as Apache Kafka's share groups are.
+
+1. Attaching a consumer and granting it permits ask the same: a consumer that is no longer authorized gets no records
+   beyond the permits that it has.
+2. The other calls of attached consumers ask for nothing: they act on consumers of their own connection alone.
+3. `replicate` asks for nothing: it needs a stream that `open_replication` has opened on its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from gnomon.broker.authorization.operation import Operation, ResourceType
+from gnomon.broker.authorization.rule import RefusalEffect, Rule
+
+
+class NativeMethod(Enum):
+    """The methods, each with its name in the protocol."""
+
+    LOOKUP = "lookup"
+    TOPIC = "topic"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    SEEK = "seek"
+    STATS = "stats"
+    RECEIVE = "receive"
+    CLOSE_CONSUMERS = "close_consumers"
+    FLOW = "flow"
+    ACK = "ack"
+    ACK_UP_TO = "ack_up_to"
+    NACK = "nack"
+    OPEN_REPLICATION = "open_replication"
+    REPLICATE = "replicate"
+    REPLICATION = "replication"
+
+
+_DESCRIBE_TOPIC = Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST)
+_READ_TOPIC = Rule(Operation.READ, ResourceType.TOPIC, RefusalEffect.REQUEST)
+
+NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
+    NativeMethod.LOOKUP: (_DESCRIBE_TOPIC,),
+    NativeMethod.TOPIC: (_DESCRIBE_TOPIC,),
+    NativeMethod.SUBSCRIBE: (_READ_TOPIC, Rule(Operation.READ, ResourceType.GROUP, RefusalEffect.ITEM)),
+    NativeMethod.UNSUBSCRIBE: (_READ_TOPIC, Rule(Operation.DELETE, ResourceType.GROUP, RefusalEffect.REQUEST)),
+    NativeMethod.SEEK: (_READ_TOPIC, Rule(Operation.READ, ResourceType.GROUP, RefusalEffect.REQUEST)),
+    NativeMethod.STATS: (_DESCRIBE_TOPIC, Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.HIDDEN)),
+    NativeMethod.RECEIVE: (),
+    NativeMethod.CLOSE_CONSUMERS: (),
+    NativeMethod.FLOW: (
+        Rule(Operation.READ, ResourceType.TOPIC, RefusalEffect.ITEM),
+        Rule(Operation.READ, ResourceType.GROUP, RefusalEffect.ITEM),
+    ),
+    NativeMethod.ACK: (),
+    NativeMethod.ACK_UP_TO: (),
+    NativeMethod.NACK: (),
+    NativeMethod.OPEN_REPLICATION: (Rule(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, RefusalEffect.REQUEST),),
+    NativeMethod.REPLICATE: (),
+    NativeMethod.REPLICATION: (_DESCRIBE_TOPIC,),
+}
+"""A call that is refused as a whole fails with `NotAuthorized`."""

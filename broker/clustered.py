@@ -1,0 +1,116 @@
+"""A broker as a process of its own: one of several over one metadata service and one set of bookies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import trio
+
+from gnomon.bookie.ledgers.catalog import Bookies, Quorum
+from gnomon.bookie.ledgers.ledgers import REPLICATED
+from gnomon.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from gnomon.broker.broker import Broker, BrokerPolicy
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.limits import BrokerLimits
+from gnomon.broker.node import Endpoints, ServingBroker, serve
+from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.turns import Turns
+from gnomon.broker.placement.registration import BrokerRegistration
+from gnomon.metadata.client import Metadata
+from gnomon.metadata.cluster_id import cluster_id
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings.settings import BrokerSettings, ShadowReplicationSettings, SubscriptionsSettings
+from gnomon.runtime.world import World
+
+LOG_DIRECTORY: Final = "/ledgers"
+"""The log directory in answers of a broker that keeps no records itself."""
+ONE_OF_SEVERAL: Final = BrokerPolicy(
+    LeaderPolicy(tells_epochs=False, confirms_leadership=True), groups_led_before_made=False, opens_sources=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNodeSettings:
+    """The settings of one broker."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    native_host: str = "127.0.0.1"
+    native_port: int = 0
+    advertised_host: str = "127.0.0.1"
+    rack: str = ""
+    lease_seconds: float = 6.0
+    """The time after its death when other brokers may take its partitions."""
+    quorum: Quorum = REPLICATED
+    """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
+    subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
+    shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
+    limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
+    kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Kafka's broker settings that were given, by Kafka's names; `broker.id` is the broker's number."""
+
+
+async def run_broker(
+    world: World,
+    metadata: Metadata,
+    bookies: Bookies,
+    settings: BrokerNodeSettings,
+    log: Logger,
+    *,
+    ready: Callable[[ServingBroker], None],
+    stop: trio.Event,
+    authorizer: Authorizer = ALLOW_ALL,
+) -> None:
+    """Serves as one of several brokers until `stop` is set.
+
+    Args:
+        metadata, bookies: must outlive this; `bookies` know who there is.
+        settings: a port of 0 picks a free one.
+        authorizer: decides what clients may do.
+
+    Raises:
+        BrokerIdTaken: another live broker has the id.
+        AddressTaken: it could not listen.
+        MetadataUnavailable: the metadata could not be read at the start.
+        ValueError: the quorum makes no sense.
+    """
+    settings.quorum.check()
+    configs = BrokerConfigs(settings.kafka)
+    membership = BrokerRegistration(metadata, world.clock, log, configs.number("broker.id"), settings.lease_seconds)
+    await membership.admit()
+    broker = Broker(
+        world,
+        metadata,
+        bookies,
+        membership,
+        await cluster_id(metadata, world.random("cluster-id")),
+        configs,
+        settings.limits,
+        settings.quorum,
+        settings.shadow_replication,
+        ONE_OF_SEVERAL,
+        authorizer,
+        Turns(world.network, by_network=True),
+        Metrics(),
+        log,
+        _nothing,
+    )
+    at = Endpoints(
+        settings.host,
+        settings.port,
+        settings.native_host,
+        settings.native_port,
+        settings.advertised_host,
+        settings.rack,
+    )
+    await serve(
+        world, broker, membership, at, settings.limits, settings.subscriptions, LOG_DIRECTORY, None, ready, stop
+    )
+
+
+def _nothing() -> None:
+    """Bookies elsewhere collect by themselves what was deleted."""

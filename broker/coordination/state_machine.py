@@ -1,0 +1,144 @@
+"""The protocol of a state machine on its log: what the runtime calls, and what a machine returns.
+
+1. Durable state changes in `replay` alone: for each record of the log while it is loaded, and for each record of the
+   machine's own once that record is durable. The runtime passes the same objects that a decision appended, in order.
+2. All other state is soft: the machine changes it in any call, and loses it when it is loaded again. The module head of
+   a machine names its soft state and says why it may be lost.
+3. Between an append and its replay the record is pending; a decision may depend on pending records only through soft
+   state.
+4. A machine whose append failed is never used again: nothing is rolled back.
+5. `snapshot(pending)` replaces the whole log and the pending records after it. Replaying it, or any leading part of
+   it, after these changes nothing.
+6. A machine is pure: `now` (monotonic seconds, for deadlines) and `wall_ms` (milliseconds since 1970, for records) are
+   given, and all that is to happen outside of it is in its decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+Encoded: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value of a record in the log; a record without a value undoes earlier ones with its key."""
+
+
+class Refusal(Enum):
+    """Why a request is not served by this machine now; the tenant has an error of its own for each."""
+
+    NOT_LEADER = "not the leader"
+    """Another broker serves the machine, or will."""
+    LOADING = "loading"
+    """The machine is being loaded, and too many requests wait for it already."""
+    UNAVAILABLE = "unavailable"
+    """The log cannot be read or written now; whether a record was appended is unknown."""
+
+
+class RecordDamaged(Exception):
+    """A stored record cannot be decoded; a machine is not served without it."""
+
+
+class StoredRecord(NamedTuple):
+    """A record as the log holds it, with the fields of its batch that may change its meaning.
+
+    `producer_id` and `producer_epoch` are -1 in a batch that has none; `control` says that the record is a marker of
+    the log itself, written at the end of a transaction.
+    """
+
+    key: bytes
+    value: bytes | None
+    producer_id: int
+    producer_epoch: int
+    control: bool
+
+
+class LogRecord(Protocol):
+    """A record as a machine understands it."""
+
+    def encoded(self) -> Encoded:
+        """Key and value as the log stores them."""
+
+
+class HeldReply(Protocol):
+    """The reply to a request, held back until it may leave."""
+
+    def send(self) -> None:
+        """Answers the request."""
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answers the request with a refusal instead: the record that the reply depends on may not be durable."""
+
+
+Request = TypeVar("Request", contravariant=True)
+Record = TypeVar("Record", bound=LogRecord)
+Effect = TypeVar("Effect")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append(Generic[Record, Effect]):
+    """Records to append in one piece, and what waits until all of them are durable.
+
+    Attributes:
+        records: at least one.
+        replies: are sent once the records are durable and replayed, and refused if that is never known.
+        effects: for other brokers; are executed once the records are durable, and never if that is not known.
+    """
+
+    records: Sequence[Record]
+    replies: Sequence[HeldReply] = ()
+    effects: Sequence[Effect] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Decision(Generic[Record, Effect]):
+    """The decision of a machine: appends in order, and the replies and effects that depend on no record under way.
+
+    The effects depend on records that are durable: a machine repeats them after it was loaded, as nobody
+    knows whether its predecessor executed them.
+    """
+
+    appends: list[Append[Record, Effect]] = field(default_factory=list)
+    replies: list[HeldReply] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+
+class StateMachine(Protocol[Request, Record, Effect]):
+    """The tenant's machine; one object lives from one load of its log to the next."""
+
+    def decode(self, stored: StoredRecord) -> Record | None:
+        """The meaning of a stored record, None if it has none for this machine.
+
+        Raises:
+            RecordDamaged: the bytes are damaged.
+        """
+
+    def replay(self, record: Record) -> None:
+        """Applies a durable record."""
+
+    def loaded(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
+        """The whole log was replayed: deadlines begin. Called once, before all that follows here."""
+
+    def handle(self, request: Request, now: float, wall_ms: int) -> Decision[Record, Effect]:
+        """Handles one request; its reply is in this decision or in a later one."""
+
+    def applied(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
+        """All records of the oldest pending append were replayed: whatever waited for them happens."""
+
+    def tick(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
+        """Does what is due at `now`."""
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do at the earliest, in monotonic seconds; infinite if never."""
+
+    def snapshot(self, pending: Iterable[Record]) -> Iterable[Record]:
+        """Records that replace the log and the pending records, which follow them."""
+
+    def let_go(self, refusal: Refusal, now: float, wall_ms: int) -> Sequence[HeldReply]:
+        """Replies with `refusal` to the requests that wait for other requests or for time: the broker is to stop."""
+
+    def failed(self, refusal: Refusal) -> Sequence[HeldReply]:
+        """Replies with `refusal` to every request that waits in the machine, which is not used again."""
+
+    def successor(self, now: float) -> Callable[[], StateMachine[Request, Record, Effect]]:
+        """Makes empty machines that may take this one's place; they may know its soft state as of `now`."""

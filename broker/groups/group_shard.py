@@ -1,0 +1,389 @@
+"""One partition of `__consumer_offsets`: all its groups, as a state machine on the partition's log.
+
+It is a tenant of the coordination runtime (`coordination.state_machine`), whose invariants hold here.
+
+1. Durable state is the last record of each group (`_recorded`) and the committed offsets (`GroupOffsets.stored`): only
+   `replay` changes them.
+2. Soft state is the rest. `_groups` holds members, sessions, parked calls, and the generation that is being formed; a
+   reload takes each group back to its last record. No client was promised more: a generation is stable once its record
+   is durable, and a member that the record does not name gets an error and joins again. Commits under way and deadlines
+   are soft too: a reload begins after all appends were reported, and with new deadlines.
+3. A successor of a shard whose append failed knows which members were gone: it does not wait for them again.
+4. A group without members, record and offsets is forgotten at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
+
+from gnomon.broker.coordination.state_machine import HeldReply, RecordDamaged, Refusal, StoredRecord
+from gnomon.broker.groups import membership, offsets, rebalance
+from gnomon.broker.groups.call import (
+    DeleteTopicOffsetsRequest,
+    DeleteTopicOffsetsResponse,
+    GroupCall,
+    Reply,
+    error_of,
+    refused,
+)
+from gnomon.broker.groups.group import Group, GroupState
+from gnomon.broker.groups.group_admin import describe, listed
+from gnomon.broker.groups.offsets import GroupOffsets
+from gnomon.broker.groups.records import (
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+)
+from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.groups.turn import GroupDecision, Turn
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.messages.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from gnomon.wire.kafka.messages.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from gnomon.wire.kafka.messages.offsets import (
+    FETCH_GROUPS_SINCE,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
+from gnomon.wire.kafka.schema import MalformedMessage
+
+Alive: TypeAlias = Mapping[str, tuple[int, Collection[str]]]
+"""The generation of each group, and the ids of the members whose sessions had not ended."""
+NOTHING_KNOWN: Alive = MappingProxyType({})
+
+
+class GroupShard:
+    """The groups of one partition.
+
+    Args:
+        settings: gives the settings as they are now.
+        new_id: returns a text that no member id had before.
+        alive: of the shard that this one succeeds; the sessions of members that are not among them have ended. The log
+            may hold later members if another broker served it in between: their generation is higher.
+
+    `now` is monotonic seconds and `wall_ms` wall-clock milliseconds throughout. Multi-group requests must name groups
+    of this partition only, and OffsetFetch one group at a time.
+    """
+
+    def __init__(
+        self, settings: Callable[[], GroupSettings], new_id: Callable[[], str], alive: Alive = NOTHING_KNOWN
+    ) -> None:
+        self._settings = settings
+        self._new_id = new_id
+        self._alive = alive
+        self._groups: dict[str, Group] = {}
+        self._recorded: dict[str, GroupMetadataValue] = {}
+        self._offsets: dict[str, GroupOffsets] = {}
+        self._assigned: list[Group] = []
+        """Groups whose assignment was replayed and that are not stable yet."""
+        self._wakes: list[tuple[float, str]] = []
+        self._wake_of: dict[str, float] = {}
+        self._next_expiry = math.inf
+
+    # Records
+
+    def decode(self, stored: StoredRecord) -> CoordinatorRecord | None:
+        """See `StateMachine.decode`; markers of transactions have no meaning here, as no offset is part of one."""
+        if stored.control:
+            return None
+        try:
+            return decode_record(stored.key, stored.value)
+        except MalformedMessage as error:
+            raise RecordDamaged(str(error)) from error
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """See `StateMachine.replay`."""
+        match record:
+            case OffsetRecord(group_id):
+                self._offsets.setdefault(group_id, GroupOffsets()).replay(record)
+                self._forget_offsets_if_none(group_id)
+            case GroupRecord(group_id, None):
+                self._recorded.pop(group_id, None)
+            case GroupRecord(group_id, value):
+                assert value is not None
+                self._recorded[group_id] = value
+                group = self._groups.get(group_id)
+                if group is not None and group.assigning is record:
+                    self._assigned.append(group)
+
+    def snapshot(self, pending: Iterable[CoordinatorRecord]) -> list[CoordinatorRecord]:
+        """See `StateMachine.snapshot`: the last record of each group and of each offset."""
+        live: dict[tuple[str, ...] | tuple[str, str, int], CoordinatorRecord] = {}
+        for group_id, value in self._recorded.items():
+            live[(group_id,)] = GroupRecord(group_id, value)
+        for group_id, group_offsets in self._offsets.items():
+            for topic, partitions in group_offsets.stored.items():
+                for partition, stored in partitions.items():
+                    live[group_id, topic, partition] = OffsetRecord(group_id, topic, partition, stored)
+        for record in pending:
+            if isinstance(record, OffsetRecord):
+                live[record.group_id, record.topic, record.partition] = record
+            else:
+                live[(record.group_id,)] = record
+        return [record for record in live.values() if not record.is_tombstone]
+
+    # Events
+
+    def loaded(self, now: float, wall_ms: int) -> GroupDecision:
+        """See `StateMachine.loaded`: groups are made from their records, sessions begin."""
+        turn = self._turn(now, wall_ms)
+        for group_id, value in self._recorded.items():
+            group = self._groups[group_id] = Group.from_record(group_id, value, turn)
+            generation, members = self._alive.get(group_id, (-1, ()))
+            if group.generation <= generation:
+                group.end_sessions(members, turn)
+            if len(group.members) > turn.settings.members_max:
+                rebalance.rebalance(group, turn)
+            self._settle(group)
+        self._schedule_expiry(turn)
+        return self._done(turn)
+
+    def handle(self, call: GroupCall, now: float, wall_ms: int) -> GroupDecision:
+        """See `StateMachine.handle`."""
+        turn = self._turn(now, wall_ms)
+        match call.request:
+            case JoinGroupRequest():
+                self._join(call, turn)
+            case SyncGroupRequest():
+                self._ask_group(call, membership.sync, turn)
+            case HeartbeatRequest():
+                self._ask_group(call, membership.heartbeat, turn)
+            case LeaveGroupRequest():
+                self._ask_group(call, membership.leave, turn)
+            case OffsetCommitRequest():
+                offsets.commit(self._groups.get(call.request.group_id), call, turn)
+            case OffsetFetchRequest():
+                request = call.request
+                group_id = request.group_id
+                if call.version >= FETCH_GROUPS_SINCE:
+                    group_id = request.groups[0].group_id
+                offsets.fetch(self._offsets_of(group_id), call, turn)
+            case OffsetDeleteRequest():
+                group_id = call.request.group_id
+                offsets.delete(self._groups.get(group_id), self._offsets_of(group_id), call, turn)
+            case _:
+                self._administer(call, turn)
+        return self._done(turn)
+
+    def _administer(self, call: GroupCall, turn: Turn) -> None:
+        match call.request:
+            case DescribeGroupsRequest():
+                self._describe(call, turn)
+            case ListGroupsRequest():
+                found = [listed(group_id, self._groups.get(group_id), call.request) for group_id in self._group_ids()]
+                turn.reply(call, ListGroupsResponse(groups=[item for item in found if item is not None]))
+            case DeleteGroupsRequest():
+                self._delete_groups(call, turn)
+            case DeleteTopicOffsetsRequest():
+                self._delete_topic_offsets(call, turn)
+            case request:
+                raise AssertionError(f"{type(request).__name__} is no request of a group coordinator")
+
+    def applied(self, now: float, wall_ms: int) -> GroupDecision:
+        """See `StateMachine.applied`: groups whose assignment is durable become stable."""
+        turn = self._turn(now, wall_ms)
+        assigned, self._assigned = self._assigned, []
+        for group in assigned:
+            rebalance.become_stable(group, turn)
+            self._settle(group)
+        return self._done(turn)
+
+    def tick(self, now: float, wall_ms: int) -> GroupDecision:
+        """See `StateMachine.tick`: sessions, phases of a rebalance, and offsets may end."""
+        turn = self._turn(now, wall_ms)
+        while self._wakes and self._wakes[0][0] <= now:
+            wake, group_id = heapq.heappop(self._wakes)
+            if self._wake_of.get(group_id) != wake:
+                continue  # an earlier one was noted since, and has run
+            del self._wake_of[group_id]
+            group = self._groups.get(group_id)
+            if group is not None:
+                if group.wake <= now:
+                    rebalance.tick(group, turn)
+                self._settle(group)
+        if self._next_expiry <= now:
+            self._expire(turn)
+            self._schedule_expiry(turn)
+        return self._done(turn)
+
+    def next_deadline(self) -> float:
+        """See `StateMachine.next_deadline`."""
+        return min(self._next_expiry, self._wakes[0][0] if self._wakes else math.inf)
+
+    def successor(self, now: float) -> Callable[[], GroupShard]:
+        """See `StateMachine.successor`: a successor knows which members were alive."""
+        alive = {
+            group_id: (group.generation, {name for name, member in group.members.items() if member.deadline > now})
+            for group_id, group in self._groups.items()
+        }
+        return partial(GroupShard, self._settings, self._new_id, alive)
+
+    def failed(self, refusal: Refusal) -> list[Reply]:
+        """See `StateMachine.failed`."""
+        error = error_of(refusal)
+        members = [member for group in self._groups.values() for member in group.members.values()]
+        self._groups.clear()
+        parked = [call for member in members for call in (member.joining, member.syncing) if call is not None]
+        return [Reply(call, refused(call, error)) for call in parked]
+
+    def let_go(self, refusal: Refusal, now: float, wall_ms: int) -> list[HeldReply]:
+        """See `StateMachine.let_go`: refuses every parked JoinGroup and SyncGroup; their groups stay as they are."""
+        turn, error = self._turn(now, wall_ms), error_of(refusal)
+        for group in list(self._groups.values()):
+            for member in [member for member in group.members.values() if member.parked]:
+                rebalance.refuse_join(member, error, turn)
+                rebalance.refuse_sync(group, member, error, turn)
+                group.restart_session(member, turn)
+            self._settle(group)
+        return turn.decision.replies
+
+    # Groups
+
+    def _join(self, call: GroupCall, turn: Turn) -> None:
+        request: JoinGroupRequest = call.request
+        settings = turn.settings
+        if not request.group_id:
+            turn.refuse(call, ErrorCode.INVALID_GROUP_ID)
+            return
+        if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
+            turn.refuse(call, ErrorCode.INVALID_SESSION_TIMEOUT)
+            return
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                turn.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID)
+                return
+            group = self._groups[request.group_id] = Group(request.group_id)
+        membership.join(group, call, turn)
+        self._settle(group)
+
+    def _ask_group(self, call: GroupCall, rule: Callable[[Group, GroupCall, Turn], None], turn: Turn) -> None:
+        group = self._groups.get(call.request.group_id)
+        if group is None:
+            turn.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID if call.request.group_id else ErrorCode.INVALID_GROUP_ID)
+            return
+        rule(group, call, turn)
+        self._settle(group)
+
+    def _describe(self, call: GroupCall, turn: Turn) -> None:
+        request: DescribeGroupsRequest = call.request
+        described = [
+            describe(
+                group_id,
+                self._groups.get(group_id),
+                group_id in self._offsets,
+                call.version,
+                request.include_authorized_operations,
+            )
+            for group_id in request.groups
+        ]
+        turn.reply(call, DescribeGroupsResponse(groups=described))
+
+    def _delete_groups(self, call: GroupCall, turn: Turn) -> None:
+        request: DeleteGroupsRequest = call.request
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in request.groups_names:
+            group = self._groups.get(group_id)
+            error = ErrorCode.NONE
+            if group is None and group_id not in self._offsets:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group is not None and group.state is not GroupState.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                places = self._offsets_of(group_id).places()
+                records += [OffsetRecord(group_id, topic, partition, None) for topic, partition in places]
+                records += self._remove(group_id, turn)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        response = DeleteGroupsResponse(results=results)
+        if records:
+            turn.append(records, [Reply(call, response)])
+        else:
+            turn.reply(call, response)
+
+    def _remove(self, group_id: str, turn: Turn) -> list[GroupRecord]:
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return []
+        group.enter(GroupState.DEAD, turn.wall_ms)
+        return [GroupRecord(group_id, None)]
+
+    # Offsets
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets:
+        return self._offsets.get(group_id) or GroupOffsets()
+
+    def _forget_offsets_if_none(self, group_id: str) -> None:
+        if self._offsets[group_id].empty():
+            del self._offsets[group_id]
+
+    def _group_ids(self) -> list[str]:
+        return list(dict.fromkeys([*self._groups, *self._offsets]))
+
+    def _delete_topic_offsets(self, call: GroupCall, turn: Turn) -> None:
+        gone = dict.fromkeys(call.request.topics)
+        records = [
+            OffsetRecord(group_id, topic, partition, None)
+            for group_id, group_offsets in self._offsets.items()
+            for topic, partition in group_offsets.places()
+            if topic in gone
+        ]
+        if records:
+            turn.append(records, [Reply(call, DeleteTopicOffsetsResponse())])
+        else:
+            turn.reply(call, DeleteTopicOffsetsResponse())
+
+    def _expire(self, turn: Turn) -> None:
+        records: list[CoordinatorRecord] = []
+        for group_id in self._group_ids():
+            group, group_offsets = self._groups.get(group_id), self._offsets_of(group_id)
+            over = list(offsets.expired(group_id, group, group_offsets, turn))
+            records += over
+            if group is not None and group.vacant() and len(over) == len(group_offsets.places()):
+                records += self._remove(group_id, turn)
+        if records:
+            turn.append(records)
+
+    def _schedule_expiry(self, turn: Turn) -> None:
+        self._next_expiry = turn.after_ms(turn.settings.offsets_retention_check_interval_ms)
+
+    # Turns
+
+    def _turn(self, now: float, wall_ms: int) -> Turn:
+        return Turn(now, wall_ms, self._settings(), self._new_id)
+
+    def _done(self, turn: Turn) -> GroupDecision:
+        for append in turn.decision.appends:
+            for record in append.records:
+                if isinstance(record, OffsetRecord):
+                    self._offsets.setdefault(record.group_id, GroupOffsets()).begin(record)
+        return turn.decision
+
+    def _settle(self, group: Group) -> None:
+        """Notes the next deadline of a group that changed, or forgets the group if nothing of it is left."""
+        group_id = group.group_id
+        if group.vacant() and group.generation == 0 and group_id not in self._recorded:
+            self._groups.pop(group_id, None)
+        elif group.wake < self._wake_of.get(group_id, math.inf):
+            heapq.heappush(self._wakes, (group.wake, group_id))
+            self._wake_of[group_id] = group.wake

@@ -1,0 +1,1 @@
+"""Kafka's connections: bytes to requests, replies to bytes, and the server that accepts them."""

@@ -1,0 +1,97 @@
+"""An exchange: one request on a Kafka connection with the place of its reply. A shortcut skips parsing the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gnomon.broker.authorization.session import Session
+from gnomon.runtime.world import Buffer, Connection
+from gnomon.wire.kafka.frame import RequestHeader
+
+
+class ExchangeConnection(Protocol):
+    """The Kafka connection of an exchange, as requests use it."""
+
+    transport: Connection
+    software: str
+    """Name and version of the client's library, where the client has sent them (KIP-511)."""
+    closed_by_peer: bool
+    shortcut: Shortcut | None
+    """Set by a handler that recognizes the next request of its kind by its bytes."""
+
+    def session_of(self, client_id: str) -> Session:
+        """The session of a request by this client that calls itself `client_id`."""
+
+    def replied(self, exchange: Exchange, chunks: Sequence[Buffer], flush: bool) -> None:
+        """An exchange has its answer; see `Exchange.reply`."""
+
+    def flush(self) -> None:
+        """Sends all answers that may leave, in one call."""
+
+    def hold(self, exchange: Exchange) -> None:
+        """Takes no further request until this one is answered; call it before the answer is given."""
+
+    def refuse(self, reason: str) -> None:
+        """Ends the connection after the answers given so far."""
+
+    def answer_room(self) -> int:
+        """See `KafkaConnection.answer_room`."""
+
+
+class Exchange:
+    """One request and the place of its reply."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "cut_short",
+        "reply_chunks",
+        "size",
+        "started",
+    )
+
+    def __init__(self, connection: ExchangeConnection, header: RequestHeader, size: int, started: float) -> None:
+        self.connection = connection
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.size = size
+        self.started = started
+        """When the turn in which the request arrived began, by the driver's clock."""
+        self.reply_chunks: Sequence[Buffer] | None = None
+        self.cut_short: Callable[[], None] | None = None
+        """Called when another request arrives after this one; set by handlers that let their client wait."""
+
+    def session(self) -> Session:
+        """The session that the request belongs to."""
+        return self.connection.session_of(self.client_id or "")
+
+    def reply(self, chunks: Sequence[Buffer], *, flush: bool = True) -> None:
+        """Answers with a whole frame; the chunks need to live only during this call when `flush` is set.
+
+        With `flush=False` the caller calls `ExchangeConnection.flush` soon, and the chunks must live until then: many
+        replies then leave in one system call.
+        """
+        self.connection.replied(self, chunks, flush)
+
+    def no_reply(self) -> None:
+        """The request is done and gets no answer (acks=0)."""
+        self.connection.replied(self, (), False)
+
+
+class Shortcut(Protocol):
+    """Handles a connection's next request without parsing it, if it is like the one before."""
+
+    header: RequestHeader
+    """The header of the request before; the correlation id differs."""
+
+    def fits(self, frame: memoryview) -> bool:
+        """Whether a request is like the one before."""
+
+    def handle(self, exchange: Exchange, frame: memoryview) -> None:
+        """Handles a request that fits."""

@@ -1,0 +1,70 @@
+"""One decoded request on its way through a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from gnomon.broker.kafka.connections.exchange import Exchange
+from gnomon.wire.kafka.api import response_header_version
+from gnomon.wire.kafka.fields import ProtocolMessage
+from gnomon.wire.kafka.frame import response_prefix
+from gnomon.wire.kafka.schema import InexpressibleMessage, encode
+
+ITEMS_MAX = 10_000
+"""Limit of groups, or of access rules, in one request: each takes a few bytes there, and some hundred in the answer."""
+
+
+class Request:
+    """A request and the way to answer it."""
+
+    __slots__ = ("_amendments", "exchange", "message", "session")
+
+    def __init__(self, exchange: Exchange, message: Any) -> None:
+        self.exchange = exchange
+        self.message = message
+        self.session = exchange.session()
+        self._amendments: tuple[Callable[[Any], None], ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version of the request."""
+        return self.exchange.api_version
+
+    @property
+    def client_id(self) -> str:
+        """The client id, empty if the client sends none."""
+        return self.exchange.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, as Kafka's tools show it."""
+        return f"/{self.session.address}"
+
+    def amend(self, amendment: Callable[[Any], None]) -> None:
+        """Applies `amendment` to the response before it is encoded."""
+        self._amendments += (amendment,)
+
+    def reply(self, response: ProtocolMessage) -> None:
+        """Answers the request; a response that its version cannot express ends the connection, but not the node."""
+        exchange = self.exchange
+        for amend in self._amendments:
+            amend(response)
+        try:
+            body = encode(response, exchange.api_version)
+        except InexpressibleMessage as error:
+            exchange.connection.refuse(f"the answer cannot be sent: {error}")
+            return
+        flexible = response_header_version(exchange.api_key, exchange.api_version) >= 1
+        exchange.reply((response_prefix(len(body), exchange.correlation_id, flexible), body))
+
+
+Handler: TypeAlias = Callable[[Request], ProtocolMessage | Awaitable[ProtocolMessage] | None]
+"""A function that returns the response, a coroutine for it, or None if `Request.reply` gives the response later."""
+
+
+def too_many(request: Request, count: int, what: str) -> bool:
+    """Whether the request names more than ITEMS_MAX items; if so, its connection is ended."""
+    if count > ITEMS_MAX:
+        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
+    return count > ITEMS_MAX

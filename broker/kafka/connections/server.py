@@ -1,0 +1,250 @@
+"""Kafka's front door: connections in, each request to the handler of its API."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import trio
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.kafka.cluster import ClusterHandlers
+from gnomon.broker.kafka.connections.connection import KafkaConnection
+from gnomon.broker.kafka.connections.exchange import Exchange
+from gnomon.broker.kafka.connections.replies import Replies
+from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.kafka.connections.request_memory import RequestMemory
+from gnomon.broker.kafka.fetch import FetchHandler
+from gnomon.broker.kafka.guards.guard import Guard, Question
+from gnomon.broker.kafka.produce import ProduceHandler
+from gnomon.broker.limits import BrokerLimits
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings.settings import EVERY_ADDRESS
+from gnomon.runtime.tasks import OwnTasks
+from gnomon.runtime.timers import Timer, Timers
+from gnomon.runtime.world import Clock, Connection, Listener, Network, WorldError
+from gnomon.wire.kafka.api import APIS, ApiKey
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.fields import ProtocolMessage
+from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader
+from gnomon.wire.kafka.schema import MalformedMessage, check_end, decode
+
+DRAIN_SECONDS = 5.0
+DRAIN_POLL_SECONDS = 0.01
+DECODED_BYTES_MAX = 8 << 20
+"""Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
+WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""They wait for other clients, not for the broker's work: what comes behind them may be what ends the wait."""
+
+
+class KafkaServer:
+    """Serves Kafka's protocol for one broker."""
+
+    def __init__(
+        self,
+        produce: ProduceHandler,
+        fetch: FetchHandler,
+        handlers: Mapping[int, Handler],
+        access: Access[ApiKey],
+        guards: Mapping[ApiKey, Guard],
+        replies: Replies,
+        finish_groups: Callable[[], None],
+        configs: BrokerConfigs,
+        limits: BrokerLimits,
+        network: Network,
+        clock: Clock,
+        timers: Timers,
+        metrics: Metrics,
+        log: Logger,
+    ) -> None:
+        """Serves nobody before `listen`, and `run` has to run by then.
+
+        Args:
+            handlers: of the requests other than Produce and Fetch, by API key.
+            guards: judge requests before their handlers, by API key.
+            finish_groups: called when the server drains: has the members of groups answered that wait for others.
+        """
+        self._produce = produce
+        self._fetch = fetch
+        self._handlers = handlers
+        self._access = access
+        self._guards = guards
+        self._replies = replies
+        self._finish_groups = finish_groups
+        self._configs = configs
+        self._limits = limits
+        self._network = network
+        self._clock = clock
+        self._timers = timers
+        self._metrics = metrics
+        self._log = log
+        self._tasks = OwnTasks()
+        self._memory = RequestMemory(limits.request_queue_bytes_max)
+        self._connections: dict[KafkaConnection, Timer | None] = {}
+        """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
+        self._idle_seconds = configs.number("connections.max.idle.ms") / 1000
+        self._seconds = {key.value: metrics.request_seconds[key.name.lower()] for key in ApiKey}
+        self._listener: Listener | None = None
+        metrics.watch("request_bytes", "Bytes of requests received and not yet answered", lambda: self.request_bytes)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of requests that wait, until it is cancelled."""
+        await self._tasks.run(task_status=task_status)
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of all requests in flight."""
+        return self._memory.bytes_used
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of all answers that are ready and have not been taken yet."""
+        return self._memory.backlog_bytes
+
+    async def listen(self, host: str, port: int, advertised_host: str, log_dirs: str) -> Listener:
+        """Takes connections from now on, and completes the broker's configs.
+
+        Args:
+            port: 0 picks a free one.
+            advertised_host: where clients are told to come back to.
+            log_dirs: what they are told of where records are kept.
+
+        Raises:
+            AddressTaken: the address is in use or not one of this machine.
+        """
+        listener = self._listener = await self._network.listen(host, port, self.accept)
+        self._configs.set_derived(
+            {
+                "advertised.listeners": f"PLAINTEXT://{advertised_host}:{listener.port}",
+                "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
+                "log.dirs": log_dirs,
+                "node.id": str(self._configs.number("broker.id")),
+            }
+        )
+        if advertised_host in EVERY_ADDRESS:
+            self._log.warning(
+                "advertised_host_missing",
+                problem=f"clients are told to come back to {advertised_host}, which from another machine is not this "
+                "one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they "
+                "know it by",
+            )
+        return listener
+
+    async def stop(self) -> None:
+        """Takes no new connection any more, and `drain`s the others within DRAIN_SECONDS."""
+        if self._listener is not None:
+            self._listener.close()
+        with trio.move_on_after(DRAIN_SECONDS):
+            await self.drain()
+
+    def accept(self, transport: Connection) -> KafkaConnection:
+        """Makes the handler of a new stream."""
+        limits = self._limits
+        connection = KafkaConnection(
+            transport,
+            self._memory,
+            self._dispatch,
+            self._answered,
+            self._ended,
+            self._clock.monotonic,
+            frame_bytes_max=self._configs.number("socket.request.max.bytes"),
+            request_bytes_max=limits.connection_request_bytes_max,
+        )
+        if len(self._connections) >= limits.connections_max:
+            connection.refuse(f"{len(self._connections)} clients are connected already: see broker.connections_max")
+        self._connections[connection] = None
+        if self._idle_seconds >= 0:
+            self._look_for_idleness(connection)
+        self._metrics.connections_accepted += 1
+        self._metrics.connections += 1
+        return connection
+
+    def _look_for_idleness(self, connection: KafkaConnection) -> None:
+        look_at = connection.end_if_idle(self._clock.monotonic(), self._idle_seconds)
+        if look_at < math.inf:
+            look = partial(self._look_for_idleness, connection)
+            self._connections[connection] = self._timers.call_at(look_at, look)
+        else:
+            self._log.debug("connection_idle", peer=connection.transport.peer, idle_seconds=self._idle_seconds)
+
+    def _ended(self, connection: KafkaConnection, reason: str | None) -> None:
+        look = self._connections.pop(connection, None)
+        if look is not None:
+            look.cancel()
+        self._metrics.connections -= 1
+        self._replies.forget(connection)
+        if reason is not None:
+            self._metrics.connections_refused += 1
+            self._log.warning("connection_refused", peer=connection.transport.peer, reason=reason)
+
+    def _answered(self, exchanges: list[Exchange], now: float) -> None:
+        for exchange in exchanges:
+            self._seconds[exchange.api_key].observe(now - exchange.started)
+
+    async def drain(self) -> None:
+        """Answers what was asked so far, at once who waits for records or other members; then ends all connections."""
+        for connection in list(self._connections):
+            connection.finish()
+        self._finish_groups()
+        while self._connections:
+            await self._clock.sleep(DRAIN_POLL_SECONDS)
+
+    def _dispatch(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+        """Raises MalformedFrame when the connection cannot go on."""
+        key, version = header.api_key, header.api_version
+        api = APIS.get(key)
+        if api is None:
+            raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
+        if len(frame) > DECODED_BYTES_MAX and key != ApiKey.PRODUCE:
+            raise MalformedFrame(
+                f"{ApiKey(key).name} request of {len(frame)} bytes: at most {DECODED_BYTES_MAX} are taken, "
+                "more only of Produce; ask for fewer things at a time"
+            )
+        if not api.min_version <= version <= api.max_version:
+            self._refuse_version(exchange, frame, header)
+        elif key == ApiKey.PRODUCE:
+            self._produce.handle(exchange, frame, header.body_start)
+        elif key == ApiKey.FETCH:
+            self._fetch.handle(exchange, frame, header.body_start)
+        else:
+            try:
+                message, end = decode(api.request, version, frame, header.body_start)
+                # librdkafka asks for all topics with a null array of four bytes, where version 9 and up have one.
+                if key != ApiKey.METADATA:
+                    check_end(message, frame, end)
+            except MalformedMessage as error:
+                raise MalformedFrame(str(error)) from None
+            if key not in WAIT_FOR_OTHERS:
+                # Kafka takes one request of a connection at a time: clients ask for an offset right behind its commit.
+                exchange.connection.hold(exchange)
+            self._call(ApiKey(key), Request(exchange, message))
+
+    def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+        if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever was asked
+            exchange.api_version = 0
+            Request(exchange, None).reply(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION))
+            return
+        name = ApiKey(header.api_key).name
+        raise MalformedFrame(f"{name} version {header.api_version} is not served: ApiVersions tells which are")
+
+    def _call(self, key: ApiKey, request: Request) -> None:
+        guard = self._guards.get(key)
+        refusal = None if guard is None else guard(Question(self._access, request))
+        response = self._handlers[key](request) if refusal is None else refusal
+        if isinstance(response, ProtocolMessage):
+            request.reply(response)
+        elif response is not None:
+            self._tasks.start_soon(self._finish, request, response)
+
+    async def _finish(self, request: Request, response: Awaitable[ProtocolMessage]) -> None:
+        try:
+            request.reply(await response)
+        except (KafkaError, LedgerError, MetadataError, WorldError) as error:
+            # Unknown is not failed: no answer says so, and the client asks again.
+            request.exchange.connection.refuse(f"the request could not be finished: {error}")

@@ -1,0 +1,1 @@
+"""Authorization of Kafka's requests, before their handlers see them."""

@@ -1,0 +1,230 @@
+"""Methods of the native service that change or describe subscriptions.
+
+1. A `subscribe` whose call is over leaves no consumer attached.
+2. A consumer that was closed while it was being attached is not attached.
+3. At most ATTACHED_AT_ONCE consumers are attached in one turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import trio
+
+from gnomon.broker.authorization.native_access import NativeAccess
+from gnomon.broker.authorization.native_table import NativeMethod
+from gnomon.broker.authorization.operation import Operation, group, topic
+from gnomon.broker.native.arguments import checked, subscribe_args
+from gnomon.broker.native.connection import Host, Lane, NativeConnection
+from gnomon.broker.native.connections import NativeConnections
+from gnomon.broker.native.hosts import Hosts
+from gnomon.broker.native.translated import in_translated_task
+from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
+from gnomon.broker.subscriptions.subscription import Subscription, SubscriptionType
+from gnomon.client.errors import (
+    ERRORS,
+    InvalidCall,
+    NativeError,
+    NoSuchSubscription,
+    NotLeader,
+    SubscriptionTaken,
+)
+from gnomon.log.dlsn import Dlsn
+from gnomon.log.entry import Offset
+from gnomon.runtime.rpc.call import Call, Method
+from gnomon.runtime.tasks import Tasks
+
+NAMES_MAX = 1000
+"""Subscriptions that one answer describes."""
+ATTACHED_AT_ONCE = 50
+"""Consumers attached in one turn: 2 to 5 ms, in which the broker serves nobody else."""
+
+LaneSubscription: TypeAlias = Subscription[Lane]
+
+
+class SubscriptionMethods:
+    """`subscribe`, `unsubscribe`, `seek` and `stats`."""
+
+    def __init__(self, access: NativeAccess, hosts: Hosts, connections: NativeConnections, tasks: Tasks) -> None:
+        self._access = access
+        self._hosts = hosts
+        self._connections = connections
+        self._tasks = tasks
+        self._attaching = trio.Lock()
+        """Held while ATTACHED_AT_ONCE consumers are attached: other tasks run between one holder and the next."""
+
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "subscribe": self._subscribe,
+            "unsubscribe": in_translated_task(self._tasks, self._unsubscribe),
+            "seek": in_translated_task(self._tasks, self._seek),
+            "stats": in_translated_task(self._tasks, self._stats),
+        }
+
+    def _subscribe(self, call: Call) -> None:
+        connection = self._connections.of(call)
+        name, index, kind, initial, items = subscribe_args(call.args)
+        numbers = [item[1] for item in items]
+        connection.awaited.update(numbers)  # in the turn of the call: `close_consumers` may arrive in the same turn
+
+        async def attach(call: Call) -> object:
+            try:
+                return await self._attach(call, connection, name, index, kind, initial, items)
+            finally:
+                connection.awaited.difference_update(numbers)
+                if call.over:  # the client will not receive the answer
+                    self._connections.in_turns(connection.close_consumers(numbers), call)
+
+        in_translated_task(self._tasks, attach)(call)
+
+    async def _attach(
+        self,
+        call: Call,
+        connection: NativeConnection,
+        name: str,
+        index: int,
+        kind: SubscriptionType,
+        initial: str,
+        items: list[Any],
+    ) -> object:
+        question, revision = self._access.question(NativeMethod.SUBSCRIBE, call.peer), self._access.revision
+        question.check(Operation.READ, topic(name))
+        refused = {
+            each: ERRORS.encode(question.refusal(Operation.READ, group(each)))
+            for each in {item[0] for item in items}
+            if not question.allows(Operation.READ, group(each))
+        }
+        host = await self._hosts.host(name, index)
+        log = host.partition.log
+        if log is None:
+            raise NotLeader(f"partition {index} of topic '{name}' has just moved to another broker")
+        await host.create(
+            [item[0] for item in items if item[0] not in refused],
+            log.start_offset if initial == "earliest" else log.high_watermark,
+        )
+        connection.revision = min(connection.revision, revision)  # decisions may have changed meanwhile
+        results: list[object] = []
+        for at in range(0, len(items), ATTACHED_AT_ONCE):
+            async with self._attaching:
+                if host.ended:
+                    raise NotLeader(f"partition {index} of topic '{name}' has just moved to another broker")
+                if connection.gone:
+                    raise InvalidCall("the connection is gone")
+                lane = connection.lane(host, name)
+                results += [
+                    refused.get(item[0]) or attach_consumer(lane, connection, kind, item)
+                    for item in items[at : at + ATTACHED_AT_ONCE]
+                ]
+        host.pump()
+        return results
+
+    async def _unsubscribe(self, call: Call) -> None:
+        name, index, subscriber, client, really = checked(call.args, str, int, str, str, bool)
+        question = self._access.question(NativeMethod.UNSUBSCRIBE, call.peer)
+        question.check(Operation.READ, topic(name))
+        question.check(Operation.DELETE, group(subscriber))
+        host = await self._hosts.host(name, index)
+        subscription = _subscription(host, subscriber)
+        if any(consumer.client != client for consumer in subscription.consumers):
+            raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
+        if really:  # otherwise the call asked whether it could be deleted
+            await host.delete(subscription)
+
+    async def _seek(self, call: Call) -> Offset:
+        name, index, subscriber, where, to = checked(call.args, str, int, str, str, list)
+        question = self._access.question(NativeMethod.SEEK, call.peer)
+        question.check(Operation.READ, topic(name))
+        question.check(Operation.READ, group(subscriber))
+        host = await self._hosts.host(name, index)
+        subscription = _subscription(host, subscriber)
+        offset = await _offset(host, where, to)
+        await host.seek(subscription, offset)
+        log = host.partition.log
+        return offset if log is None else max(offset, log.start_offset)
+
+    async def _stats(self, call: Call) -> object:
+        name, index, names = checked(call.args, str, int, list)
+        if not all(type(each) is str for each in names):
+            raise InvalidCall("subscriptions are named by text")
+        question = self._access.question(NativeMethod.STATS, call.peer)
+        question.check(Operation.DESCRIBE, topic(name))
+        host = await self._hosts.host(name, index)
+        subscriptions = host.dispatcher.subscriptions
+        wanted = names or list(subscriptions)
+        if len(wanted) > NAMES_MAX:
+            raise InvalidCall(f"name at most {NAMES_MAX} subscriptions at a time; there are {len(subscriptions)}")
+        return {
+            each: _described(host, subscriptions[each])
+            for each in wanted
+            if each in subscriptions and question.allows(Operation.DESCRIBE, group(each))
+        }
+
+
+def attach_consumer(lane: Lane, connection: NativeConnection, kind: SubscriptionType, item: list[Any]) -> object:
+    """Attaches one consumer; returns the epoch of its cursor, or an encoded error of the protocol."""
+    name, number, client, permits = item
+    host = lane.host
+    dispatcher = host.dispatcher
+    subscription = dispatcher.subscriptions.get(name)
+    try:
+        if number not in connection.awaited:
+            raise InvalidCall(f"consumer {number} was closed while it was attached")
+        if subscription is None:
+            raise NoSuchSubscription(f"subscription {name!r} was deleted meanwhile")
+        dispatcher.check(subscription, kind, client)
+    except ConsumerRefused as error:
+        return ERRORS.encode(SubscriptionTaken(str(error)))
+    except NativeError as error:
+        return ERRORS.encode(error)
+    before = connection.consumers.get(number)
+    if before is not None:
+        before.channel.host.dispatcher.detach(before)
+    host.send_away([one for one in subscription.consumers if one.client == client])
+    consumer = dispatcher.attach(subscription, kind, lane, number, client, permits)
+    connection.consumers[number] = consumer
+    host.attached(consumer)
+    return subscription.cursor_epoch
+
+
+def _subscription(host: Host, name: str) -> LaneSubscription:
+    subscription = host.dispatcher.subscriptions.get(name)
+    if subscription is None:
+        raise NoSuchSubscription(f"there is no subscription {name!r}")
+    return subscription
+
+
+async def _offset(host: Host, where: str, to: list[Any]) -> Offset:
+    """The offset that a seek asks for."""
+    log = host.partition.log
+    if log is None:
+        raise NotLeader("the partition has just moved to another broker")
+    if where == "earliest":
+        return log.start_offset
+    if where == "latest":
+        return log.high_watermark
+    if where == "offset":
+        (offset,) = checked(to, int)
+        return Offset(min(max(offset, log.start_offset), log.high_watermark))
+    if where == "id":
+        try:
+            return await host.positions.offset_of(Dlsn.decode(to))
+        except ValueError as error:
+            raise InvalidCall(str(error)) from error
+    if where == "time":
+        (timestamp_ms,) = checked(to, int)
+        found = await host.partition.offset_for_timestamp(timestamp_ms)
+        return log.high_watermark if found is None else found[0]
+    raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
+
+
+def _described(host: Host, subscription: LaneSubscription) -> dict[str, object]:
+    consumers = subscription.consumers
+    return {
+        "type": subscription.kind.value if consumers else None,
+        "consumers": len(consumers),
+        "offset": subscription.cursor.mark_delete,
+        "acknowledged_ahead": len(subscription.cursor.ranges),
+        "backlog": subscription.backlog(host.dispatcher.end),
+    }

@@ -1,0 +1,1 @@
+"""Placement: the live brokers, the leaders computed from them, and the registration of this broker."""

@@ -1,0 +1,104 @@
+"""The placement of partitions on brokers, as one broker knows it, and whether this broker may act as a leader.
+
+1. While its lease may be over a broker answers as if it led nothing, except for appends: the bookies decide those.
+2. An answer to a client always names at least one broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.placement.leadership import NOBODY, Leadership, LiveBroker
+from gnomon.broker.placement.membership import Membership
+from gnomon.log.topic import Topic
+from gnomon.wire.kafka.errors import ErrorCode
+
+
+class Placement:
+    """The leaders of all partitions, computed from the brokers of a membership."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.node_id = membership.me.id
+        self.leadership = membership.leadership
+        self.lease_lives = membership.lives
+        """Whether no other broker can lead what this one leads; a call of a fetch's hot path."""
+        self._membership = membership
+        self._watchers: list[Callable[[], None]] = []
+        membership.watch(self._changed)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Has `changed` called after a broker came, went, or began to drain; in the order of these calls."""
+        self._watchers.append(changed)
+
+    def _changed(self, leadership: Leadership) -> None:
+        self.leadership = leadership
+        for changed in self._watchers:
+            changed()
+
+    # --- leaders ------------------------------------------------------------------------------------------------
+
+    def leader(self, topic: Topic, index: int) -> int:
+        """The broker that leads a partition, as far as this one knows."""
+        return self.leadership.leader(topic.ranked_as, index, topic.place)
+
+    def leaders(self, topic: Topic, partitions: int) -> Sequence[int]:
+        """The leaders of a topic's first partitions, by number."""
+        return self.leadership.leaders(topic.ranked_as, partitions, topic.place)
+
+    def leads(self, topic: Topic, index: int) -> bool:
+        """Whether this broker leads a partition, as far as it knows."""
+        return self.leader(topic, index) == self.node_id
+
+    def check_led(self, topic: Topic, index: int) -> None:
+        """Returns if this broker leads a partition, as far as it knows.
+
+        Raises:
+            KafkaError: another broker leads it.
+        """
+        leader = self.leader(topic, index)
+        if leader != self.node_id:
+            who = "no broker at the moment" if leader == NOBODY else f"broker {leader}"
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} of topic '{topic.name}' is led by {who}"
+            )
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone: its leaders are not remembered any more."""
+        self.leadership.forget(topic.ranked_as, topic.place)
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def broker(self, broker_id: int) -> LiveBroker | None:
+        """A broker that is alive, by its id."""
+        return self.leadership.brokers.get(broker_id)
+
+    def advertised(self) -> Sequence[LiveBroker]:
+        """The brokers that answers name: this one if it knows of no live broker, and never none.
+
+        librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with:
+        after an answer that names none it has no broker to ask (consumers were left so in `make chaos`, for ever).
+        """
+        return self.leadership.shown_to_clients() or [self._membership.me]
+
+    # --- this broker's lease ------------------------------------------------------------------------------------
+
+    @property
+    def registered(self) -> bool:
+        """Whether this broker has begun to lead."""
+        return self._membership.registered
+
+    def check_lease(self) -> None:
+        """Returns while the lease lives.
+
+        Raises:
+            KafkaError: another broker may lead what this broker led.
+        """
+        if not self.lease_lives():
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know whether it still leads the partition"
+            )
+
+    def lease_problem(self) -> str | None:
+        """The reason why the broker leads nothing, None while it may lead."""
+        return None if self.lease_lives() else "its registration could not be renewed in time"

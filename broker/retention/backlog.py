@@ -1,0 +1,222 @@
+"""Backlog quotas: a topic whose slowest durable subscription, or that of a shadow, is too far behind.
+
+1. A backlog begins at the first record that the slowest subscription of a partition has not acknowledged, by stored
+   positions: it counts records that were acknowledged in the last second, too. A position in a segment is read there.
+2. The partitions in use here are looked at every LOOK_SECONDS: for so long producers may exceed a quota, and are still
+   refused after the backlog has shrunk.
+3. Inside a segment bytes count by records: half of its records are half of its bytes.
+4. Nothing is dropped for a position that cannot be read; producers may be refused for it.
+5. While a segment is out of reach, producers are refused where they were before, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple, NoReturn
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
+from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
+from gnomon.broker.errors import KafkaError
+from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.partition.log import PartitionLog, PartitionSettings
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.retention.holds import Holds, held_offset
+from gnomon.broker.storage import Storage
+from gnomon.broker.subscriptions.positions.hold import Holder, only_advanced
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.entry import NO_TIMESTAMP, Offset
+from gnomon.log.log_positions import LogPositions
+from gnomon.log.topic import Topic
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.world import Clock, WorldError
+from gnomon.wire.kafka.batch import parse_batch
+
+LOOK_SECONDS = 10.0
+
+
+class Stretch(NamedTuple):
+    """Records of one segment."""
+
+    first: Offset
+    end: Offset
+    size_bytes: int
+
+
+class BacklogQuotas:
+    """The regular look for backlogs that are too large."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: PartitionsInUse,
+        holds: Holds,
+        storage: Storage,
+        clock: Clock,
+        metrics: Metrics,
+        log: Logger,
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._holds = holds
+        self._storage = storage
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._refusing: dict[tuple[uuid.UUID, int], None] = {}
+        metrics.watch(
+            "backlog_refusing_partitions",
+            "Partitions that refuse to be produced to because of their backlog quota",
+            lambda: len(self._refusing),
+        )
+
+    async def run(self) -> NoReturn:
+        """Looks every LOOK_SECONDS."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Measures the backlogs of all partitions in use that have a quota."""
+        self._holds.ask_again()
+        self._refusing.clear()
+        for topic_id, index, partition in self._partitions.with_own_log():
+            topic, log = self._topics.image.get_by_id(topic_id), partition.log
+            if topic is None or log is None:
+                continue
+            try:
+                log.refusal = await self._refusal(topic, index, partition, log)
+            except (KafkaError, LedgerError, MetadataError, WorldError) as error:
+                self._log.warning(
+                    "backlog_not_measured",
+                    topic=topic.name,
+                    partition=index,
+                    reason=str(error),
+                    next="it is tried again",
+                )
+            if log.refusal is not None:
+                self._refusing[topic_id, index] = None
+
+    async def _refusal(self, topic: Topic, index: int, partition: Partition, log: PartitionLog) -> str | None:
+        """Why a partition may not be produced to; drops the oldest records where that is what is wanted."""
+        settings = log.settings
+        if settings.backlog_ms_max < 0 and not 0 <= settings.backlog_bytes_max < (partition.size_bytes() or 0):
+            return None
+        before = self._holds.before(topic)
+        if (
+            before is not None
+            and await only_advanced(self._storage.metadata, before)  # saves a read: 100,000 positions take 0.7 s
+            and await self._excess(partition, log, before.lowest(index)) is None
+        ):
+            return None
+
+        async def exceeds(holder: Holder) -> bool:
+            return await self._excess(partition, log, holder) is not None
+
+        slowest = await self._holds.slowest(topic, index, exceeds)
+        if slowest is None or slowest.unread:  # in the second case it exceeded nothing; the log may have grown since
+            return None
+        excess = await self._excess(partition, log, slowest)
+        if excess is None:
+            return None
+        if slowest.out_of_reach is not None:
+            raise slowest.out_of_reach
+        if not settings.backlog_drops or slowest.damage is not None:
+            who = f"subscription '{slowest.subscription}' of topic '{slowest.topic}'"
+            return f"{who} has not read {excess}: have it read, delete it, or raise the quota"
+        await self._drop(topic, index, partition, log, slowest)
+        return None
+
+    async def _excess(self, partition: Partition, log: PartitionLog, slowest: Holder | None) -> str | None:
+        """Which quota the backlog of a subscription exceeds."""
+        if slowest is None:
+            return None
+        settings, offset = log.settings, held_offset(log, slowest)
+        size_bytes = bytes_from(stretches(partition, log), offset)
+        if 0 <= settings.backlog_bytes_max < size_bytes:
+            return f"{size_bytes} bytes of the partition, {BACKLOG_BYTES} allows {settings.backlog_bytes_max}"
+        if settings.backlog_ms_max >= 0:
+            age_ms = await self._age_ms(partition, log, offset)
+            if age_ms > settings.backlog_ms_max:
+                return f"records for {age_ms} ms, {BACKLOG_MS} allows {settings.backlog_ms_max}"
+        return None
+
+    async def _age_ms(self, partition: Partition, log: PartitionLog, offset: Offset) -> int:
+        """The age of the record at an offset; 0 if there is none, or it has no timestamp."""
+        if offset >= log.high_watermark:
+            return 0
+        positions = LogPositions(log, partition)
+
+        def timestamp() -> int:
+            with LocalViews() as views:
+                return parse_batch(positions.batch(offset, views).records).max_timestamp
+
+        written_ms = await read_from_memory(timestamp)
+        return 0 if written_ms == NO_TIMESTAMP else self._clock.wall_ms() - written_ms
+
+    async def _drop(self, topic: Topic, index: int, partition: Partition, log: PartitionLog, slowest: Holder) -> None:
+        first = held_offset(log, slowest)
+        if partition.log is not log:  # it was taken over meanwhile
+            return
+        end = await self._allowed_from(partition, log)
+        if end <= first:
+            return
+        end = await partition.delete_before(end)
+        acknowledged = sum(max(0, min(stop, end) - max(start, first)) for start, stop in slowest.ranges)
+        records = max(0, end - first - acknowledged)
+        self._metrics.backlog_records_dropped += records
+        self._log.warning(
+            "backlog_dropped",
+            topic=topic.name,
+            partition=index,
+            subscription=slowest.subscription,
+            of_topic=slowest.topic,
+            first=first,
+            end=end,
+            records=records,
+            meaning="the quota of the topic does not allow a larger backlog: these records are gone",
+        )
+
+    async def _allowed_from(self, partition: Partition, log: PartitionLog) -> Offset:
+        """The position of a subscription whose backlog is just allowed."""
+        settings: PartitionSettings = log.settings
+        end = log.start_offset
+        if settings.backlog_bytes_max >= 0:
+            end = max(end, offset_for_bytes(stretches(partition, log), settings.backlog_bytes_max))
+        if settings.backlog_ms_max >= 0:
+            found = await partition.offset_for_timestamp(self._clock.wall_ms() - settings.backlog_ms_max)
+            end = max(end, log.high_watermark if found is None else found[0])
+        return min(end, log.high_watermark)
+
+
+def stretches(partition: Partition, log: PartitionLog) -> list[Stretch]:
+    """The segments of an open partition, the oldest first."""
+    *sealed, last = partition.segments
+    found = []
+    for segment in sealed:
+        assert segment.next_offset is not None, "all segments but the last are sealed"
+        found.append(Stretch(segment.base_offset, segment.next_offset, segment.size_bytes))
+    return [*found, Stretch(last.base_offset, log.next_offset, log.segment_bytes)]
+
+
+def bytes_from(found: list[Stretch], offset: Offset) -> int:
+    """The bytes of the records from `offset` on."""
+    size_bytes = 0
+    for first, end, stretch_bytes in found:
+        if offset <= first:
+            size_bytes += stretch_bytes
+        elif offset < end:
+            size_bytes += stretch_bytes * (end - offset) // (end - first)
+    return size_bytes
+
+
+def offset_for_bytes(found: list[Stretch], bytes_max: int) -> Offset:
+    """The first offset from which on there are at most so many bytes."""
+    left = bytes_max
+    for first, end, stretch_bytes in reversed(found):
+        if stretch_bytes > left:
+            return Offset(end - left * (end - first) // stretch_bytes)
+        left -= stretch_bytes
+    return found[0].first

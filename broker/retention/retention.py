@@ -1,0 +1,118 @@
+"""Retention by time and size: old segments are rolled and trimmed, on all partitions of one broker.
+
+A segment that is due goes once every durable subscription of the topic and of its shadows has read it, unless
+`gnomon.retention.hold` is `none`: subscriptions add to Kafka's rules, and take nothing from them.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import NoReturn
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.in_use.partitions_in_use import InUse, PartitionsInUse
+from gnomon.broker.partition.log import segments_to_drop
+from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.trim import RetentionBound
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.retention.holds import Holds, held_offset
+from gnomon.broker.storage import Storage
+from gnomon.broker.subscriptions.positions.hold import Holder
+from gnomon.broker.topics.deleted_topics import DeletedTopics
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.chains import all_segments
+from gnomon.log.entry import Offset
+from gnomon.log.topic import Topic
+from gnomon.metadata.client import MetadataError
+from gnomon.runtime.logs import Logger
+from gnomon.runtime.world import Clock, WorldError
+
+TRIES = 3
+"""A trim is tried so often in one pass, where subscriptions come meanwhile."""
+
+
+class Retention:
+    """The regular look for what is old."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        placement: Placement,
+        partitions: PartitionsInUse,
+        deleted: DeletedTopics,
+        holds: Holds,
+        storage: Storage,
+        configs: BrokerConfigs,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._topics = topics
+        self._placement = placement
+        self._partitions = partitions
+        self._deleted = deleted
+        self._holds = holds
+        self._storage = storage
+        self._configs = configs
+        self._clock = clock
+        self._log = log
+
+    async def run(self) -> NoReturn:
+        """Looks every `log.retention.check.interval.ms`, and for topics whose deletion was not finished."""
+        while True:
+            await self._clock.sleep(self._configs.number("log.retention.check.interval.ms") / 1000)
+            await self.enforce()
+            await self._deleted.finish_all()
+
+    async def enforce(self) -> None:
+        """Rolls and drops what the topics' settings say, partition by partition.
+
+        A partition that nobody has used since the start is opened only where sealed segments of it are due, or where
+        the one that it was writing began so long ago that it may be. One whose last append failed is opened again: what
+        was given up may be the room that it lacked.
+        """
+        partitions = self._partitions.with_own_log()
+        try:
+            partitions += await self._unused_with_old_segments()
+        except MetadataError as error:
+            self._log.error("retention_failed", reason=str(error))
+        self._holds.ask_again()
+        for topic_id, index, partition in partitions:
+            topic = self._topics.image.get_by_id(topic_id)
+            try:
+                await partition.opened_to_write()
+                if topic is not None:
+                    await self._enforce(topic, index, partition)
+            except (LedgerError, MetadataError, WorldError) as error:
+                self._log.error("retention_failed", reason=str(error))
+
+    async def _enforce(self, topic: Topic, index: int, partition: Partition) -> None:
+        async def held(end: Offset) -> RetentionBound | None:
+            if not self._topics.settings_of(topic).held_by_subscriptions:
+                return None
+            hold, log = await self._holds.of(topic), partition.log
+            if log is None:  # it was taken over or deleted meanwhile: nothing goes
+                return RetentionBound(Offset(0), ())
+
+            async def holds_up(holder: Holder) -> bool:
+                return held_offset(log, holder) < end
+
+            slowest = await self._holds.slowest(topic, index, holds_up)
+            return RetentionBound(held_offset(log, slowest), (hold.unchanged,))
+
+        for _ in range(TRIES):
+            if await partition.enforce_retention(held):
+                return
+            self._holds.forget(topic)
+
+    async def _unused_with_old_segments(self) -> list[InUse]:
+        now_ms = self._clock.wall_ms()
+        due = []
+        async with aclosing(all_segments(self._storage.metadata)) as partitions:
+            async for topic_id, index, segments in partitions:
+                topic = self._topics.image.get_by_id(topic_id)
+                if topic is None or self._partitions.get(topic_id, index) or not self._placement.leads(topic, index):
+                    continue
+                if segments_to_drop(self._topics.settings_of(topic), segments, 0, now_ms):
+                    due.append(InUse(topic_id, index, self._partitions.use(topic, index)))
+        return due

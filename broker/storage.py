@@ -1,0 +1,20 @@
+"""The storage of one broker: the metadata, the bookies, and the quorum of new ledgers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.bookie.ledgers.catalog import Bookies, EntryCache, Quorum
+from gnomon.metadata.client import Metadata
+
+
+@dataclass(slots=True)
+class Storage:
+    """Where a broker keeps records. All parts of a broker have the same one, and ask it at each use."""
+
+    metadata: Metadata
+    bookies: Bookies
+    entries: EntryCache
+    """The entries of remote bookies that this broker keeps in memory."""
+    quorum: Quorum
+    """Of the ledgers of partitions that are new."""

@@ -1,0 +1,1 @@
+"""The stores of subscription positions: records in the metadata, or entries of ledgers."""

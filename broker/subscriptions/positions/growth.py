@@ -1,0 +1,68 @@
+"""The subscriptions of a growing topic: each gets a position in the new partitions before these can be used.
+
+1. Each subscription begins at the beginning of each new partition. Otherwise one without consumers would begin there
+   when they return: at the end, so that the records written until then would be skipped, and held by no subscription.
+2. Each creation or deletion of a subscription, and each deletion of a shadow, writes `hold_key`, and the growth
+   compares that key. So every subscription unknown to the growth is created after it, and the growth creates none of a
+   deleted shadow.
+3. The cost depends on the number of subscriptions and of topics that have some, not on the number of shadows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from uuid import UUID
+
+from gnomon.broker.subscriptions.positions.record import SubscriberRecord
+from gnomon.broker.subscriptions.positions.records import PUTS_MAX
+from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.log.subscription_keys import hold_key, read_readers, subscriber_of_key, subscriptions_prefix
+from gnomon.log.topic import Topic, topic_key
+from gnomon.metadata.client import Compare, DeletePrefix, KeyField, Metadata, Operation, Put
+
+
+async def begin_in_new_partitions(metadata: Metadata, source: Topic, partitions: int) -> tuple[Compare, Put]:
+    """Creates the subscriptions of a topic, and of its shadows, in the new partitions.
+
+    Returns:
+        The comparison and the write that the transaction of the growth must include.
+
+    Raises:
+        MetadataError: not all could be created; the next growth deletes those that were, and creates all again.
+    """
+    key = hold_key(source.id)
+    before = await metadata.get(key)
+    known = Compare(key, KeyField.MOD_REVISION, 0 if before is None else before.mod_revision)
+    ungrown = (
+        Compare.version(topic_key(source.name), source.version),
+        Compare(topic_key(source.name), KeyField.CREATE_REVISION, source.create_revision),
+        known,
+    )
+    names: dict[UUID, list[str]] = {}
+    for topic_id in await read_readers(metadata, source.id):
+        first = subscriptions_prefix(topic_id, 0)
+        names[topic_id] = [item.key.removeprefix(first) for item in (await metadata.range(first)).items]
+    new = range(source.partitions, partitions)
+    left = (DeletePrefix(subscriptions_prefix(topic_id, index)) for topic_id in names for index in new)
+    for operations in (left, _beginnings(names, new)):  # first deletes the records that a failed growth left
+        await _in_groups(metadata, ungrown, operations)
+    return known, Put(key, b"")
+
+
+def _beginnings(names: Mapping[UUID, Sequence[str]], new: range) -> Iterator[Put]:
+    """The records of all subscriptions in the new partitions; `names` are those of each topic, quoted as in keys."""
+    for topic_id, quoted in names.items():
+        for index in new:
+            prefix = subscriptions_prefix(topic_id, index)
+            for name in quoted:
+                record = SubscriberRecord(subscriber_of_key(prefix + name), Position())
+                yield Put(prefix + name, record.encode())
+
+
+async def _in_groups(metadata: Metadata, ungrown: Sequence[Compare], operations: Iterable[Operation]) -> None:
+    """Executes operations in transactions small enough for etcd; ends early if the comparisons of the growth fail."""
+    rest = iter(operations)
+    while group := list(islice(rest, PUTS_MAX)):
+        if not (await metadata.txn(ungrown, group)).succeeded:
+            return

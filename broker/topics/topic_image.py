@@ -1,0 +1,108 @@
+"""A broker's image of all topics.
+
+1. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
+2. A shadow in the image has the partitions of its source, which the record of the shadow does not hold
+   (`topic` invariant 4).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+from gnomon.log.topic import Topic, name_of_key
+from gnomon.metadata.client import Event, RangeResult
+
+
+class TopicImage:
+    """All topics, as of one revision."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._shadows: dict[uuid.UUID, dict[str, Topic]] = {}
+        """By the ids of their sources, and by name."""
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Topic | None:
+        """A topic by name."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """A topic by id."""
+        return self._by_id.get(topic_id)
+
+    def source_of(self, shadow: Topic) -> Topic | None:
+        """The topic that a shadow belongs to, None where that life of it is over."""
+        assert shadow.source is not None, f"topic '{shadow.name}' is no shadow"
+        source = self._by_name.get(shadow.source.name)
+        return source if source is not None and source.id == shadow.source.id else None
+
+    def has_ended(self, topic: Topic) -> bool:
+        """Whether a topic is a shadow whose source is gone."""
+        return topic.source is not None and self.source_of(topic) is None
+
+    def shadows_of(self, topic: Topic) -> list[Topic]:
+        """The shadows of a topic, as their own records say."""
+        return list(self._shadows.get(topic.id, {}).values())
+
+    def shadowed(self) -> list[uuid.UUID]:
+        """The ids of the topics that have shadows, whether they live or not."""
+        return list(self._shadows)
+
+    def completed(self, topic: Topic) -> Topic:
+        """The topic of a record with its number of partitions: see invariant 2."""
+        if topic.source is None:
+            return topic
+        source = self.source_of(topic)
+        return topic.with_partitions(0 if source is None else source.partitions)
+
+    def put(self, topic: Topic) -> None:
+        """A topic was created or changed."""
+        self._drop(topic.name)
+        self._set(self.completed(topic))
+        self._complete_shadows(topic)
+
+    def _set(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        if topic.source is not None:
+            self._shadows.setdefault(topic.source.id, {})[topic.name] = topic
+
+    def _complete_shadows(self, source: Topic) -> None:
+        for shadow in self.shadows_of(source):
+            self._set(self.completed(shadow))
+
+    def replace(self, found: RangeResult) -> list[Topic]:
+        """Takes a fresh list of all topics; returns those whose lives have ended meanwhile."""
+        before, self._by_id = self._by_id, {}
+        self._by_name, self._shadows = {}, {}
+        for item in found.items:
+            self.put(Topic.decode(item))
+        return [topic for topic in before.values() if topic.id not in self._by_id]
+
+    def apply(self, event: Event) -> tuple[Topic | None, Topic | None]:
+        """Takes one event of the watch; returns the topic whose life it ended, and the one that is new or changed."""
+        if event.current is None:
+            return self._drop(name_of_key(event.key)), None
+        topic = Topic.decode(event.current)
+        before = self._by_name.get(topic.name)
+        self.put(topic)
+        return before if before is not None and before.id != topic.id else None, topic
+
+    def _drop(self, name: str) -> Topic | None:
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            self._by_id.pop(topic.id, None)
+            if topic.source is not None:
+                shadows = self._shadows[topic.source.id]
+                del shadows[name]
+                if not shadows:
+                    del self._shadows[topic.source.id]
+            self._complete_shadows(topic)
+        return topic

@@ -1,0 +1,71 @@
+"""The records of topics in the metadata, as one broker reads and writes them.
+
+Another broker may have changed a record a moment ago: the image of this one shows what was read or written when a call
+returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnomon.broker.errors import KafkaError, metadata_refusals
+from gnomon.broker.storage import Storage
+from gnomon.broker.topics.topics import Topics
+from gnomon.log.topic import Topic, topic_key
+from gnomon.metadata.client import Compare, Operation, TxnResult
+from gnomon.runtime.logs import Logger
+
+
+class TopicRecords:
+    """Reads and writes them for one broker."""
+
+    def __init__(self, storage: Storage, topics: Topics, log: Logger) -> None:
+        self._storage = storage
+        self._topics = topics
+        self._log = log
+
+    async def current(self, name: str) -> Topic | None:
+        """A topic as the metadata has it.
+
+        Returns:
+            The topic, None where there is none; the image shows the same by now.
+
+        Raises:
+            MetadataUnavailable: the metadata cannot be read now.
+        """
+        image = self._topics.image
+        before = image.get(name)
+        item = await self._storage.metadata.get(topic_key(name))
+        if item is not None:
+            await self._topics.reached(item.mod_revision)
+        elif before is not None:
+            while (shown := image.get(name)) is not None and shown.id == before.id:
+                await self._topics.follower.moved()
+        return image.get(name)
+
+    async def find(self, name: str) -> Topic | None:
+        """A topic of the image, also one that another broker has only just created.
+
+        Raises:
+            MetadataUnavailable: the image does not show it, and the metadata cannot be read now.
+        """
+        return self._topics.image.get(name) or await self.current(name)
+
+    async def write(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """One transaction that changes a topic, or what goes with one.
+
+        Raises:
+            KafkaError: the metadata service refused it.
+        """
+        try:
+            with metadata_refusals():
+                return await self._storage.metadata.txn(compares, then, otherwise)
+        except KafkaError as error:
+            self._log.warning("topic_not_changed", reason=error.text)
+            raise
+
+    async def shown(self, result: TxnResult) -> None:
+        """Waits until the image shows a transaction."""
+        await self._topics.reached(result.revision)

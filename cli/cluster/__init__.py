@@ -1,0 +1,1 @@
+"""`gnomon cluster`: a whole cluster as processes of this machine."""

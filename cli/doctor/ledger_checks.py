@@ -1,0 +1,70 @@
+"""Checks of `gnomon doctor` in the stores of a data directory."""
+
+from __future__ import annotations
+
+from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.ids import EntryId, LedgerId
+from gnomon.bookie.record import LEDGERS, decode_record
+from gnomon.broker.stores import BOOKIE_FOLDER, BOOKIE_NAME, METADATA_FOLDER, Stores
+from gnomon.cli.doctor.check import Check, CheckStatus
+from gnomon.cli.doctor.host_checks import DATA_FILE, unreadable
+from gnomon.cli.exit import Failure
+from gnomon.cli.ledger.data_directory import end_on_disk, in_stores
+from gnomon.metadata.client import KeyValue
+from gnomon.runtime.settings.settings import Settings
+
+ENTRIES_PER_VIEW = 1000
+RESTORE = "restore the data directory from a copy; what else is in the ledger can be read with `gnomon ledger read`"
+
+
+def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
+    """Opens the stores and every ledger, and changes none; with `deep`, reads every entry against its digest."""
+
+    async def work(stores: Stores) -> list[Check]:
+        found = (await stores.metadata.range(LEDGERS)).items
+        entries, checks = 0, []
+        for stored in found:
+            name = stored.key.removeprefix(LEDGERS)
+            count, problems = await _read(stores, stored, deep)
+            entries += count
+            if problems:
+                text = f"ledger {name}: {len(problems)} entries cannot be read, first: {problems[0]}"
+                checks.append(Check("ledger", CheckStatus.FAIL, text, RESTORE))
+        what = f"{entries} entries read" if deep else "opened; --deep reads their entries"
+        return [Check("ledgers", CheckStatus.OK, f"{len(found)} ledgers, {what}"), *checks]
+
+    # Opening would create missing stores.
+    stores = [settings.data_dir / folder for folder in (BOOKIE_FOLDER, METADATA_FOLDER)]
+    try:
+        missing = [str(folder) for folder in stores if not (folder / DATA_FILE).is_file()]
+    except OSError as error:
+        return [unreadable("ledgers", error)]
+    if len(missing) == len(stores):
+        return [Check("ledgers", CheckStatus.OK, "none yet: nothing was stored here")]
+    if missing:
+        advice = "put it (or its disk) back, or delete the whole data directory to begin anew: one half is no use alone"
+        return [Check("ledgers", CheckStatus.FAIL, f"{missing[0]} is missing", advice)]
+    try:
+        return in_stores(settings, work)
+    except Failure as failure:
+        return [Check("ledgers", CheckStatus.FAIL, str(failure))]
+
+
+async def _read(stores: Stores, stored: KeyValue, deep: bool) -> tuple[int, list[str]]:
+    """The number of entries of a ledger that were read, and the faults of others."""
+    ledger, record = LedgerId(stored.create_revision), decode_record(stored.value)
+    problems: list[str] = []
+    count = 0
+    begin, end = record.start_entry, await end_on_disk(stores, ledger, record) + 1
+    for at in range(begin, end if deep else begin, ENTRIES_PER_VIEW):
+        bookies = record.fragment_of(EntryId(at)).bookies
+        if BOOKIE_NAME not in bookies:
+            return count, [f"its bookies {bookies} are not in this directory"]
+        with stores.store.view() as view:
+            for entry in map(EntryId, range(at, min(end, at + ENTRIES_PER_VIEW))):
+                try:
+                    view.entry(ledger, entry, record.fragment_of(entry).session)
+                    count += 1
+                except LedgerError as error:
+                    problems.append(str(error))
+    return count, problems

@@ -1,0 +1,1 @@
+"""Commands that are Kafka clients of a broker: topics, groups and records."""

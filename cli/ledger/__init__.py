@@ -1,0 +1,1 @@
+"""`gnomon ledger`: ledgers of a cluster or of a data directory."""

@@ -1,0 +1,1 @@
+"""The native client: subscriptions and their consumers, for programs; it imports nothing of the broker."""

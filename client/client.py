@@ -1,0 +1,231 @@
+"""The native client: durable subscriptions over any number of partitions, brokers and connections.
+
+    async with gnomon.connect("127.0.0.1:6650") as client:
+        consumer = await client.subscribe("flights", "billing", type="shared", initial_position="earliest")
+        async for message in consumer:
+            print(message.value)
+            consumer.ack(message)
+
+1. A client has at most one connection to a broker, for all its consumers (`leaders`).
+2. A consumer that has lost a broker subscribes again by itself, at the partition's new leader (`attachments`).
+3. Acknowledgements and permits are gathered for a moment over all consumers, and sent together (`ack_sender`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from gnomon.client.ack_sender import AckSender
+from gnomon.client.addresses import Address, parse_addresses
+from gnomon.client.attachments import Attachments
+from gnomon.client.broker_connection import BrokerConnection
+from gnomon.client.consumer import Consumer, Listener, OnMissed
+from gnomon.client.consumer_options import QUEUE_RECORDS, ConsumerOptions, Position, Type, check_name
+from gnomon.client.errors import InvalidCall, NativeError
+from gnomon.client.leaders import TRY_SECONDS
+from gnomon.client.part import Part
+from gnomon.runtime.background import background
+from gnomon.runtime.rpc.errors import RpcFailed
+from gnomon.runtime.trio_world import open_trio_world
+from gnomon.runtime.world import Unreachable, World
+
+REFRESH_SECONDS = 30.0
+"""The interval at which the client looks for new partitions of its topics."""
+
+
+class NativeClient:
+    """A client, made by `connect`; its consumers and connections end with the block of `connect`."""
+
+    def __init__(self, world: World, addresses: Sequence[Address], nursery: trio.Nursery, name: str) -> None:
+        self.world = world
+        self._acks = AckSender(world.clock)
+        random = world.random(f"native-client/{name}")
+        self._attachments = Attachments(world, addresses, nursery, self._acks, f"{random.getrandbits(64):016x}")
+        self._leaders = self._attachments.leaders
+        self._consumers: dict[Consumer, None] = {}
+
+    # --- subscribing --------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        topic: str,
+        name: str,
+        *,
+        type: Type = "exclusive",
+        initial_position: Position = "latest",
+        queue_records: int = QUEUE_RECORDS,
+        ack_seconds: float | None = None,
+        listener: Listener | None = None,
+        on_missed: OnMissed | None = None,
+    ) -> Consumer:
+        """Consumes a durable subscription, and creates it if none has this name.
+
+        Args:
+            type: exclusive (one consumer), failover (one at a time), shared (batches in turn) or key_shared (records
+                of one key to one consumer, in order). All consumers of a subscription use the same type.
+            initial_position: where a new subscription begins.
+            queue_records: how many records of a partition may wait in this process; at least 1.
+            ack_seconds: a received message that is not acknowledged for this time is delivered again: at least 0.1;
+                None for never.
+            listener: is called with each message as it arrives, in place of `receive`; it must neither wait nor raise.
+                A batch that cannot be read ends the calls: see `Consumer.error`.
+            on_missed: is called in the same way with `RecordsMissed`, which `receive` raises otherwise.
+
+        Raises:
+            NoSuchTopic, SubscriptionTaken, InvalidCall: the broker refused.
+            Unreachable, Unavailable: no broker could subscribe in time.
+        """
+        consumers = await self.subscribe_many(
+            topic,
+            [name],
+            type=type,
+            initial_position=initial_position,
+            queue_records=queue_records,
+            ack_seconds=ack_seconds,
+            listener=listener,
+            on_missed=on_missed,
+        )
+        return consumers[0]
+
+    async def subscribe_many(
+        self,
+        topic: str,
+        names: Collection[str],
+        *,
+        type: Type = "exclusive",
+        initial_position: Position = "latest",
+        queue_records: int = QUEUE_RECORDS,
+        ack_seconds: float | None = None,
+        listener: Listener | None = None,
+        on_missed: OnMissed | None = None,
+    ) -> list[Consumer]:
+        """`subscribe` for many subscriptions of one topic, a thousand in a call to a broker.
+
+        All subscriptions are consumed when it returns, and none if it raises.
+        """
+        options = ConsumerOptions(type, initial_position, queue_records, ack_seconds)
+        if isinstance(names, str):
+            raise InvalidCall(f"names are several names, not the text {names!r}")
+        for name in names:
+            check_name(name)
+        leaders = await self._leaders.find(topic)
+        consumers = [self._consumer(topic, name, options, listener, on_missed) for name in names]
+        for consumer in consumers:
+            consumer.grow(len(leaders), initial_position)
+        try:
+            await self._attachments.attached(part for consumer in consumers for part in consumer.parts)
+        except BaseException:
+            self._end_consumers(consumers)
+            raise
+        return consumers
+
+    def _consumer(
+        self,
+        topic: str,
+        name: str,
+        options: ConsumerOptions,
+        listener: Listener | None,
+        on_missed: OnMissed | None,
+    ) -> Consumer:
+        consumer = Consumer(
+            topic,
+            name,
+            options,
+            listener,
+            on_missed,
+            attachments=self._attachments,
+            acks=self._acks,
+            clock=self.world.clock,
+            close=self.close_consumers,
+        )
+        self._consumers[consumer] = None
+        return consumer
+
+    async def close_consumers(self, consumers: Iterable[Consumer]) -> None:
+        """Closes consumers, and waits until their brokers know. A caller that is cancelled has closed them, too."""
+        await self._attachments.confirm(self._end_consumers(consumers))
+
+    def _end_consumers(self, consumers: Iterable[Consumer]) -> list[BrokerConnection[Part]]:
+        """Closes consumers, and returns the connections to the brokers that it was reported to."""
+        self._acks.flush()
+        ended = list(consumers)
+        for consumer in ended:
+            consumer.end()
+            self._consumers.pop(consumer, None)
+        return self._attachments.end(part for consumer in ended for part in consumer.parts)
+
+    # --- in the background --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keeps consumers attached, sends acknowledgements, and enforces ack time-outs, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._acks.run)
+            nursery.start_soon(self._refresh_forever)
+            nursery.start_soon(self._expire_forever)
+            await self._attachments.run(nursery)
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            await self.world.clock.sleep(REFRESH_SECONDS)
+            topics: dict[str, list[Consumer]] = {}
+            for consumer in self._consumers:
+                topics.setdefault(consumer.topic, []).append(consumer)
+            for topic, consumers in topics.items():
+                try:
+                    partitions = len(await self._leaders.look_up(topic))
+                except (Unreachable, NativeError, RpcFailed):
+                    continue
+                for consumer in consumers:
+                    if not consumer.closed:
+                        consumer.grow(partitions, "earliest")  # with the records written since the partition was made
+
+    async def _expire_forever(self) -> None:
+        while True:
+            timed = [each.options.ack_seconds for each in self._consumers if each.options.ack_seconds is not None]
+            await self.world.clock.sleep(min([1.0, *(seconds / 4 for seconds in timed)]))
+            now = self.world.clock.monotonic()
+            for consumer in list(self._consumers):
+                if consumer.options.ack_seconds is not None:
+                    consumer.expire(now)
+
+    async def close(self) -> None:
+        """Sends outstanding acknowledgements, then closes every consumer and connection."""
+        with trio.move_on_after(TRY_SECONDS / 10):
+            await self.close_consumers(list(self._consumers))
+        self._leaders.close()
+
+
+@asynccontextmanager
+async def connect(address: str, *, world: World | None = None, name: str = "") -> AsyncIterator[NativeClient]:
+    """A native client, for as long as the block lasts; an exception of the block is raised as it is, in no group.
+
+    Args:
+        address: `HOST:PORT[,HOST:PORT…]`, the native addresses of some brokers; one that answers is enough.
+        world: None for the real world, a simulated world in simulations.
+        name: distinguishes the clients of one simulated world.
+
+    Raises:
+        ValueError: the address has another form.
+    """
+    addresses = parse_addresses(address)
+    if world is None:
+        async with open_trio_world() as real, _connected(real, addresses, name) as client:
+            yield client
+    else:
+        async with _connected(world, addresses, name) as client:
+            yield client
+
+
+@asynccontextmanager
+async def _connected(world: World, addresses: Sequence[Address], name: str) -> AsyncIterator[NativeClient]:
+    async with background() as nursery:
+        client = NativeClient(world, addresses, nursery, name)
+        nursery.start_soon(client.run)
+        try:
+            yield client
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()

@@ -1,0 +1,82 @@
+"""Errors of the native protocol, which clients and brokers share.
+
+A `Retriable` error may not recur, perhaps at another broker: the client retries by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gnomon.runtime.rpc.errors import ErrorTable
+
+
+class NativeError(Exception):
+    """The broker refused the call; the text says why and what to do."""
+
+
+class Retriable(NativeError):
+    """The call may succeed later, or at another broker."""
+
+
+class NotLeader(Retriable):
+    """Another broker leads the partition: look the leader up again."""
+
+
+class Unavailable(Retriable):
+    """The partition or the metadata cannot be used at the moment."""
+
+
+class NoSuchTopic(NativeError):
+    """No topic has this name, or the topic has no such partition."""
+
+
+class NoSuchSubscription(NativeError):
+    """The partition has no subscription of this name."""
+
+
+class SubscriptionTaken(NativeError):
+    """Other consumers of the subscription rule this call out."""
+
+
+class NotAuthorized(NativeError):
+    """The broker's authorizer does not allow the operation; the text names it and the resource."""
+
+
+class InvalidCall(NativeError):
+    """The call is not valid; the text says what would be."""
+
+
+class ConsumerClosed(NativeError):
+    """The consumer or its client was closed."""
+
+
+class RecordsMissed(NativeError):
+    """Records of a partition were removed before the subscription acknowledged them; it continues after them.
+
+    Somebody deleted them (DeleteRecords, truncate), or the topic's settings did: a backlog quota with drop-oldest, or
+    `gnomon.retention.hold=none`. All of them lie in [first, end). The subscription was at `first` or later.
+    """
+
+    def __init__(self, topic: str, partition: int, subscription: str, first: int, end: int) -> None:
+        super().__init__(
+            f"subscription {subscription!r} has missed records of partition {partition} of topic '{topic}' between"
+            f" offsets {first} and {end}: they were removed before it acknowledged them; it continues at {end}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.subscription = subscription
+        self.first = first
+        self.end = end
+
+
+ERRORS: Final = ErrorTable(
+    {
+        NotLeader: (),
+        Unavailable: (),
+        NoSuchTopic: (),
+        NoSuchSubscription: (),
+        SubscriptionTaken: (),
+        NotAuthorized: (),
+        InvalidCall: (),
+    }
+)

@@ -1,0 +1,120 @@
+"""The payload of a partition's ledger entry: a fixed header and, for a batch, the record batch byte for byte.
+
+1. An entry covers the offsets [base_offset, next_offset), and the next entry of the log begins at next_offset. The
+   header of a batch covers the same offsets as its entry; the batch may hold fewer records, or none.
+2. `leader_epoch`, `next_offset`, `last_stable_offset` and, inside one segment, `max_timestamp` never fall from one
+   entry to the next, so each can be searched by bisection over entries.
+3. Replaying the entries from `replay_from` up to this one, starting from nothing, gives the producer state after this
+   entry; a snapshot entry replaces the state that was replayed before it.
+4. A snapshot entry covers no offsets.
+5. A reader reads the kinds in `KINDS_READ` of version `VERSION`, and stops with `UnknownEntry` at any other entry.
+   `check_form` decides that for every reader; `unpack_header` calls it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from functools import partial
+from typing import Final, NamedTuple, NewType
+
+from gnomon.bookie.errors import LedgerError
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+
+NO_OFFSET = Offset(-1)
+NO_TIMESTAMP = -1
+NO_ABORT = -1
+
+VERSION: Final = 1
+"""The version of the header that this gnomon writes, and the only one that it reads."""
+
+
+class EntryKind(IntEnum):
+    """The meaning of the bytes after the header."""
+
+    BATCH = 1
+    """One record batch, base offset and leader epoch patched."""
+    PRODUCERS = 2
+    """A snapshot of the producer states (`producers.encode_snapshot`)."""
+    MARKER = 3
+    """Reserved for the end of a transaction: a commit or an abort. Not written and not read by this gnomon."""
+    CLEANED = 4
+    """Reserved for a batch that compaction has rewritten. Not written and not read by this gnomon."""
+
+
+KINDS_READ: Final = frozenset({EntryKind.BATCH, EntryKind.PRODUCERS})
+
+
+class UnknownEntry(LedgerError):
+    """An entry of a version or a kind that this gnomon does not read; a reader stops there and never skips it."""
+
+    def __init__(self, problem: str, name: str = "an entry") -> None:
+        super().__init__(f"{name} {problem}", "upgrade gnomon to the version that wrote it")
+        self.problem = problem
+
+    def at(self, entry: int, ledger: str) -> UnknownEntry:
+        """The same error, with the place of the entry in its text."""
+        return UnknownEntry(self.problem, f"entry {entry} of ledger {ledger!r}")
+
+
+class EntryHeader(NamedTuple):
+    """The fixed header, without its version; timestamps in milliseconds since 1970."""
+
+    kind: int
+    leader_epoch: LeaderEpoch
+    base_offset: Offset
+    next_offset: Offset
+    last_stable_offset: Offset
+    """The end of the log as a reader of committed records sees it after this entry; the next offset, as yet."""
+    max_timestamp: int
+    """The largest record timestamp of this segment so far, -1 where there is none."""
+    replay_from: int
+    """Entry id in the same ledger where replaying the producer states begins."""
+    last_abort: int
+    """The newest entry of the same ledger that is an abort marker, up to this one; -1 where there is none, as yet."""
+
+
+_HEADER = struct.Struct(">BBiqqqqqq")
+HEADER_BYTES = _HEADER.size
+
+pack_header = partial(_HEADER.pack, VERSION)
+"""`pack_header(*EntryHeader) -> bytes`."""
+
+
+unpack_reach = struct.Struct(">H12xq").unpack_from
+"""`unpack_reach(payload) -> (form, next_offset)`: the part of the header that a sequential reader needs.
+
+The form is version and kind in one number, so that the reader compares one number per entry: see `BATCH_FORM`.
+"""
+
+BATCH_FORM: Final = VERSION << 8 | EntryKind.BATCH
+"""The form of a batch."""
+
+
+def check_form(form: int) -> None:
+    """Decides whether this gnomon reads an entry whose header begins with `form`.
+
+    Raises:
+        UnknownEntry: it does not read entries of this version, or of this kind.
+    """
+    version, kind = form >> 8, form & 0xFF
+    if version != VERSION:
+        raise UnknownEntry(f"has a header of version {version}, this gnomon reads version {VERSION}")
+    if kind not in KINDS_READ:
+        name = f"{kind} ({EntryKind(kind).name})" if kind in set(EntryKind) else str(kind)
+        raise UnknownEntry(f"is of kind {name}, which this gnomon does not read")
+
+
+def unpack_header(payload: memoryview) -> EntryHeader:
+    """The header of an entry's payload.
+
+    Raises:
+        UnknownEntry: it is no entry of a partition, or one that this gnomon does not read.
+    """
+    if len(payload) < HEADER_BYTES:
+        raise UnknownEntry(f"has {len(payload)} bytes, the header of a partition's entry has {HEADER_BYTES}")
+    version, *fields = _HEADER.unpack_from(payload)
+    check_form(version << 8 | fields[0])
+    return EntryHeader._make(fields)

@@ -1,0 +1,276 @@
+"""Reads one partition: batches by offset, and searches by time, offset and leader epoch.
+
+1. No record at or above the high watermark is returned (`log` invariant 3).
+2. Reading batches never waits: it uses the ledgers' memory while the caller's views live; a missing entry raises
+   `NotInMemory`. Searches wait for missing entries, and searches by time also yield to other tasks: they may or may not
+   see records appended meanwhile.
+3. A search returns no offset below the start of the log, though the batch around it may begin there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import partial
+from operator import attrgetter
+from typing import Protocol
+
+import trio
+
+from gnomon.bookie.errors import LedgerError, NotEnoughBookies
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledgers.catalog import EntryView, LocalViews, NotInMemory, read_from_memory
+from gnomon.log.entry import NO_OFFSET, EntryHeader, EntryKind, LeaderEpoch, Offset, UnknownEntry
+from gnomon.log.segment import Segment
+from gnomon.runtime.logs import Logger
+from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
+from gnomon.wire.kafka.compression import CorruptData, TooLarge
+from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import find_by_timestamp
+
+RECORDS_BYTES_MAX = 16 << 20
+"""Most bytes that a search by time decompresses of one batch, and most records that it reads: 0.1 s together."""
+RECORDS_MAX = 100_000
+ENTRIES_PER_TURN = 1000
+"""A search yields to other tasks after this many headers, at some 3 us each, and after every decompressed batch."""
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class LogBounds(Protocol):
+    """The bounds of a log that reading needs: its start, its end, and its leader epoch."""
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """The current leader epoch."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that is kept."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of the readable records."""
+
+    @property
+    def next_offset(self) -> Offset:
+        """The highest offset that a reader may have seen; no client can know a higher one."""
+
+
+class LogReader:
+    """The log of one partition and its known segments; the code that opens the chain sets both."""
+
+    log: LogBounds | None
+    """The bounds of the log; None until opened."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.log = None
+        self.segments: list[Segment] = []
+        self._logger = logger
+        self._unreadable = ""
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """Checks the leader epoch of a client's request; -1 means none (KIP-320)."""
+        log = self.log
+        if epoch < 0 or log is None or epoch == log.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def segment_of(self, offset: Offset) -> int:
+        """The index in `segments` of the segment of `offset`."""
+        return bisect_right(self.segments, offset, 1, key=_BASE_OFFSET) - 1  # from 1 on: nothing is before the first
+
+    def read(
+        self, offset: Offset, bytes_max: int, at_least_one: bool, views: LocalViews
+    ) -> tuple[list[memoryview], int, ErrorCode]:
+        """Durable batches of one segment, starting with the one that covers `offset`; valid as long as `views`.
+
+        Batches before a damaged one are returned without an error. A request for the damaged one gets the error, which
+        is logged once.
+
+        Raises:
+            NotInMemory: load the entry and ask again.
+        """
+        log = self.log
+        assert log is not None
+        segment = self.segments[self.segment_of(offset)]
+        view = segment.view_among(views)
+        try:
+            chunks, size = segment.read(view, offset, log.high_watermark, bytes_max, at_least_one=at_least_one)
+        except LedgerError as error:
+            self._tell_unreadable(segment, offset, error)
+            return [], 0, ErrorCode.KAFKA_STORAGE_ERROR
+        return chunks, size, ErrorCode.NONE
+
+    def _tell_unreadable(self, segment: Segment, offset: Offset, error: LedgerError) -> None:
+        """Logs that records cannot be read, once per reason."""
+        if str(error) == self._unreadable:
+            return
+        self._unreadable = str(error)
+        if isinstance(error, NotEnoughBookies):
+            advice = "start the bookies that are away"
+        elif isinstance(error, UnknownEntry):
+            advice = "upgrade gnomon to the version that wrote the entry"
+        else:
+            advice = "restore the data directory from a copy, or let consumers seek behind the damage"
+        self._logger.error(
+            "records_not_readable", ledger=segment.ledger.name, offset=offset, reason=str(error), next=advice
+        )
+
+    async def earliest(self) -> tuple[Offset, LeaderEpoch]:
+        """The start of the log, and the leader epoch of the record there.
+
+        Without records it is the current epoch; if that record is damaged it is -1, which Kafka's clients take for
+        unknown.
+        """
+        log = self.log
+        assert log is not None
+        if log.start_offset == log.high_watermark:
+            return log.start_offset, log.epoch
+        start_offset, segment = log.start_offset, self.segments[self.segment_of(log.start_offset)]
+
+        def first_header() -> EntryHeader:
+            with segment.view() as view:
+                return segment.header(view, segment.first_entry(view, lambda header: header.next_offset > start_offset))
+
+        try:
+            return start_offset, (await read_from_memory(first_header)).leader_epoch
+        except LedgerError:
+            return start_offset, LeaderEpoch(-1)
+
+    async def offset_for_timestamp(self, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The first record with a timestamp >= `timestamp`: its offset, timestamp and leader epoch."""
+        log = self.log
+        assert log is not None
+        return await self._search_by_time(log, timestamp)
+
+    async def _search_by_time(self, log: LogBounds, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The same for a log that was open at the request: the partition may be taken over during the search."""
+        for segment in list(self.segments):
+            if segment.next_offset is not None and segment.max_timestamp < timestamp:
+                continue
+            found = await _find_timestamp(segment, timestamp, log)
+            if found is not None:
+                return found
+        return None
+
+    async def max_timestamp_offset(self) -> tuple[Offset, int, LeaderEpoch] | None:
+        """The record with the largest timestamp (KIP-734)."""
+        log = self.log
+        assert log is not None
+        best = -1
+        for segment in list(self.segments):
+            best = max(best, await self._largest_timestamp(segment, log.start_offset))
+        return None if best < 0 else await self._search_by_time(log, best)
+
+    async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
+        """The last header has that of the whole segment; if a part was deleted, each batch is examined."""
+        last = segment.ledger.last_add_confirmed
+
+        def by_header() -> tuple[EntryId, int | None]:
+            with segment.view() as view:
+                entry = segment.first_entry(view, lambda header: header.next_offset > start_offset)
+                whole = entry <= last and start_offset <= segment.base_offset
+                return entry, segment.header(view, last).max_timestamp if whole else None
+
+        def by_batches() -> tuple[int, EntryId]:
+            with segment.view() as view:
+                return segment.largest_timestamp(view, entry, EntryId(min(entry + ENTRIES_PER_TURN, last + 1)))
+
+        entry, found = await read_from_memory(by_header)
+        if found is not None:
+            return found
+        best = -1
+        while entry <= last:
+            largest, entry = await read_from_memory(by_batches)
+            best = max(best, largest)
+            await trio.lowlevel.checkpoint()
+        return best
+
+    async def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """The end of an epoch (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
+
+        A future epoch has no end yet: (-1, -1). An epoch older than all records ended at their beginning.
+        """
+        log = self.log
+        assert log is not None
+        if not 0 <= epoch <= log.epoch:
+            return LeaderEpoch(-1), NO_OFFSET
+        if epoch == log.epoch:
+            return epoch, log.high_watermark
+        for segment in reversed(list(self.segments)):  # some of them may be deleted meanwhile
+            found = await read_from_memory(partial(_end_of_epoch, segment, epoch))
+            if found is not None:
+                return found[0], Offset(min(found[1], log.high_watermark))
+        return epoch, log.start_offset
+
+
+async def read_header(segment: Segment, entry: EntryId) -> EntryHeader:
+    """The header of a confirmed entry.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+
+    def header() -> EntryHeader:
+        with segment.view() as view:
+            return segment.header(view, entry)
+
+    return await read_from_memory(header)
+
+
+def _end_of_epoch(segment: Segment, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+    with segment.view() as view:
+        return segment.end_of_epoch(view, epoch)
+
+
+async def _find_timestamp(segment: Segment, timestamp: int, log: LogBounds) -> tuple[Offset, int, LeaderEpoch] | None:
+    def first_entry() -> EntryId:
+        with segment.view() as view:
+            return segment.first_entry(view, lambda header: header.max_timestamp >= timestamp)
+
+    def search() -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+        with segment.view() as view:
+            return _search(segment, view, entry, timestamp, log)
+
+    entry = await read_from_memory(first_entry)
+    while entry <= segment.ledger.last_add_confirmed:
+        entry, found = await read_from_memory(search)
+        await trio.lowlevel.checkpoint()
+        if found is not None:
+            return found
+    return None
+
+
+def _search(
+    segment: Segment, view: EntryView, entry: EntryId, timestamp: int, log: LogBounds
+) -> tuple[EntryId, tuple[Offset, int, LeaderEpoch] | None]:
+    """Examines the next headers, and at most one batch; returns where to continue, and the result."""
+    last = segment.ledger.last_add_confirmed
+    for number in range(entry, min(entry + ENTRIES_PER_TURN, last + 1)):
+        try:
+            header, batch = segment.entry(view, EntryId(number))
+        except NotInMemory:
+            if number == entry:
+                raise
+            return EntryId(number), None
+        if header.kind != EntryKind.BATCH or header.next_offset <= log.start_offset:
+            continue
+        if parse_batch(batch).max_timestamp >= timestamp:
+            found = _find_in_batch(batch, timestamp, log.start_offset)
+            if found is None or found[0] >= log.high_watermark:
+                return EntryId(number + 1), None
+            return EntryId(number + 1), (Offset(found[0]), found[1], header.leader_epoch)
+    return EntryId(entry + ENTRIES_PER_TURN), None
+
+
+def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record that is young enough; its first offset if it cannot be read.
+
+    A producer's compressed batch is stored unread, so it may fail to decompress, or be too large: then its consumers
+    decide.
+    """
+    try:
+        return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
+    except (MalformedBatch, TooLarge, CorruptData):
+        header = parse_batch(batch)
+        return max(header.base_offset, start_offset), header.max_timestamp

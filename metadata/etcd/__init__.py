@@ -1,0 +1,1 @@
+"""The metadata service in an etcd, through its HTTP/JSON gateway."""

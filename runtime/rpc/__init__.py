@@ -1,0 +1,1 @@
+"""The internal RPC: calls and streams of items between processes."""

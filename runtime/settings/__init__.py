@@ -1,0 +1,1 @@
+"""Settings: their declarations, and loading them from file, environment and flags."""

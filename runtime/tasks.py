@@ -1,0 +1,44 @@
+"""The tasks of one part of a process: they live as long as the part's `run`.
+
+1. A task is started before `run` ends, or not at all: a callback that comes while the process stops starts nothing.
+2. An error of a task ends `run` with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVarTuple, Unpack
+
+import trio
+
+Args = TypeVarTuple("Args")
+
+
+class Tasks(Protocol):
+    """A place to start tasks: a nursery, or the tasks of the part that owns them."""
+
+    def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
+        """Starts a task."""
+
+
+class OwnTasks:
+    """The tasks of one part; `run` has to run before the first is started."""
+
+    def __init__(self) -> None:
+        self._nursery: trio.Nursery | None = None
+        self._over = False
+
+    def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
+        """Starts a task; does nothing once `run` has ended."""
+        if not self._over:
+            assert self._nursery is not None, "the part that starts a task does not run yet"
+            self._nursery.start_soon(work, *args)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks until it is cancelled; start it with `nursery.start`."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._over = True

@@ -1,0 +1,1 @@
+"""Simulated disks with faults, and the states of a real file that a power failure can leave."""

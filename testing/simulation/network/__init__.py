@@ -1,0 +1,1 @@
+"""The simulated network: streams between machines, with latency, cuts, resets and lost power."""

@@ -1,0 +1,1 @@
+"""gnomon's own storms: clients, faults and judges; they are not in the wheel."""

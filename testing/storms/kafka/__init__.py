@@ -1,0 +1,1 @@
+"""Storms over brokers with Kafka clients."""

@@ -1,0 +1,1 @@
+"""Storms over replicated ledgers."""

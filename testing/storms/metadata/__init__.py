@@ -1,0 +1,1 @@
+"""Models and judges of the metadata service."""

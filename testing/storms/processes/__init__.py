@@ -1,0 +1,1 @@
+"""Storms over real processes: clusters, clients and cut links."""

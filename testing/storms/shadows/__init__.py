@@ -1,0 +1,1 @@
+"""Storms over sources and their shadows."""

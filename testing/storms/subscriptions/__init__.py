@@ -1,0 +1,1 @@
+"""Storms over native subscriptions."""

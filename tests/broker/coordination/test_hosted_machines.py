@@ -1,0 +1,105 @@
+"""The machines of one broker: which requests they serve, and loading machines that no request has asked for."""
+
+from __future__ import annotations
+
+import trio
+from counter import Announce
+from counters_on_logs import serve
+
+from gnomon.broker.coordination.state_log import LogUnavailable
+from gnomon.broker.coordination.state_machine import Refusal, StoredRecord
+
+STORED = [(0, StoredRecord(b"added/c", b"5", -1, -1, False))]
+
+
+def test_a_broker_serves_only_partitions_that_it_leads_while_its_lease_lives():
+    async def scenario(broker):
+        assert await broker.total() == 0
+        for broker.leads, broker.lease_lives in ((False, True), (True, False)):
+            assert broker.add(1) == broker.read() == [(0, Refusal.NOT_LEADER)]
+
+    serve(scenario)
+
+
+def test_a_machine_is_loaded_by_the_first_request():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        await broker.start()
+        await trio.sleep(60)
+        assert broker.log.reads == 0
+        assert await broker.total() == 5
+
+    serve(scenario)
+
+
+def test_a_tenant_may_have_machines_loaded_that_no_request_asks_for():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        await broker.start()
+        await trio.sleep(0.1)
+        assert broker.announced == [Announce("c", 5)]
+        assert broker.log.reads == 1
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_machines_are_loaded_unasked_when_this_broker_becomes_their_leader():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        broker.leads = False
+        await broker.start()
+        await trio.sleep(60)
+        assert broker.log.reads == 0
+        broker.leads = True
+        broker.machines.leaders_changed()
+        await trio.sleep(0.1)
+        assert broker.log.reads == 1
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_loading_unasked_goes_on_after_failures_until_the_partition_is_another_brokers():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        broker.log.unreadable = LogUnavailable("too few bookies")
+        await broker.start()
+        await trio.sleep(4.5)
+        assert broker.log.reads == 5
+        broker.leads = False
+        broker.machines.leaders_changed()
+        await trio.sleep(60)
+        assert broker.log.reads == 5
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_a_machine_that_was_given_up_is_loaded_again_unasked():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        await broker.start()
+        await trio.sleep(0.1)
+        broker.log.held = True
+        broker.add(1)
+        broker.log.fail(LogUnavailable("no"))
+        await trio.sleep(0.1)
+        assert broker.log.reads == 2
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_partitions_are_looked_for_again_when_they_could_not_be_found(monkeypatch):
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        used, broker.logs.used = broker.logs.used, _unavailable
+        await broker.start()
+        await trio.sleep(5)
+        assert broker.log.reads == 0
+        broker.logs.used = used
+        await trio.sleep(2)
+        assert broker.log.reads == 1
+
+    serve(scenario, loads_unasked=True)
+
+
+async def _unavailable():
+    raise LogUnavailable("the metadata does not answer")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from gnomon.cli.child import PROGRAM
+from gnomon.cli.cluster import kept_process
+from gnomon.cli.cluster.kept_process import KILLS_MAX, KeptProcess
+from gnomon.cli.exit import Exit, Failure
+
+
+async def at_once() -> bool:
+    return True
+
+
+def run(directory: Path, script: str) -> int:
+    """Keeps a shell, whose script finds a line in `lives` for each of its lives; returns how many there were."""
+    lives = directory / "lives"
+    process = KeptProcess("flight", (PROGRAM, "sh", "-c", f"echo >> {lives}; {script}"), directory / "log", {}, at_once)
+    try:
+        trio.run(process.run)
+    finally:
+        trio.run(process.stop)
+    return lives.read_text().count("\n")
+
+
+def test_what_is_killed_is_started_again_until_it_ends_in_good_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, f"test $(wc -l < {tmp_path / 'lives'}) -lt 3 && kill -SEGV $$; exit 0") == 3
+    again = "flight was killed by SIGSEGV: it is started again\nflight serves again\n"
+    assert capsys.readouterr().err == 2 * again + "flight ended, as it was asked to; the others go on\n"
+
+
+def test_what_ends_by_itself_is_not_started_again(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"^flight ended with 3: no runway$") as failed:
+        run(tmp_path, "echo Error: no runway >&2; exit 3")
+    assert failed.value.code == Exit.UNREACHABLE
+
+
+def test_what_is_killed_again_and_again_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"flight was killed by SIGKILL for the 6th time within 60 s.*: no fuel$"):
+        run(tmp_path, "echo no fuel >&2; kill -KILL $$")
+    assert (tmp_path / "lives").read_text().count("\n") == KILLS_MAX + 1
+
+
+def test_kills_of_long_ago_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_process, "KILLS_SECONDS", 0.0)
+    assert run(tmp_path, f"test $(wc -l < {tmp_path / 'lives'}) -lt 8 && kill -KILL $$; exit 0") == 8

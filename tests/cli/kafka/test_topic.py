@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import yaml
+
+from gnomon.testing import KafkaBroker
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_a_topic_is_created_described_altered_and_deleted(ask: Run) -> None:
+    created = ask("topic", "create", "one", "--partitions", 3, "--config", "retention.ms=5000")
+    assert (created.returncode, created.stdout) == (0, "")
+    assert created.stderr == "created topic 'one' with 3 partitions\n"
+
+    altered = ask(
+        *("topic", "alter", "one", "--partitions", 4),
+        *("--set", "segment.bytes=2000000", "--set", "max.message.bytes=9999", "--unset", "retention.ms"),
+    )
+    assert altered.returncode == 0, altered.stderr
+
+    described = json.loads(ask("topic", "describe", "one", "--output", "json").stdout)
+    assert described["partitions"][3] == {"partition": 3, "leader": 1, "earliest": 0, "latest": 0}
+    assert {row["config"]: row["source"] for row in described["configs"]} == {
+        "max.message.bytes": "dynamic_topic_config",
+        "segment.bytes": "dynamic_topic_config",
+    }
+    assert len(described["id"]) == 22
+
+    deleted = ask("topic", "delete", "one")
+    assert deleted.returncode == 0, deleted.stderr
+    assert ask("topic", "describe", "one").returncode == 5
+
+
+def test_topics_are_listed_in_every_format(ask: Run) -> None:
+    ask("topic", "create", "listed")
+    table = ask("topic", "list").stdout.splitlines()
+    assert table[0].split() == ["TOPIC", "PARTITIONS", "INTERNAL", "ID"]
+    as_json = json.loads(ask("topic", "list", "--output", "json").stdout)
+    assert yaml.safe_load(ask("topic", "list", "--output", "yaml").stdout) == as_json
+    (row,) = [row for row in as_json if row["topic"] == "listed"]
+    assert (row["partitions"], row["internal"]) == (2, False)
+
+
+def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> None:
+    ask("topic", "create", "twice")
+    again = ask("topic", "create", "twice")
+    assert (again.returncode, again.stderr.count("\n")) == (5, 1)
+    for missing in (("describe", "nope"), ("alter", "nope", "--set", "retention.ms=1"), ("delete", "nope")):
+        done = ask("topic", *missing)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1), done.stderr
+        assert "`gnomon topic list` shows all topics" in done.stderr
+    both = ask("topic", "delete", "nope", "twice", "twice")
+    assert both.returncode == 5
+    assert "deleted topic 'twice'" in both.stderr
+
+
+def test_a_value_that_the_broker_refuses_ends_with_2_as_one_that_the_command_refuses(ask: Run) -> None:
+    ask("topic", "create", "valued")
+    for wrong in (
+        ("create", "refused", "--config", "no.such.config=1"),
+        ("create", "refused", "--config", "retention.ms=soon"),
+        ("alter", "valued", "--set", "no.such.config=1"),
+        ("alter", "valued", "--partitions", 1),
+    ):
+        done = ask("topic", *wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_a_name_that_no_topic_can_have_ends_with_2_and_says_which_names_there_are(inside: Run) -> None:
+    for command in ("create", "create-shadow source", "describe", "stats", "alter --unset x", "delete", "truncate"):
+        done = inside("topic", *command.split(), "b!d")
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "topic name 'b!d': only letters, digits, '.', '_' and '-' are allowed" in done.stderr
+    assert inside("produce", "a/b").returncode == 2
+    assert inside("group", "reset-offsets", "g", "--to-latest", "--topic", "a/b").returncode == 2
+
+
+def test_a_topic_of_the_default_namespace_may_be_given_by_its_whole_name(ask: Run) -> None:
+    created = ask("topic", "create", "public/default/whole")
+    assert (created.returncode, created.stderr) == (0, "created topic 'whole' with 2 partitions\n")
+    assert ask("topic", "delete", "public/default/whole").returncode == 0
+
+
+def test_a_shadow_without_its_source_and_a_name_too_like_another_end_with_5(ask: Run) -> None:
+    ask("topic", "create", "like.another")
+    lost = ask("topic", "create-shadow", "nope", "like-nothing")
+    assert (lost.returncode, lost.stderr.count("\n")) == (5, 1), lost.stderr
+    assert "`gnomon topic list` shows all topics" in lost.stderr
+    for alike in (("create", "like_another"), ("create-shadow", "like.another", "like_another")):
+        done = ask("topic", *alike)
+        assert (done.returncode, done.stderr.count("\n")) == (5, 1), done.stderr
+        assert "collides with existing topic: like.another" in done.stderr
+
+
+def test_a_topic_in_which_the_broker_keeps_its_own_state_is_left_alone_and_said_to_be_its_own(ask: Run) -> None:
+    own = "__consumer_offsets"
+    ask("topic", "create", "kept")
+    for change in (
+        ("topic", "create", own),
+        ("topic", "alter", own, "--partitions", 60),
+        ("topic", "truncate", own),
+        ("topic", "delete", "kept", own),
+        ("produce", own),
+    ):
+        done = ask(*change, stdin="x\n")
+        assert (done.returncode, done.stdout) == (5, ""), done.stderr
+        assert done.stderr == (
+            "Error: topic '__consumer_offsets' is the broker's own, which keeps its state there: leave it alone\n"
+        )
+    assert ask("topic", "describe", "kept").returncode == 0
+
+
+def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -> None:
+    done = gnomon("topic", "list", "--bootstrap-server", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Connection refused" in done.stderr
+    assert "gnomon standalone" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_bad_usage_ends_with_2(inside: Run) -> None:
+    assert inside("topic", "create").returncode == 2
+    assert inside("topic", "alter", "x").returncode == 2
+    assert inside("topic", "create", "x", "--config", "novalue").returncode == 2
+    assert inside("topic", "list", "--bootstrap-server", "host:port").returncode == 2
+
+
+def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -> None:
+    ask("topic", "create", "cast", "--partitions", 3, "--config", "retention.ms=5000")
+    created = ask("topic", "create-shadow", "cast", "cast-copy")
+    assert (created.returncode, created.stderr) == (0, "created shadow 'cast-copy' of topic 'cast'\n")
+    described = json.loads(ask("topic", "describe", "cast-copy", "--output", "json").stdout)
+    assert len(described["partitions"]) == 3
+    assert {row["config"]: row["value"] for row in described["configs"]} == {
+        "gnomon.shadow.source": "cast",
+        "retention.ms": "5000",
+    }
+    early = ask("topic", "delete", "cast")
+    assert early.returncode == 1
+    assert early.stderr.splitlines()[0] == "topic 'cast' has shadows that show its records: delete cast-copy first"
+    chained = ask("topic", "create-shadow", "cast-copy", "third")
+    assert chained.returncode == 2
+    assert "is itself a shadow" in chained.stderr
+    assert ask("topic", "delete", "cast-copy").returncode == 0
+    assert ask("topic", "delete", "cast").returncode == 0
+
+
+def test_a_topic_is_truncated_and_its_shadow_sends_to_it(ask: Run) -> None:
+    ask("topic", "create", "cut", "--partitions", 2)
+    ask("topic", "create-shadow", "cut", "cut-copy")
+    for number in range(3):
+        assert ask("produce", "cut", "--partition", 1, stdin=f"{number}\n").returncode == 0
+    refused = ask("topic", "truncate", "cut-copy")
+    assert (refused.returncode, refused.stderr.strip()) == (
+        1,
+        "Error: topic 'cut-copy' is a shadow of 'cut': truncate the source",
+    )
+    done = ask("topic", "truncate", "cut")
+    assert (done.returncode, sorted(done.stderr.splitlines())) == (
+        0,
+        ["truncated partition 0 of topic 'cut'", "truncated partition 1 of topic 'cut'"],
+    )
+    described = json.loads(ask("topic", "describe", "cut", "--output", "json").stdout)
+    assert [(row["earliest"], row["latest"]) for row in described["partitions"]] == [(0, 0), (3, 3)]
+    assert ask("topic", "truncate", "nope").returncode == 5
+
+
+def test_stats_shows_how_far_each_shadow_was_told_and_says_what_is_not_there(ask: Run, broker: KafkaBroker) -> None:
+    def stats(topic: str) -> list[dict[str, object]]:
+        found = ask("topic", "stats", topic, "--native-address", broker.native_address, "--output", "json")
+        assert found.returncode == 0, found.stderr
+        rows: list[dict[str, object]] = json.loads(found.stdout)
+        return rows
+
+    ask("topic", "create", "told", "--partitions", 1)
+    ask("topic", "create-shadow", "told", "told-copy")
+    assert stats("told") == []
+    ask("produce", "told", stdin="one\ntwo\n")
+    (row,) = stats("told")
+    assert (row["shadow"], row["partition"], row["connected"]) == ("told-copy", 0, True)
+    assert (row["backlog_entries"], row["last_segment"], row["refused"]) == (0, 0, 0)
+    ask("topic", "create-shadow", "told", "told-twice")
+    ask("produce", "told", stdin="three\n")
+    assert [row["shadow"] for row in stats("told-copy")] == ["told-copy"]
+    assert {row["shadow"] for row in stats("told")} == {"told-copy", "told-twice"}
+    missing = ask("topic", "stats", "nothing", "--native-address", broker.native_address)
+    advice = "`gnomon topic list` shows all topics"
+    assert (missing.returncode, missing.stderr) == (5, f"Error: topic 'nothing' does not exist: {advice}\n")
+    nobody = ask("topic", "stats", "told", "--native-address", "127.0.0.1:1")
+    assert nobody.returncode == 3
+    assert "--native-address" in nobody.stderr
+    deleted = ask("topic", "delete", "told", "told-copy", "told-twice")
+    assert deleted.returncode == 0, deleted.stderr

@@ -1,0 +1,59 @@
+"""What leaves the block of `connect`: the block's own exception, or a failure of the client beside it."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+import trio
+from native_calls import native, orders, values
+
+import gnomon
+from gnomon.client.ack_sender import AckSender
+from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), ExceptionGroup("mine", [KeyError("x")])])
+def test_an_exception_of_the_block_leaves_a_client_of_the_real_world_as_itself(error: BaseException) -> None:
+    async def main() -> None:
+        async with gnomon.connect(NOWHERE):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        trio.run(main)
+    assert caught.value is error
+
+
+def test_an_exception_of_the_block_leaves_a_client_at_work_as_itself() -> None:
+    async def read_and_fail(broker: EmbeddedBroker) -> None:
+        async with native(broker) as client:
+            consumer = await client.subscribe("orders", "billing", initial_position="earliest")
+            assert await values(consumer, 3) == [0, 1, 2]
+            raise KeyError("x")
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        await orders(broker, 3)
+        with pytest.raises(KeyError):
+            await read_and_fail(broker)
+
+    simulate_broker(scenario)
+
+
+def test_a_bug_of_the_client_is_not_hidden_by_an_exception_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: AckSender) -> NoReturn:
+        raise AssertionError("an invariant is broken")
+
+    async def main() -> None:
+        async with gnomon.connect(NOWHERE):
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise KeyError("x")
+
+    monkeypatch.setattr(AckSender, "run", broken)
+    with pytest.raises(ExceptionGroup) as caught:
+        trio.run(main)
+    assert caught.value.subgroup(AssertionError) is not None
+    assert caught.value.subgroup(KeyError) is not None

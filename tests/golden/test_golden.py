@@ -1,0 +1,340 @@
+"""Stored and sent bytes stay what they are: each format against the file of its name beside this module.
+
+A file holds samples, `name: hex` a line. Each is encoded and compared byte for byte, then decoded and compared with the
+value. A change that makes a test here fail changes a format: see docs/formats.md for what else goes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from gnomon.bookie import entry as ledger_entries
+from gnomon.bookie.digest import MAC_BYTES, Mac, password_digest, secret_of
+from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
+from gnomon.bookie.record import DigestType, Fragment, LedgerRecord, LedgerState, Quorum
+from gnomon.bookie.record import decode_record as decode_ledger
+from gnomon.bookie.registry import BookieRegistration
+from gnomon.bookie.storage import removal
+from gnomon.broker.groups.records import GroupRecord, OffsetRecord, StoredOffset
+from gnomon.broker.groups.records import decode_record as decode_group
+from gnomon.broker.partition.producers import Producers
+from gnomon.broker.placement.leadership import LiveBroker
+from gnomon.broker.subscriptions.positions.record import SubscriberRecord, decode_commit, encode_commit
+from gnomon.broker.subscriptions.positions.store import Position
+from gnomon.log import entry as partition_entries
+from gnomon.log import segment_record
+from gnomon.log.cut import Cut
+from gnomon.log.dlsn import CommitPoint
+from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offset
+from gnomon.log.topic import SourceRef, Topic, topic_key
+from gnomon.metadata import records as metadata_records
+from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
+from gnomon.runtime.disk.data_directory import FORMAT, DirectoryKind, check_format
+from gnomon.wire import rpc
+from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue, MemberMetadata
+
+FILES = Path(__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+
+
+class Sample(NamedTuple):
+    """One value of a format."""
+
+    value: Any
+    encoded: bytes
+    decode: Callable[[bytes], Any]
+
+
+def entry_header() -> dict[str, Sample]:
+    fields = (LeaderEpoch(3), Offset(100), Offset(104), Offset(104), 1_700_000_000_000, 7, NO_ABORT)
+    headers = {
+        "batch": EntryHeader(EntryKind.BATCH, *fields),
+        "producers": EntryHeader(EntryKind.PRODUCERS, LeaderEpoch(0), Offset(5), Offset(5), Offset(5), -1, 0, NO_ABORT),
+    }
+    return {
+        name: Sample(
+            header,
+            partition_entries.pack_header(*header),
+            lambda data: partition_entries.unpack_header(memoryview(data)),
+        )
+        for name, header in headers.items()
+    }
+
+
+def ledger_entry() -> dict[str, Sample]:
+    ledger, entry, session, payload = LedgerId(7), EntryId(3), SessionId(2), b"payload"
+    mac = Mac(ledger, secret_of(b"password"))
+
+    def decoded(data: bytes) -> Any:
+        found = ledger_entries.decode_entry(ledger, entry, memoryview(data))
+        return found.session, found.last_add_confirmed, found.length_bytes, bytes(found.payload)
+
+    def opened(data: bytes) -> Any:
+        found = ledger_entries.decode_entry(ledger, entry, memoryview(data))
+        return bytes(mac.open(entry, found.payload))
+
+    plain = ledger_entries.encode_entry(ledger, entry, session, EntryId(2), 100, [payload])
+    sealed = ledger_entries.encode_entry(
+        ledger, entry, session, EntryId(2), 100 + MAC_BYTES, mac.seal(entry, [payload])
+    )
+    return {
+        "crc32c": Sample((session, 2, 100, payload), plain, decoded),
+        "mac": Sample(payload, sealed, opened),
+    }
+
+
+def ledger_record() -> dict[str, Sample]:
+    one, two, three = map(BookieId, ("bookie-1", "bookie-2", "bookie-3"))
+    fragments = (
+        Fragment(EntryId(0), SessionId(1), (one, two, three)),
+        Fragment(EntryId(40), SessionId(4), (one, two, three)),
+    )
+    records = {
+        "open": LedgerRecord(Quorum(3, 3, 2), fragments, SessionId(4), start_entry=EntryId(10), length_bytes=2048),
+        "sealed": LedgerRecord(
+            Quorum(3, 3, 2),
+            fragments,
+            SessionId(4),
+            LedgerState.SEALED,
+            EntryId(10),
+            EntryId(99),
+            4096,
+            DigestType.MAC,
+            password_digest("audit", secret_of(b"password")),
+            {"owner": "me"},
+        ),
+    }
+    return {name: Sample(record, record.encode(), decode_ledger) for name, record in records.items()}
+
+
+def segment() -> dict[str, Sample]:
+    properties = {
+        "written": {segment_record.EPOCH: 2, segment_record.CREATED_MS: 1_700_000_000_000},
+        "sealed": {
+            segment_record.EPOCH: 2,
+            segment_record.CREATED_MS: 1_700_000_000_000,
+            segment_record.START_OFFSET: 120,
+            segment_record.NEXT_OFFSET: 500,
+            segment_record.MAX_TIMESTAMP: 1_700_000_001_000,
+            segment_record.YOUNGEST_MS: 1_700_000_001_000,
+            segment_record.BATCHES_BYTES: 9000,
+        },
+    }
+    fragments = (Fragment(EntryId(0), SessionId(1), (BookieId("local"),)),)
+    samples = {
+        name: Sample(record := LedgerRecord(Quorum(), fragments, properties=given), record.encode(), decode_ledger)
+        for name, given in properties.items()
+    }
+    for name, cleaning in (("name", 0), ("name of a cleaned one", 2)):
+        value = segment_record.SegmentName(Offset(120), cleaning)
+        encoded = segment_record.segment_name("topics/00000000000000000000000000000007/3/", *value).encode()
+        samples[name] = Sample(value, encoded, lambda data: segment_record.parse_segment_name(data.decode()))
+    return samples
+
+
+def topic() -> dict[str, Sample]:
+    number = UUID(int=7)
+    topics = {
+        "plain": Topic("orders", number, 3, {"retention.ms": "60000"}, Revision(5), 1),
+        "shadow": Topic("copy", number, 0, {}, Revision(5), 1, SourceRef("orders", UUID(int=9), 2)),
+    }
+
+    def decode(data: bytes, name: str) -> Topic:
+        return Topic.decode(KeyValue(topic_key(name), data, Revision(5), Revision(6), 1))
+
+    return {
+        name: Sample(value, value.encode(), lambda data, name=value.name: decode(data, name))
+        for name, value in topics.items()
+    }
+
+
+def subscription() -> dict[str, Sample]:
+    position = Position(CommitPoint(120, 4, 2, 129), ((Offset(130), Offset(132)), (Offset(140), Offset(141))))
+    records = {
+        "new": SubscriberRecord("reader", Position()),
+        "with a segment": SubscriberRecord("reader", position, 3, resets=2),
+    }
+    samples = {name: Sample(record, record.encode(), SubscriberRecord.decode) for name, record in records.items()}
+    return {**samples, "segment entry": Sample(position, encode_commit(position), decode_commit)}
+
+
+def group() -> dict[str, Sample]:
+    member = MemberMetadata(
+        member_id="member-1",
+        group_instance_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout=60_000,
+        session_timeout=45_000,
+        subscription=b"subscription",
+        assignment=b"assignment",
+    )
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=4,
+        protocol="range",
+        leader="member-1",
+        current_state_timestamp=1_700_000_000_000,
+        members=[member],
+    )
+    records = {
+        "offset": OffsetRecord("billing", "orders", 3, StoredOffset(41, 2, "note", 1_700_000_000_000)),
+        "expiring offset": OffsetRecord(
+            "billing", "orders", 3, StoredOffset(41, -1, "", 1_700_000_000_000, 1_700_000_060_000)
+        ),
+        "generation": GroupRecord("billing", value),
+    }
+    samples = {}
+    for name, record in records.items():
+        key, stored = record.encoded()
+        assert stored is not None
+        samples[f"{name} key"] = Sample(decode_group(key, None), key, lambda data: decode_group(data, None))
+        samples[f"{name} value"] = Sample(record, stored, lambda data, key=key: decode_group(key, data))
+    return samples
+
+
+def producers() -> dict[str, Sample]:
+    known = Producers()
+    known.record(7, 1, 0, 3, Offset(100), 4, 1_700_000_000_000)
+    known.record(7, 1, 4, 5, Offset(104), 2, 1_700_000_000_500)
+    known.record(8, 0, 9, 9, Offset(106), 1, 1_700_000_000_900)
+
+    def decode(data: bytes) -> bytes:
+        restored = Producers()
+        earlier_bytes = restored.restore_snapshot(data)
+        return restored.encode_snapshot(earlier_bytes)
+
+    encoded = known.encode_snapshot(70)
+    return {"two producers": Sample(encoded, encoded, decode)}
+
+
+def cut() -> dict[str, Sample]:
+    value = Cut(120, 4, 2, Offset(131))
+    return {"cut": Sample(value, value.encode(), Cut.decode)}
+
+
+def registration() -> dict[str, Sample]:
+    bookie = BookieRegistration("10.0.0.1", 3181, Revision(5), "rack-1", read_only=True)
+    broker = LiveBroker(2, "10.0.0.2", 9092, "rack-1", False, 6.0, 6650)
+    return {
+        "bookie": Sample(bookie, bookie.encode(), BookieRegistration.decode),
+        "broker": Sample(broker, broker.encode(), lambda data: LiveBroker.decode(2, data)),
+    }
+
+
+def bookie_store() -> dict[str, Sample]:
+    ledger = LedgerId(7)
+
+    def key_of(kind: bytes) -> Sample:
+        return Sample(
+            (kind, ledger), removal.state_key(kind, ledger), lambda data: (data[:1], *removal.NUMBER.unpack(data[1:]))
+        )
+
+    pair, number = removal.ENTRY_KEY, removal.NUMBER
+    return {
+        "entry key": Sample((7, 3), pair.pack(ledger, 3), pair.unpack),
+        "promised key": key_of(removal.PROMISED),
+        "bound key": key_of(removal.BOUND),
+        "going key": key_of(removal.GOING),
+        "bound": Sample((4, 40), pair.pack(4, 40), pair.unpack),
+        "promised": Sample((4,), number.pack(4), number.unpack),
+    }
+
+
+def metadata_store() -> dict[str, Sample]:
+    item = KeyValue("topics/public/default/orders", b"value", Revision(5), Revision(9), 2, LeaseId(3))
+    batch = WatchBatch(Revision(9), (Event(item.key, item), Event("gone", None)))
+    key, value = metadata_records.encode_key_value(item)
+    _, format_key, form = metadata_records.format_write()
+    _, store_key, store = metadata_records.store_write(Revision(9), Revision(2), LeaseId(4))
+    assert form is not None
+    assert store is not None
+
+    def read_store(data: bytes) -> Any:
+        found = metadata_records.snapshot([], [], [(store_key, data)])
+        return found.revision, found.compacted, found.next_lease
+
+    return {
+        "key and value": Sample(item, value, lambda data: metadata_records.decode_key_value(key, data)),
+        "history": Sample(
+            batch,
+            metadata_records.encode_batch(batch),
+            lambda data: metadata_records.decode_batch(metadata_records.batch_key(Revision(9)), data),
+        ),
+        "format": Sample(None, form, metadata_records.check_format),
+        "format key": Sample(format_key, format_key, bytes),
+        "store": Sample((9, 2, 4), store, read_store),
+    }
+
+
+def rpc_frame() -> dict[str, Sample]:
+    heads: dict[str, tuple[list[Any], bytes]] = {
+        "hello": ([rpc.HELLO, rpc.MAGIC, list(rpc.VERSIONS), "bookie bookie-1", "cluster-id"], b""),
+        "welcome": ([rpc.WELCOME, 1, "cluster-id"], b""),
+        "refused": ([rpc.REFUSED, "the peer is of another cluster"], b""),
+        "call": ([rpc.CALL, 5, "add", [7, 3, 2]], b"entry"),
+        "result": ([rpc.RESULT, 5, [3]], b""),
+        "error": ([rpc.ERROR, 5, "Fenced", [7, 2, 4], "session 2 of ledger 7 is fenced"], b""),
+        "item": ([rpc.ITEM, 6, [1, 2]], b""),
+        "end": ([rpc.END, 6], b""),
+        "more": ([rpc.MORE, 6, 4096], b""),
+        "cancel": ([rpc.CANCEL, 6], b""),
+        "tell": ([rpc.TELL, "confirm", [7, 2, 3]], b""),
+        "ping": ([rpc.PING], b""),
+        "pong": ([rpc.PONG], b""),
+        "open": ([rpc.OPEN, 6, "watch", ["topics/", 9]], b""),
+    }
+
+    def decode(data: bytes) -> Any:
+        head, attachment = rpc.decode(memoryview(data)[4:])
+        return head, bytes(attachment)
+
+    return {
+        name: Sample((head, attachment), b"".join(rpc.encode(head, attachment)), decode)
+        for name, (head, attachment) in heads.items()
+    }
+
+
+def data_directory() -> dict[str, Sample]:
+    return {
+        kind.value: Sample(
+            None,
+            f"{FORMAT} {kind.value}\n".encode(),
+            lambda data, kind=kind: check_format(Path("data"), data, kind),
+        )
+        for kind in DirectoryKind
+    }
+
+
+FORMATS: dict[str, Callable[[], dict[str, Sample]]] = {
+    made.__name__: made
+    for made in (
+        *(entry_header, ledger_entry, ledger_record, segment, topic, subscription, group, producers, cut),
+        *(registration, bookie_store, metadata_store, rpc_frame, data_directory),
+    )
+}
+
+
+def golden(name: str) -> dict[str, bytes]:
+    lines = (FILES / f"{name}.txt").read_text().splitlines()
+    return {label: bytes.fromhex(data) for label, data in (line.split(": ") for line in lines)}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_written_and_read_byte_for_byte_as_its_golden_file_says(name: str) -> None:
+    samples = FORMATS[name]()
+    written = "\n".join(f"{label}: {sample.encoded.hex()}" for label, sample in samples.items())
+    assert {label: sample.encoded for label, sample in samples.items()} == golden(name), f"now:\n{written}"
+    for label, sample in samples.items():
+        assert sample.decode(golden(name)[label]) == sample.value, label
+
+
+def test_each_format_has_a_golden_file_and_a_section_of_the_page_that_names_it() -> None:
+    assert {path.stem for path in FILES.glob("*.txt")} == set(FORMATS)
+    assert set(re.findall(r"golden/(\w+)\.txt", PAGE.read_text())) == set(FORMATS)

@@ -1,0 +1,85 @@
+"""What clients ask of the native front door of one simulated broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from gnomon.broker.native.server import NativeServer
+from gnomon.client.client import NativeClient, connect
+from gnomon.client.consumer import Consumer
+from gnomon.client.errors import ERRORS
+from gnomon.client.protocol import SERVICE
+from gnomon.runtime.rpc.client import RpcClient
+from gnomon.runtime.world import Listener
+from gnomon.testing.storms.kafka.embedded_broker import HOST, NATIVE_PORT, BrokerClient, EmbeddedBroker
+from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from gnomon.wire.kafka.records import Record, build_batch
+
+FLUSHED_SECONDS = 1.5
+"""After which a broker has stored what it was told."""
+
+
+async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
+    """Produces batches of one record; creates the topic with the first."""
+    client = await broker.connect()
+    if first == 0:
+        await client.create_topic("orders")
+    for number in range(first, first + count):
+        batch = build_batch([Record(value=b"%d" % number)], base_timestamp=number)
+        assert (await client.produce("orders", batch)).error_code == 0
+
+
+async def delete_records(client: BrokerClient, before: int) -> None:
+    """Deletes the records of `orders` below an offset."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[partition])], timeout_ms=1000)
+    answer = await client.ask(request, 2)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+@asynccontextmanager
+async def native(broker: EmbeddedBroker) -> AsyncIterator[NativeClient]:
+    async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
+        yield client
+
+
+@asynccontextmanager
+async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
+    async with trio.open_nursery() as nursery:
+        client = RpcClient(broker.client_world, HOST, NATIVE_PORT, SERVICE, ERRORS)
+        nursery.start_soon(client.run)
+        yield client
+        nursery.cancel_scope.cancel()
+
+
+async def values(consumer: Consumer, count: int) -> list[int]:
+    """The next values, acknowledged."""
+    found = []
+    for _ in range(count):
+        message = await consumer.receive()
+        consumer.ack(message)
+        found.append(int(message.value or b""))
+    return found
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    """`values`, which are stored as acknowledged."""
+    found = await values(consumer, count)
+    await trio.sleep(FLUSHED_SECONDS)
+    return found
+
+
+def listening_late(patch: pytest.MonkeyPatch) -> trio.Event:
+    """From now on native ports are bound only once what this returns is set."""
+    listen, go_on = NativeServer.listen, trio.Event()
+
+    async def listen_later(server: NativeServer, host: str, port: int) -> Listener:
+        await go_on.wait()
+        return await listen(server, host, port)
+
+    patch.setattr(NativeServer, "listen", listen_later)
+    return go_on
