@@ -92,6 +92,8 @@ class _WrittenPartition:
         self._truth = QuotaTruth(WITHIN_QUOTA, MEASURED_SECONDS)
         self._stream: Random = cluster.world.random(f"quota/{policy}")
         self._asker = SimulatedConsumer(cluster, self._source, 0, LogHistory(), name=f"asker-{policy}")
+        self._last_write = False
+        """Whether the writer ends with its next answer; so the outcome of the last record in the log is known."""
         self._over = False
         """Whether the readers read without pauses until they have all records."""
 
@@ -110,14 +112,16 @@ class _WrittenPartition:
                 nursery.start_soon(self._read, topic, begun[-1])
             for each in begun:
                 await each.wait()
-            async with trio.open_nursery() as writing:
-                writing.start_soon(self._write)
-                writing.start_soon(self._watch)
-                if not judged:
-                    await self._clock.sleep(max(0.0, calm_from + SETTLE_SECONDS - self._clock.monotonic()))
-                self._truth.judge_from(self._clock.monotonic())
-                await self._clock.sleep(max(CALM_SECONDS, calm_from + CALM_SECONDS - self._clock.monotonic()))
-                writing.cancel_scope.cancel()
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._watch)
+                async with trio.open_nursery() as writing:
+                    writing.start_soon(self._write)
+                    if not judged:
+                        await self._clock.sleep(max(0.0, calm_from + SETTLE_SECONDS - self._clock.monotonic()))
+                    self._truth.judge_from(self._clock.monotonic())
+                    await self._clock.sleep(max(CALM_SECONDS, calm_from + CALM_SECONDS - self._clock.monotonic()))
+                    self._last_write = True
+                watching.cancel_scope.cancel()
             self._over = True
         self._check_missed()
         await (self._all_is_gone() if self._policy == "retention" else self._accepted_soon())
@@ -158,15 +162,16 @@ class _WrittenPartition:
             try:
                 connection = await self._leader()
                 try:
-                    await self._write_by(connection)
+                    return await self._write_by(connection)
                 finally:
                     connection.close()
             except Unreachable:
                 await self._clock.sleep(0.5)
 
     async def _write_by(self, connection: WireConnection) -> None:
-        """Writes until the connection ends; the outcome of the last record is unknown then."""
-        while True:
+        """Writes until the last record was answered, or the connection ends: then the last outcome is unknown."""
+        answered = False
+        while not (answered and self._last_write):
             await self._clock.sleep(self._stream.expovariate(RECORDS_A_SECOND))
             answer, sent = await self._produce(connection)
             if answer.error_code == 0:
@@ -177,6 +182,7 @@ class _WrittenPartition:
                 assert named is not None, f"{self._source}: {answer.error_message}"
                 self._cluster.world.logger.debug("refused_for_backlog", topic=named[1])
                 self._truth.refused(named[1], end, sent)
+            answered = True
 
     async def _produce(self, connection: WireConnection) -> tuple[PartitionProduceResponse, float]:
         """Sends a record; returns the answer, and the time of sending."""
