@@ -1,4 +1,4 @@
-"""The RPC protocol of a bookie, as far as both sides share it: the name of its service, and the errors of its calls."""
+"""The RPC protocol of a bookie, as far as both sides share it: its service's name, its calls' errors and bounds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from gnomon.metadata.client import Revision
 from gnomon.runtime.rpc.errors import ErrorTable
 from gnomon.runtime.world import DiskFailed, DiskFull
 
+ADDS_MAX: Final = 256
+"""The most entries in one call."""
 ERRORS: Final = ErrorTable(
     {
         Fenced: ("ledger", "session", "promised"),

@@ -2,6 +2,9 @@
 
 Unanswered calls end with Unreachable; their effect at the bookie is unknown (`runtime.rpc_client`).
 
+Small entries of one turn, also of different ledgers, are sent in one call: frames and answers cost more than the adds.
+The other calls leave after the adds that were made before them.
+
 Followers of a ledger see its last entries by a last add confirmed that no add carries (explicit LAC). It is sent soon,
 then sent again with an acknowledgement until it arrives; and again after a restart of the bookie, which forgot it.
 """
@@ -9,14 +12,15 @@ then sent again with an acknowledgement until it arrives; and again after a rest
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import trio
 
-from gnomon.bookie.bookie import Added, Bounds, Confirmed, Copies, FenceResult, RangeRead, ReadableStore
+from gnomon.bookie.bookie import Added, Bounds, Confirmed, Copies, FenceResult, RangeRead, ReadableStore, StoreError
 from gnomon.bookie.entry import StoredEntry, decode_entry
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
+from gnomon.bookie.protocol import ADDS_MAX
 from gnomon.metadata.client import Revision
 from gnomon.runtime.backoff import Backoff
 from gnomon.runtime.rpc.client import RpcClient
@@ -30,6 +34,19 @@ SURE: Final = Backoff(0.5, 30.0)
 """Delays before the arrival is verified, and verified again after failures."""
 TOLD_MAX: Final = 10_000
 """After a restart a bookie gets the explicit LACs of this many ledgers again, those confirmed last."""
+GATHERED_BYTES_MAX: Final = 4096
+"""The largest value that is sent together with others: it is copied."""
+
+
+class _Add(NamedTuple):
+    """An add that waits for the end of the turn."""
+
+    ledger: LedgerId
+    entry: EntryId
+    session: SessionId
+    last_add_confirmed: EntryId
+    value: bytes
+    done: Added
 
 
 class RemoteBookie:
@@ -44,6 +61,7 @@ class RemoteBookie:
         self._clock = clock
         self._timers = timers
         self._explicit_lac_seconds = explicit_lac_seconds
+        self._gathered: list[_Add] = []
         self._confirmed: dict[LedgerId, Confirmed] = {}
         """Explicit LACs to send soon."""
         self._unsure: dict[LedgerId, Confirmed] = {}
@@ -61,6 +79,7 @@ class RemoteBookie:
         self._told.clear()
 
     def _connected(self) -> RpcClient:
+        self._send_gathered()
         if self.client is None:
             raise _never_seen()
         return self.client
@@ -80,8 +99,30 @@ class RemoteBookie:
             # By a timer, because `done` must not be called before this returns.
             self._timers.call_at(self._clock.monotonic(), lambda: done(entry, _never_seen()))
             return
-
+        if client.waits and len(value) <= GATHERED_BYTES_MAX:
+            if not self._gathered:
+                client.network.call_soon(self._send_gathered)
+            self._gathered.append(_Add(ledger, entry, session, last_add_confirmed, value, done))
+            return
+        self._send_gathered()
         client.send("add", (ledger, entry, session, last_add_confirmed), value, partial(_added, done, entry))
+
+    def _send_gathered(self) -> None:
+        """Sends the adds of this turn, in order."""
+        gathered, self._gathered = self._gathered, []
+        client = self.client
+        for at in range(0, len(gathered), ADDS_MAX):
+            adds = gathered[at : at + ADDS_MAX]
+            if client is None:
+                _end_all(adds, _never_seen())
+                continue
+            positions = [
+                number
+                for ledger, entry, session, confirmed, value, _ in adds
+                for number in (ledger, entry, session, confirmed, len(value))
+            ]
+            values = b"".join([add.value for add in adds])
+            client.send("add_many", (positions,), values, partial(_all_added, client, adds))
 
     def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
         """See `Bookie.confirm`; several of one ledger are sent as one, a little later."""
@@ -207,6 +248,24 @@ class RemoteBookie:
 def _added(done: Added, entry: EntryId, _value: Any, _attachment: memoryview, error: Exception | None) -> None:
     assert error is None or isinstance(error, LedgerError | WorldError), error
     done(entry, error)
+
+
+def _all_added(
+    client: RpcClient, adds: list[_Add], refusals: Any, attachment: memoryview, error: Exception | None
+) -> None:
+    """Ends adds of one call: `refusals` has the index and the encoded error of each add that was not done."""
+    if error is not None:
+        assert isinstance(error, LedgerError | WorldError), error
+        _end_all(adds, error)
+        return
+    refused = {index: client.errors.decode(*encoded) for index, *encoded in refusals}
+    for index, add in enumerate(adds):
+        _added(add.done, add.entry, None, attachment, refused.get(index))
+
+
+def _end_all(adds: list[_Add], error: StoreError) -> None:
+    for add in adds:
+        add.done(add.entry, error)
 
 
 def _never_seen() -> NotSent:

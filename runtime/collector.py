@@ -2,7 +2,7 @@
 
 A full pass looks at every container alive, at 0.1 to 0.2 us each, while everything else waits: with 100,000
 subscriptions, tenths of a second. CPython (3.11) makes a full pass after ten passes over the middle generation, if the
-objects added to the oldest generation since the last full pass exceed a quarter of those that it left there.
+objects added to the oldest generation since the last full pass exceed a quarter of the survivors of that pass.
 
 1. Survivors of a full pass are frozen (`gc.freeze`), so the next full pass looks only at newer objects: some 70,000
    when many arrive at once (700 × 10 × 10 allocations more than releases, by the thresholds).
@@ -10,7 +10,7 @@ objects added to the oldest generation since the last full pass exceed a quarter
    pass are not found.
 3. When more memory blocks are in use than BLOCKS_MIN and than twice the number after the last pass over everything, all
    objects are unfrozen, and the next full pass looks at everything. So garbage never exceeds the larger of the memory
-   in use and some 150 MB; a smaller process never pays for such a pass.
+   in use and some 150 MB. A process with fewer blocks never makes such a pass.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A node gets its logger and binds its own fields. Nothing here is global, so several nodes of one process may log
 differently. Importing structlog takes 0.1 s (its package always imports rich and asyncio), a large share of a broker's
-start, so the import waits for the first event: write none before `ready`. A file descriptor is reserved for it, so that
-a process without free descriptors can still log that.
+start, so the import waits for the first event: write no event before `ready`. A file descriptor is reserved for the
+import, so that a process without free descriptors can still log its lack of them.
 
 A line that cannot be written (full disk, closed stream, no reader) is dropped and counted; it never stops a node.
 """

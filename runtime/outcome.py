@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 
 async def outcome_of(start: Callable[[Callable[[T | None, Exception | None], None]], object]) -> T:
-    """Calls `start(done)` and waits for `done(result, None)` or `done(None, error)`; after a cancellation it is
-    unknown.
+    """Calls `start(done)` and waits for `done(result, None)` or `done(None, error)`.
+
+    After a cancellation the outcome is unknown.
 
     Returns:
         The result.
@@ -43,11 +44,12 @@ async def finished(
 ) -> T:
     """Does `work` under `lock`, as a task of `tasks`, and waits for it.
 
-    A caller that is cancelled before the work has the lock cancels the work. After that the work runs to its end
-    without the caller, for whom the outcome is unknown: work of several steps never stops between two of them.
+    A caller that is cancelled before the work has the lock cancels the work. Once the work has the lock it runs to its
+    end, also without the caller: work of several steps never stops between two of them. A caller that is cancelled then
+    does not know the outcome.
 
     Args:
-        refusals: errors of the work that concern its caller alone. Any other one ends `tasks`.
+        refusals: errors of the work that concern its caller alone. Any other error ends `tasks`.
     """
     waiting = trio.CancelScope()
     ended = trio.Event()

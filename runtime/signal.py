@@ -17,10 +17,10 @@ class Signal:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._event: trio.Event | None = None  # made when a task waits: most signals of many have no waiter
+        self._event: trio.Event | None = None  # made when a task waits: most of the many signals have no waiter
 
     def notify(self) -> None:
-        """Wakes all tasks that wait now; a later `wait` does not return by it."""
+        """Wakes all tasks that wait now; has no effect on later calls of `wait`."""
         if self._event is not None:
             event, self._event = self._event, None
             event.set()

@@ -90,10 +90,10 @@ class SocketLoop:
                 os.eventfd_write(self._bell, 1)
 
     def _run_calls(self) -> None:
-        """Runs queued calls, and those that they queue; the flag is cleared before the last check, or a call could be
-        lost.
+        """Runs queued calls, and the calls that these queue.
 
-        A thread that queued its call while the flag was set did not wake the loop.
+        Clears the flag before the last check: a thread that queued its call while the flag was set has not woken the
+        loop, and its call would be lost otherwise.
         """
         calls = self._calls
         while True:

@@ -91,7 +91,7 @@ class Timers:
     def _forget_one(self) -> None:
         self._cancelled += 1
         if self._cancelled > _SWEEP_MIN and self._cancelled * 2 > len(self._heap):
-            # In place, so that the loop that runs a callback sees a sweep from within it.
+            # In place: a callback of `run_due` may cause this sweep, and `run_due` continues with the same list.
             self._heap[:] = [item for item in self._heap if item[2].callback is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0

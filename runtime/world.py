@@ -12,7 +12,7 @@ time). A node is built from a world and settings alone, so the same code runs in
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type, once for all who are given a stream
+import random  # noqa: TID251 - only the type, for all modules that receive a stream
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

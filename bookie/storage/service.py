@@ -6,6 +6,7 @@ Every argument is checked here: no input of a peer stops the bookie.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -16,9 +17,9 @@ from gnomon.bookie.errors import (
     InvalidCall,
 )
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
-from gnomon.bookie.protocol import ERRORS
+from gnomon.bookie.protocol import ADDS_MAX, ERRORS
 from gnomon.bookie.storage.entry_store import EntryStore
-from gnomon.runtime.rpc.call import Call, Method, in_task
+from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method, in_task
 from gnomon.runtime.world import Buffer
 
 WAIT_SECONDS: Final = 4.0
@@ -39,6 +40,7 @@ class BookieService:
         """The methods by name."""
         return {
             "add": self._add,
+            "add_many": self._add_many,
             "confirm": self._confirm,
             "put_copies": self._put_copies,
             "begin_session": self._begin_session,
@@ -64,6 +66,20 @@ class BookieService:
                 call.fail(error)
 
         self._store.add(LedgerId(ledger), EntryId(entry), SessionId(session), EntryId(confirmed), value, done)
+
+    def _add_many(self, call: Call) -> None:
+        adds = _adds(call)  # all are checked before the first is stored
+        call.charge(len(adds) * CALL_BYTES_MIN)
+        answer = AddsAnswer(call, len(adds))
+        for index, (ledger, entry, session, confirmed, value) in enumerate(adds):
+            self._store.add(
+                LedgerId(ledger),
+                EntryId(entry),
+                SessionId(session),
+                EntryId(confirmed),
+                value,
+                partial(answer.added, index),
+            )
 
     def _confirm(self, call: Call) -> None:
         ledger, session, confirmed = _numbers(call, 3, last_min=NO_ENTRY)
@@ -164,6 +180,45 @@ class BookieService:
         (ledger,) = _numbers(call, 1)
         await self._store.delete(LedgerId(ledger))
         await self._store.remove(LedgerId(ledger))
+
+
+class AddsAnswer:
+    """The answer to a call with several adds: is sent when the last one is done."""
+
+    __slots__ = ("_call", "_left", "_refusals")
+
+    def __init__(self, call: Call, count: int) -> None:
+        self._call = call
+        self._left = count
+        self._refusals: list[tuple[Any, ...]] = []
+
+    def added(self, index: int, _entry: EntryId, error: StoreError | None) -> None:
+        """One add is done."""
+        if error is not None:
+            self._refusals.append((index, *ERRORS.encode(error)))
+        self._left -= 1
+        if not self._left:
+            self._call.reply(self._refusals)
+
+
+def _adds(call: Call) -> list[tuple[int, int, int, int, bytes]]:
+    """The adds of a call: five numbers each, and the values one after the other as the attachment."""
+    if len(call.args) != 1 or type(call.args[0]) is not list:
+        raise InvalidCall("add_many takes one list of numbers")
+    numbers = call.args[0]
+    count, rest = divmod(len(numbers), 5)
+    if rest or not 1 <= count <= ADDS_MAX:
+        raise InvalidCall(f"add_many takes five numbers for each of 1 to {ADDS_MAX} entries, {len(numbers)} came")
+    adds, at = [], 0
+    for first in range(0, 5 * count, 5):
+        ledger, entry, session, confirmed, size = numbers[first : first + 5]
+        _checked((ledger, entry, session, size))
+        _checked((confirmed,), NO_ENTRY)
+        adds.append((ledger, entry, session, confirmed, _value(call.attachment[at : at + size], session)))
+        at += size
+    if at != len(call.attachment):
+        raise InvalidCall(f"the entries have {at} bytes, {len(call.attachment)} came")
+    return adds
 
 
 def _answer(call: Call) -> Callable[[object, StoreError | None], None]:

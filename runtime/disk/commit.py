@@ -37,8 +37,8 @@ Done: TypeAlias = Callable[[Any, WorldError | None], None]
 Submitted: TypeAlias = tuple[Operation, Done]
 
 GROUP_OPERATIONS_MAX = 4096
-# Bounds the dirty pages of a transaction (tens of MiB at the speed of memory) and the wait of the first operation of a
-# group.
+# Bounds the dirty pages of a transaction (tens of MiB at the speed of memory), and the time that the first operation of
+# a group waits.
 GROUP_SECONDS_MAX = 0.02
 
 _FULL = (lmdb.MapFullError, lmdb.DiskError)
@@ -271,14 +271,14 @@ class CommitQueue:
         return self.file_bytes() - in_use * self._page_bytes
 
     def _take(self, group: list[Submitted], started: float) -> Iterator[Operation]:
-        """Yields the operations of one group, those that arrive meanwhile included, and lists them in `group`."""
+        """Yields the operations of one group, including those that arrive meanwhile, and lists them in `group`."""
         yield group[0][0]
         while len(group) < GROUP_OPERATIONS_MAX and self._submitted.qsize():
             if time.perf_counter() - started > GROUP_SECONDS_MAX:
                 return
             submitted = self._submitted.get()
             if submitted is None:
-                self._submitted.put(None)  # closing: nothing comes after the marker, so it may go to the end again
+                self._submitted.put(None)  # the marker of `close` is the last item, so it may be queued again
                 return
             group.append(submitted)
             yield submitted[0]

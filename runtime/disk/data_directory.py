@@ -3,8 +3,8 @@
 Its file `FORMAT` is one line, such as `3 bookie`: the number of the format, and the command that owns the directory.
 A line without a command was written by the first `gnomon standalone`.
 
-Format 3: the header of a partition's entry has a version (`log/entry.py`), which those of formats 1 and 2 lack. A
-directory of an older format is refused and not converted. What each stored format holds: docs/formats.md.
+In format 3 the header of a partition's entry has a version (`log/entry.py`); in formats 1 and 2 the header has none. A
+directory of an older format is refused and not converted. docs/formats.md describes each stored format.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from gnomon.wire import rpc
 from gnomon.wire.rpc import OPEN, RESULT, STREAM_WINDOW_BYTES, TELL
 
 Method: TypeAlias = "Callable[[Call], None]"
+CALL_BYTES_MIN = 256
+"""The size that the smallest call counts for, since its bookkeeping takes memory too."""
 
 
 class CallConnection(Protocol):
@@ -32,6 +34,9 @@ class CallConnection(Protocol):
 
     def post(self, head: list[Any]) -> int:
         """Queues a frame; returns its size in bytes."""
+
+    def charge(self, call: Call, size_bytes: int) -> None:
+        """See `Call.charge`."""
 
     def set_aside(self, call: Call) -> None:
         """See `Call.set_aside`."""
@@ -88,6 +93,10 @@ class Call:
     def connection(self) -> object:
         """The connection of the call: equal for all calls of one connection, and for no others."""
         return self._connection
+
+    def charge(self, size_bytes: int) -> None:
+        """Counts memory that the call takes until its answer, besides the bytes of its frame."""
+        self._connection.charge(self, size_bytes)
 
     def let_others_pass(self) -> None:
         """Makes its connection patient: other connections are served first from now on."""

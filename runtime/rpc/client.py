@@ -71,8 +71,8 @@ class RpcClient:
         Args:
             call_seconds: a call that is not answered in this time ends with Unreachable, and is cancelled on the other
                 side.
-            cluster: the id of the expected cluster; a server of another one refuses. None means that of the server that
-                answers first.
+            cluster: the id of the expected cluster; a server of another cluster refuses the connection. None means the
+                cluster of the server that answers first.
         """
         self.service = service
         self.cluster = cluster
@@ -98,6 +98,11 @@ class RpcClient:
         self._stirred = Signal()
 
     # --- calls --------------------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call waits for its answer."""
+        return bool(self._calls)
 
     def send(self, method: str, args: tuple[Any, ...] | list[Any], attachment: Buffer, done: Done) -> CallNumber:
         """Makes a call; arguments and attachment may be reused as soon as this returns.
@@ -251,7 +256,7 @@ class RpcClient:
     async def _connect(self) -> None:
         if self._failures:
             await self._clock.sleep(CONNECT_BACKOFF.seconds(self._failures) * self._random.uniform(0.5, 1.0))
-        # Also if the caller has given up by now: it may call again, and give up as soon.
+        # Connects even if no call waits any more: a caller that always gives up this soon would never get a connection.
         reason = f"cannot connect to {self.address}: no answer within {CONNECT_SECONDS:.0f} s: is the machine up?"
         try:
             with trio.move_on_after(CONNECT_SECONDS):
@@ -307,7 +312,7 @@ class RpcClient:
                 stream.end(error)
 
     def end_stream(self, number: CallNumber) -> None:
-        """A stream ends as it should."""
+        """A stream ends without an error."""
         stream = self._streams.pop(number, None)
         if stream is not None:
             stream.end(StopAsyncIteration())

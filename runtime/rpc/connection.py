@@ -172,5 +172,5 @@ class RpcConnection(ABC):
 
 
 def is_immutable(buffer: Buffer) -> bool:
-    """Whether it can be kept without a copy."""
+    """Whether a buffer can be kept without a copy."""
     return type(buffer) is bytes or (type(buffer) is memoryview and type(buffer.obj) is bytes)

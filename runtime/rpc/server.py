@@ -6,7 +6,7 @@
 3. A connection holds at most `connection_bytes_max` of calls in flight and untaken answers, plus one more frame and the
    answers to those calls; beyond that the server reads nothing more from this peer alone. Calls that wait for news are
    set aside and hold up no others; too many of them are refused.
-4. A stream sends items only while its client takes them; the other calls of its connection go on meanwhile.
+4. A stream sends items only while its client takes them; the other calls of its connection continue meanwhile.
 5. No input of a peer can stop the node: a frame that is no call is answered with an error, or ends its connection.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.rpc.call import Call, Method
+from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method
 from gnomon.runtime.rpc.connection import RpcConnection
 from gnomon.runtime.rpc.errors import ErrorTable, RpcFailed
 from gnomon.runtime.signal import Signal
@@ -30,8 +30,6 @@ CALLS_MAX = 4096
 WAITING_MAX = 16_384
 """The most calls of one connection that are set aside; a call that waits in a task takes 6 KB."""
 STREAMS_MAX = 1024
-CALL_BYTES_MIN = 256
-"""The size that the smallest call counts for, since its bookkeeping takes memory too."""
 TICK_SECONDS = 2.0
 PING_SECONDS = 14.0
 SILENCE_SECONDS = 30.0
@@ -220,6 +218,12 @@ class ServerConnection(RpcConnection):
         elif not self.gone:
             self.hold()
 
+    def charge(self, call: Call, size_bytes: int) -> None:
+        """See `Call.charge`."""
+        if self._calls.get(call.number) is call:  # otherwise it is a one-way call or a stream, which are not counted
+            call.size += size_bytes
+            self._call_bytes += size_bytes
+
     def set_aside(self, call: Call) -> None:
         """See `Call.set_aside`."""
         if self._calls_aside >= WAITING_MAX:
@@ -299,7 +303,7 @@ class ServerConnection(RpcConnection):
         self._wake_streams()
 
     def tick(self, now: float) -> None:
-        """Checks that the peer is alive: it has sent bytes, or has taken some that wait for it."""
+        """Checks that the peer is alive: it has sent bytes, has taken bytes that waited for it, or waits for this server."""
         received, unsent = self.bytes_received, self.unsent_bytes
         waits_for_us = self.held and not unsent
         if waits_for_us:

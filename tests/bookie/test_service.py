@@ -27,6 +27,7 @@ SENSELESS: list[tuple[str, list[Any]]] = [
     ("shrink", [1, -1]),
     ("begin_session", [1, 2, [[-1, 2]]]),
     ("add", [1, -1, 1, -1]),
+    ("add_many", [[1, -1, 1, -1, 40]]),
     ("confirm", [1, 1, -2]),
     ("put_copies", [1, 1, [[-1, 40]]]),
     ("delete", []),

@@ -188,6 +188,27 @@ def test_an_answer_that_leaves_at_once_makes_room_for_the_calls_that_wait() -> N
     run(main, virtual=True)
 
 
+def test_a_call_that_charges_for_its_memory_holds_up_its_connection_until_its_answer() -> None:
+    async def main(bench: Bench) -> None:
+        bench.server = bench.new_server(connection_bytes_max=10_000)
+        client = bench.client(await bench.listen())
+        for number in range(2):
+            client.send("keep", [number], b"", lambda *_: None)
+        await bench.until(lambda: len(bench.kept) == 2)
+        (connection,) = bench.server._connections
+        bench.kept[0].charge(10_000)
+        client.send("keep", [2], b"", lambda *_: None)
+        await bench.until(lambda: len(bench.kept) == 3)  # it was charged for after this call was read
+        assert connection.held
+        client.send("keep", [3], b"", lambda *_: None)
+        await trio.sleep(0.1)
+        assert len(bench.kept) == 3
+        bench.kept[0].reply()
+        await bench.until(lambda: len(bench.kept) == 4)
+
+    run(main, virtual=True)
+
+
 def test_no_call_and_no_connection_is_a_task() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())

@@ -24,7 +24,7 @@ from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.record import Quorum, ledger_key
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.bookie.repair import repair
-from gnomon.bookie.storage import entry_store, removal
+from gnomon.bookie.storage import entry_store, removal, service
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.store_view import StoreView
 from gnomon.bookie.storage.stored_ledger import StoredLedger
@@ -197,6 +197,12 @@ def answered_before_sync(patch: pytest.MonkeyPatch) -> None:
 @planted("adds of fenced sessions are accepted", breaks="bookie.entry_store 2")
 def fenced_adds_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredLedger, "fenced", lambda stored, ledger, session: None)
+
+
+@planted("a refused add counts as stored when the other adds of its call are", breaks="bookie.remote", scenario=BURSTS)
+def refusals_of_a_call_lost(patch: pytest.MonkeyPatch) -> None:
+    added = service.AddsAnswer.added
+    patch.setattr(service.AddsAnswer, "added", lambda answer, index, entry, error: added(answer, index, entry, None))
 
 
 @planted("the orphans of dead sessions are readable", breaks="bookie.entry_store 3", scenario=NARROW)
