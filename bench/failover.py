@@ -39,8 +39,8 @@ def take_over(stage: Stage) -> Figures:
 
     Each time the owner has just appended, is killed, and its lease has ended; the next owner is a broker that was
     started meanwhile and has led nothing yet. The request is a Produce on an open connection, sent as soon as this
-    broker reports itself as the leader. The end of the ledger is of an idempotent producer, as Java's are by default,
-    so its state has to be recovered.
+    broker reports itself as the leader. An idempotent producer, as Java's are by default, has written to the ledger, so
+    its state has to be recovered.
     """
     records = stage.scale.ledger_bytes // RECORD_BYTES
     with _cluster(stage, SHORT_LEASE) as server:

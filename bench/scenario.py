@@ -114,8 +114,10 @@ def consume(value_bytes: int) -> Callable[[Stage], Figures]:
 
 
 def end_to_end(stage: Stage) -> Figures:
-    """At a fixed rate a backlog from a cold start lasts longer than itself: so the warm-up is as long as the
-    measurement."""
+    """Latencies at a fixed rate.
+
+    A backlog from a cold start shrinks slowly at such a rate, so the warm-up is as long as the measurement.
+    """
     topic, rate, scale = stage.topic(), 1_000, stage.scale
     counts = (int(rate * scale.seconds), int(rate * scale.seconds))
     with stage.cpu_cost() as cost:

@@ -25,7 +25,7 @@ Added: TypeAlias = Callable[[EntryId, StoreError | None], None]
 class Confirmed(NamedTuple):
     """A last add confirmed, and the session of the writer that confirmed it.
 
-    A reader needs the record of that session or a later one: by an older record it might take an orphan for the entry.
+    A reader needs the record of that session or a later one: with an older record it may take an orphan for the entry.
     """
 
     entry: EntryId
@@ -33,7 +33,7 @@ class Confirmed(NamedTuple):
 
 
 class FenceResult(NamedTuple):
-    """The end of a fenced ledger on one bookie; both entries are NO_ENTRY where the bookie has nothing of it."""
+    """The end of a fenced ledger on one bookie; both entries are NO_ENTRY if the bookie has no entry of the ledger."""
 
     last_entry: EntryId
     last_add_confirmed: EntryId
@@ -164,9 +164,9 @@ class Bookies(Protocol):
     def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
         """The comparisons for a transaction that adds these bookies to a record.
 
-        They hold as long as the bookies are members of the cluster, with the disks that are known here, and none is
-        leaving. Otherwise a bookie could be dismissed although a ledger needs it: its dismissal searches for such
-        ledgers before.
+        The comparisons hold as long as the bookies are members of the cluster, with the disks that are known here, and
+        none is leaving. Without them a bookie could be dismissed although a ledger needs it: a dismissal searches for
+        such ledgers first, and would miss one that is written later.
         """
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: Any) -> None:

@@ -36,7 +36,7 @@ class Fenced(LedgerError):
 
 
 class BookieLeaving(LedgerError):
-    """The bookie is about to end and did not accept this; entries accepted before are answered."""
+    """The bookie is about to end and did not accept the request; it still answers entries that it accepted before."""
 
     def __init__(self, text: str = "the bookie is about to end and takes no entries: give them to another one") -> None:
         super().__init__(text)

@@ -215,7 +215,8 @@ async def _stop_when_dismissed(
             await world.clock.sleep(RETRY_SECONDS)
         else:
             log.warning(
-                "bookie_dismissed", meaning="the metadata knows it no more; once decommissioned, its disk can go"
+                "bookie_dismissed",
+                meaning="the metadata no longer lists this bookie; once it is decommissioned, its disk can be removed",
             )
             stop.set()
             return

@@ -187,7 +187,7 @@ def _quorum(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Quorum:
 
 @lru_cache
 def _fragments(listed: tuple[tuple[EntryId, SessionId, tuple[BookieId, ...]], ...]) -> tuple[Fragment, ...]:
-    """The fragments, shared by ledgers with equal ones: nearly all of thousands of small ledgers."""
+    """The fragments; ledgers with equal fragments share one tuple, as nearly all of thousands of small ledgers do."""
     return tuple(Fragment(*each) for each in listed)
 
 

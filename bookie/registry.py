@@ -22,7 +22,7 @@ from gnomon.runtime.world import World
 
 _BOTH: Final = "bookies"
 CALL_SECONDS: Final = 5.0
-"""After so long without an answer a bookie has failed for the ledger of the call."""
+"""If a call has no answer after this time, its bookie counts as failed for the ledger of the call."""
 
 
 class RegisteredBookies:
@@ -39,7 +39,7 @@ class RegisteredBookies:
         """Knows no bookie before `load`; `nursery` runs connections and the background work of open ledgers.
 
         Args:
-            explicit_lac_seconds: after so long without an add the bookies are sent the last add confirmed.
+            explicit_lac_seconds: after this time without an add the last add confirmed is sent to the bookies.
         """
         self.clock = world.clock
         self._world = world
@@ -109,7 +109,7 @@ class RegisteredBookies:
         await self._follower.run()
 
     async def _read_members(self) -> None:
-        """Runs after the registrations are read, or a bookie dismissed in between would stay known."""
+        """Reads the members, after the registrations: otherwise a bookie dismissed in between would stay known."""
         cookies = await self._metadata.range(COOKIES)
         members = {BookieId(item.key.removeprefix(COOKIES)): item.create_revision for item in cookies.items}
         for name, disk in members.items():
@@ -182,7 +182,7 @@ class RegisteredBookies:
         self._unreadable.discard(name)
 
     def _meet(self, name: BookieId, disk: Revision) -> RemoteBookie:
-        """The bookie of a name. A changed disk means a different bookie: holders of the old one keep that."""
+        """The bookie of a name. A changed disk means a different bookie: code that holds the old one keeps it."""
         bookie = self._bookies.get(name)
         if bookie is None or bookie.disk != disk:
             if bookie is not None:

@@ -1,6 +1,6 @@
 """A bookie in another process: a `Bookie` whose calls go over the internal RPC.
 
-Unanswered calls end with Unreachable; their effect at the bookie is unknown (`runtime.rpc_client`).
+Unanswered calls end with Unreachable; their effect at the bookie is unknown (`runtime/rpc/client.py`).
 
 Small entries of one turn, also of different ledgers, are sent in one call: frames and answers cost more than the adds.
 The other calls leave after the adds that were made before them.

@@ -1,7 +1,7 @@
-"""One broker: its parts, each handed the others that it uses, and the order in which they start.
+"""One broker: creates its parts, connects them, and starts them in order.
 
-1. Starting costs a fixed number of metadata operations, however many topics there are; a partition is opened on use,
-   and one that shadows show once this broker leads it (`source_opener`).
+1. A start takes a fixed number of metadata operations for any number of topics. A partition is opened on first use; a
+   partition that shadows show is opened once this broker leads it (`source_opener`).
 2. A request that changes the metadata is answered once this broker's own image shows the change.
 3. Everything that runs here ends with `run`.
 """
@@ -64,7 +64,7 @@ class BrokerPolicy:
 
 
 class Broker:
-    """The parts of one broker, made at each start: each is handed the others that it uses."""
+    """The parts of one broker, created and connected at each start."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Broker:
         self.timers = Timers(clock)
         self.storage = Storage(metadata, bookies, EntryCache(bookies, limits.entry_cache_bytes_max), quorum)
         self._trims = OwnTasks()
-        """Of the logs of groups."""
+        """The trims of the logs of groups."""
         self.refused = RefusedBatches()
         """Batches that were sent to partitions which this broker does not lead."""
         self.placement = Placement(membership)
@@ -220,7 +220,7 @@ class Broker:
             )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Reads the metadata and follows it until it is cancelled; it has started once its image is whole.
+        """Reads the metadata and follows it until it is cancelled; it has started once its image is complete.
 
         Raises:
             MetadataUnavailable: the metadata could not be read at the start.

@@ -44,9 +44,9 @@ class BrokerNodeSettings:
     advertised_host: str = "127.0.0.1"
     rack: str = ""
     lease_seconds: float = 6.0
-    """The time after its death when other brokers may take its partitions."""
+    """The time from this broker's death until other brokers may take its partitions."""
     quorum: Quorum = REPLICATED
-    """Of new ledgers; while fewer bookies take entries than it needs, no topic can be written that has none yet."""
+    """The quorum of new ledgers; while too few bookies accept entries, no partition without a ledger is writable."""
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
     limits: BrokerLimits = field(default_factory=lambda: BrokerLimits.of(BrokerSettings()))
@@ -68,15 +68,15 @@ async def run_broker(
     """Serves as one of several brokers until `stop` is set.
 
     Args:
-        metadata, bookies: must outlive this; `bookies` know who there is.
+        metadata, bookies: must outlive this call; `bookies` knows the registered bookies.
         settings: a port of 0 picks a free one.
         authorizer: decides what clients may do.
 
     Raises:
         BrokerIdTaken: another live broker has the id.
-        AddressTaken: it could not listen.
+        AddressTaken: an address is in use or not one of this machine.
         MetadataUnavailable: the metadata could not be read at the start.
-        ValueError: the quorum makes no sense.
+        ValueError: the quorum is inconsistent.
     """
     settings.quorum.check()
     configs = BrokerConfigs(settings.kafka)
@@ -113,4 +113,4 @@ async def run_broker(
 
 
 def _nothing() -> None:
-    """Bookies elsewhere collect by themselves what was deleted."""
+    """Does nothing: remote bookies collect deleted entries by themselves."""

@@ -9,7 +9,7 @@ from gnomon.metadata.client import InvalidRequest, MetadataFull
 from gnomon.wire.kafka.errors import ErrorCode
 
 TEXT_CHARACTERS_MAX = 1000
-"""A text may quote what a client sent; Kafka's older versions have room for 32,767 bytes."""
+"""An error text may quote a client's input; Kafka's older versions have room for 32,767 bytes."""
 
 
 class KafkaError(Exception):

@@ -1,8 +1,9 @@
 """A broker that serves: its parts with their front ends, from the start until it leaves its cluster.
 
-1. A broker serves once it may lead; nothing is opened before that, and after it the partitions that clients ask for
-   and those that shadows show.
-2. When `stop` is set it first gives its partitions away and goes on naming their leaders to clients; then it ends.
+1. A broker serves once it may lead. It opens no partition before that. Afterwards it opens the partitions that clients
+   use, and those that shadows show.
+2. When `stop` is set, the broker first hands over its partitions, and answers clients with the new leaders; then it
+   ends.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class ServingBroker:
     membership: Membership
     metrics: Metrics
     administered: Administered
-    """The parts that its admin API shows."""
+    """The parts of the broker that its admin API shows."""
 
 
 async def serve(
@@ -99,14 +100,14 @@ async def serve(
     ready: Callable[[ServingBroker], None],
     stop: trio.Event,
 ) -> None:
-    """Runs a broker with its front ends until `stop` is set; its membership was admitted.
+    """Runs a broker with its front ends until `stop` is set; `membership` was admitted.
 
     Args:
-        log_directory: the one in answers to clients.
-        space: gives the size of the file system of that directory; None where that is only a name.
+        log_directory: the log directory in answers to clients.
+        space: returns the size of the file system of that directory; None if the directory is only a name.
 
     Raises:
-        AddressTaken: it could not listen.
+        AddressTaken: an address is in use or not one of this machine.
         MetadataUnavailable: the metadata could not be read at the start.
         WorldError: the membership ended.
     """
@@ -115,12 +116,12 @@ async def serve(
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(broker.run)
-            await membership.load()  # before clients come: a broker that is not named to them is gone to them
+            await membership.load()  # before clients connect: they drop a broker that no answer names
             await nursery.start(server.run)
             await nursery.start(native.run)
             kafka_at = await server.listen(at.host, at.port, at.advertised_host, log_directory)
             me = LiveBroker(membership.me.id, at.advertised_host, kafka_at.port, at.rack)
-            membership.serves_at(me)  # a Kafka client may ask before the other port is bound
+            membership.serves_at(me)  # a Kafka client may ask before the native port is bound
             native_at = await native.listen(at.native_host, at.native_port)
             membership.serves_at(replace(me, native_port=native_at.port))
             await nursery.start(membership.run)

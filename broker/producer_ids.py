@@ -12,7 +12,7 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIds:
-    """Gives out producer ids; what is left of a block is lost at a restart, which is harmless."""
+    """Allocates producer ids; the rest of a block is lost at a restart, which is harmless."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -21,7 +21,7 @@ class ProducerIds:
         self._taking = trio.Lock()
 
     async def next(self) -> int:
-        """A producer id that nobody else has or had.
+        """A producer id that no producer has or had.
 
         Raises:
             KafkaError: the disk is full.

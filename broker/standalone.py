@@ -1,7 +1,7 @@
 """A whole gnomon in one process: metadata service, bookie, and a broker as a cluster of one, joined by calls.
 
 1. `ready` is called once everything serves; a client that connects then is answered.
-2. When `stop` is set no new connection is taken, requests in flight are answered, then everything is closed.
+2. When `stop` is set, no new connection is accepted, requests in flight are answered, then everything is closed.
 3. A device that failed a write stops the process: nothing is acknowledged after it.
 """
 
@@ -58,7 +58,7 @@ class Serving:
     """The parts of the broker that its admin API shows."""
 
     def bookie_problem(self) -> str | None:
-        """The reason why the bookie takes no entries, None while it does."""
+        """The reason why the bookie accepts no entries; None while it accepts them."""
         return self.store.read_only
 
 
@@ -79,8 +79,8 @@ async def run_standalone(
         authorizer: decides what clients may do.
 
     Raises:
-        DirectoryTaken, OtherFormat, OtherKind, ForeignDisk, EntriesLost, AddressTaken, DiskFull: it could not start.
-        DiskFailed: the device failed while it ran.
+        DirectoryTaken, OtherFormat, OtherKind, ForeignDisk, EntriesLost, AddressTaken, DiskFull: the start failed.
+        DiskFailed: the device failed while the node ran.
     """
     turns = Turns(world.network, by_network=False)
     async with open_stores(world, settings, turns.ended) as stores, _tasks(stores) as nursery:
@@ -140,12 +140,12 @@ async def _tasks(stores: Stores) -> AsyncIterator[trio.Nursery]:
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()  # a task that was about to run ends before its stores do
-            stores.metadata.close()  # what waits there for the commit under way is not submitted any more
+            stores.metadata.close()  # operations that wait for the commit under way are not submitted
             for environment in stores.environments.values():
-                environment.close()  # what this reports may still start tasks: they are cancelled at once
+                environment.close()  # its reports may still start tasks, which are cancelled at once
 
 
 async def _collect(garbage: GarbageCollector) -> None:
-    """A collection out of turn; what hinders it is tried again at the next regular one."""
+    """Collects out of turn; after an error the next regular collection tries again."""
     with suppress(MetadataError, DiskFull):
         await garbage.collect()

@@ -30,11 +30,11 @@ from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 READ_BYTES = 1 << 20
 RECORDS_BYTES_MAX = 256 << 20
 RECORDS_PER_TURN = 200
-"""Reading and replaying a record takes some 15 µs: a long log gives way to other tasks this often."""
+"""Records after which the reader yields to other tasks: reading and replaying one takes some 15 µs."""
 
 
 def log_error(code: ErrorCode, text: str) -> LogUnavailable:
-    """An error of a partition as the runtime of state machines knows it."""
+    """The error of a state log for the error of its partition."""
     return NotLogLeader(text) if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else LogUnavailable(text)
 
 
@@ -67,7 +67,7 @@ class PartitionStateLog:
         self._tasks = tasks
         self._logger = logger
         self._read: PartitionLog | None = None
-        """The log that was read: records that follow from it are appended to no other."""
+        """The log that was read. Records that depend on it are appended to no other log."""
 
     async def read_all(self) -> AsyncGenerator[StoredRecord, None]:
         """See `StateLog.read_all`."""

@@ -10,11 +10,11 @@ from gnomon.metadata.client import Metadata
 
 @dataclass(slots=True)
 class Storage:
-    """Where a broker keeps records. All parts of a broker have the same one, and ask it at each use."""
+    """The places where a broker keeps records. All parts of a broker share one object, and read it at each use."""
 
     metadata: Metadata
     bookies: Bookies
     entries: EntryCache
     """The entries of remote bookies that this broker keeps in memory."""
     quorum: Quorum
-    """Of the ledgers of partitions that are new."""
+    """The quorum of new ledgers; a partition takes it when it comes into use."""

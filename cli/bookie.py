@@ -129,7 +129,7 @@ async def _serve(settings: Settings) -> None:
             nursery.start_soon(_run_auditor, bookies, auditor)
             _ready(daemon, settings, serving, auditor)
 
-        await metadata.get(CLUSTER_KEY)  # or it fails before it marks a new directory as a bookie's
+        await metadata.get(CLUSTER_KEY)  # fails before a new directory is marked as a bookie's
         try:
             await run_bookie(daemon.world, metadata, told, daemon.log, ready=ready, stop=daemon.stop)
         finally:

@@ -75,7 +75,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingMetadata) 
     metrics.commits["metadata"] = serving.environment.counts
     metrics.watch("metadata_file_bytes", "Size of the metadata store's file", serving.environment.file_bytes)
     where = address(serving.host, serving.port)
-    # A store whose device failed ends the process: a process that answers here serves.
+    # No check is needed: a failed device ends the process, so a process that answers here serves.
     daemon.ready(
         metrics,
         lambda: [HealthCheck("metadata", None)],

@@ -55,7 +55,7 @@ class BlockingConsumer:
             try:
                 message = self._fetched.popleft()
                 if message.cursor_epoch == message.part.cursor_epoch:
-                    return message  # otherwise it was received before a seek
+                    return message  # otherwise the message was fetched before a seek
             except IndexError:
                 failure, self._failure = self._failure, None
                 if failure is not None:
@@ -78,7 +78,7 @@ class BlockingConsumer:
                 if message is None:
                     break
                 self._fetched.append(message)
-        except Exception as error:  # raised after the messages before it were received
+        except Exception as error:  # raised once all earlier messages are received
             self._failure = error
         return True
 

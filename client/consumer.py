@@ -3,8 +3,8 @@
 1. A message that was received is delivered again, to this consumer or another one, unless it is acknowledged.
 2. After a lost connection, a move of the leader or a seek, no earlier delivery is handed out: each attachment of a part
    has a number of its own, and a delivery names the number.
-3. An acknowledgement survives a lost connection and a move of the leader. After the subscription was sought or created
-   again (another cursor epoch), acknowledgements of earlier messages never reach a broker.
+3. An acknowledgement survives a lost connection and a move of the leader. After a seek, or after the subscription was
+   created again (another cursor epoch), acknowledgements of earlier messages never reach a broker.
 4. At most `queue_records` records of a partition wait here, and one batch.
 """
 
@@ -250,7 +250,7 @@ class Consumer:
     async def seek_to_offset(self, partition: int, offset: int) -> int:
         """Moves one partition to an offset.
 
-        An offset before the first one that is stored moves it there, and an offset after the end to the end.
+        An offset before the first stored record moves the subscription to that record, one after the end to the end.
 
         Returns:
             The offset at which consuming continues, which may differ for the reason above.

@@ -35,7 +35,7 @@ async def all_segments(metadata: Metadata) -> AsyncGenerator[tuple[uuid.UUID, in
     meanwhile.
 
     Yields: Per partition its sealed segments from the oldest on, each as (bytes, time of the youngest record); then the
-    open one as (0, its creation time). Its record contains no more: later facts need the partition to be opened.
+    open segment as (0, its creation time): the record of an open segment has no other facts.
     """
     found = await metadata.range(ledger_key(PARTITIONS))
     for count, (topic, partition, items) in enumerate(_by_partition(found.items)):

@@ -3,7 +3,7 @@
 1. DLSNs are ordered as the log is: a later record has a larger one.
 2. A DLSN means the same record on a source and on its shadows, since they read the same ledgers.
 3. As a position, a DLSN names the first record that is not acknowledged, which may not be written yet.
-4. A commit point has the offset of that record beside its DLSN: neither is searched for in the log by the other.
+4. A commit point has both the DLSN and the offset of that record, so neither has to be looked up in the log.
 """
 
 from __future__ import annotations

@@ -67,13 +67,13 @@ class EntryHeader(NamedTuple):
     base_offset: Offset
     next_offset: Offset
     last_stable_offset: Offset
-    """The end of the log as a reader of committed records sees it after this entry; the next offset, as yet."""
+    """The end of the log for a reader of committed records, after this entry; this gnomon writes the next offset."""
     max_timestamp: int
     """The largest record timestamp of this segment so far, -1 where there is none."""
     replay_from: int
     """Entry id in the same ledger where replaying the producer states begins."""
     last_abort: int
-    """The newest entry of the same ledger that is an abort marker, up to this one; -1 where there is none, as yet."""
+    """The newest abort marker of the same ledger up to this entry, -1 for none; this gnomon always writes -1."""
 
 
 _HEADER = struct.Struct(">BBiqqqqqq")

@@ -61,7 +61,7 @@ class LogPositions:
                 )
 
     async def dlsn_of(self, offset: Offset) -> Dlsn:
-        """The place of the record at `offset`; for a record that is not written yet, a place not after its future one.
+        """The place of the record at `offset`; for a record that is not written yet, its later place or an earlier one.
 
         Raises:
             LedgerError: it cannot be determined.

@@ -111,7 +111,7 @@ class LogReader:
         elif isinstance(error, UnknownEntry):
             advice = "upgrade gnomon to the version that wrote the entry"
         else:
-            advice = "restore the data directory from a copy, or let consumers seek behind the damage"
+            advice = "restore the data directory from a copy, or let consumers seek past the damage"
         self._logger.error(
             "records_not_readable", ledger=segment.ledger.name, offset=offset, reason=str(error), next=advice
         )
@@ -144,7 +144,7 @@ class LogReader:
         return await self._search_by_time(log, timestamp)
 
     async def _search_by_time(self, log: LogBounds, timestamp: int) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The same for a log that was open at the request: the partition may be taken over during the search."""
+        """`offset_for_timestamp` with the bounds of the request: the partition may be taken over during the search."""
         for segment in list(self.segments):
             if segment.next_offset is not None and segment.max_timestamp < timestamp:
                 continue
@@ -163,7 +163,7 @@ class LogReader:
         return None if best < 0 else await self._search_by_time(log, best)
 
     async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
-        """The last header has that of the whole segment; if a part was deleted, each batch is examined."""
+        """The last header has the largest timestamp of a whole segment; if a part was deleted, examines each batch."""
         last = segment.ledger.last_add_confirmed
 
         def by_header() -> tuple[EntryId, int | None]:
@@ -189,7 +189,7 @@ class LogReader:
     async def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """The end of an epoch (KIP-279): the largest epoch <= `epoch` with records, and the offset after it.
 
-        A future epoch has no end yet: (-1, -1). An epoch older than all records ended at their beginning.
+        A future epoch has no end yet: (-1, -1). An epoch older than all records ends at the start of the log.
         """
         log = self.log
         assert log is not None
@@ -264,10 +264,10 @@ def _search(
 
 
 def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:
-    """(offset, timestamp) of the batch's first record that is young enough; its first offset if it cannot be read.
+    """(offset, timestamp) of the batch's first record that is young enough; the first offset of an unreadable batch.
 
-    A producer's compressed batch is stored unread, so it may fail to decompress, or be too large: then its consumers
-    decide.
+    A producer's compressed batch is stored unread, so it may fail to decompress, or be too large. Such a batch counts
+    as found, and its consumers decide.
     """
     try:
         return find_by_timestamp(batch, timestamp, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)

@@ -6,9 +6,9 @@ async with connect_ledgers("10.0.0.1:4001") as ledgers:
         async for batch in batches:
             print(batch.base_offset, batch.records)
 
-1. A reader claims and fences nothing, and writes nothing, to no bookie and to no metadata.
-2. It gives no entry that is not confirmed, and none twice or out of order.
-3. An entry that it cannot read is an error; it skips nothing.
+1. A reader claims and fences nothing, and writes neither to bookies nor to the metadata.
+2. A reader returns only confirmed entries, each once, in order.
+3. An unreadable entry is an error; a reader skips nothing.
 4. A shadow is read from its source's ledgers.
 """
 
@@ -46,7 +46,7 @@ class NoSuchPartition(LookupError):
 
 
 class OffsetNotInLog(LookupError):
-    """The log has no such offset, or has it no more."""
+    """The log has no such offset, or no longer has it."""
 
 
 class PartitionBatch(NamedTuple):
@@ -69,7 +69,7 @@ async def open_partition(
 
     Args:
         metadata: the cluster's metadata.
-        bookies: the cluster's bookies; those that are down are not needed as long as others hold each entry.
+        bookies: the cluster's bookies; a bookie may be down as long as others hold its entries.
         topic: its name, with or without its namespace; a shadow is read from its source's ledgers.
         partition: its number, from 0 on.
         cache_bytes_max: entries that are kept in memory, which bounds how much is read ahead.
@@ -210,7 +210,7 @@ class PartitionReader:
         return await read_from_memory(batch)
 
     async def _grown(self, offset: Offset, seconds: float) -> bool:
-        """Waits at the end of the log; whether a record at `offset` has come within so many seconds."""
+        """Waits at the end of the log for at most `seconds`; returns whether the record at `offset` is there."""
         if seconds <= 0:
             return False
         with trio.move_on_after(seconds):

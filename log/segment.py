@@ -130,9 +130,9 @@ class Segment:
         return entry if sound is None or sound[1].base_offset > offset else sound[0]
 
     def _near_end(self, view: EntryView, offset: Offset) -> EntryId:
-        """An entry at or before the one with `offset`: one of the last, if those are in memory, else the first.
+        """An entry at or before the one with `offset`: one of the last entries, if they are in memory, else the first.
 
-        So a reader that starts at the end causes no request to a bookie.
+        A reader that starts at the end thus causes no request to a bookie.
         """
         start, end = self.ledger.start_entry, self.ledger.last_add_confirmed + 1
         back = 1
@@ -148,10 +148,10 @@ class Segment:
     def first_entry(self, view: EntryView, rule: Callable[[EntryHeader], bool], low: EntryId = NO_ENTRY) -> EntryId:
         """The first remaining entry for which `rule` holds, if it holds for all after it; else one past the last.
 
-        Damaged and unknown entries right before that one might be it, so then the first of them is returned.
+        If damaged or unknown entries are right before that entry, returns the first of them: `rule` may hold for it.
 
         Args:
-            low: an entry before which `rule` holds for none.
+            low: `rule` holds for no entry before this one.
         """
         low, high = max(low, self.ledger.start_entry), EntryId(self.ledger.last_add_confirmed + 1)
         while low < high:
@@ -244,7 +244,7 @@ class Segment:
         entry = self.first_entry(view, lambda header: header.leader_epoch > epoch)
         if entry <= self.ledger.last_add_confirmed:
             with suppress(DigestMismatch):
-                self.header(view, entry)  # an unknown entry may be of the epoch
+                self.header(view, entry)  # raises for an unknown entry, which may be of the epoch
         if entry == self.ledger.start_entry:
             return None
         header = self.header(view, EntryId(entry - 1))
@@ -254,7 +254,7 @@ class Segment:
         """The largest record timestamp of the batches from `entry` up to `stop`, -1 if there are none.
 
         Returns:
-            The timestamp, and the entry to continue from: before `stop` if that one is not in memory.
+            The timestamp, and the entry to continue from: `stop`, or an entry before it that is not in memory.
         """
         best = -1
         for number in map(EntryId, range(entry, stop)):

@@ -25,7 +25,7 @@ NAME_BYTES_MAX = 300
 
 
 class SubscriptionsError(Exception):
-    """The store did not do it; the text says why and what to do."""
+    """An operation on subscriptions was not done; the text says why and what to do."""
 
 
 class InvalidSubscriber(SubscriptionsError, ValueError):

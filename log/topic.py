@@ -82,12 +82,12 @@ class Topic:
 
     @property
     def ranked_as(self) -> uuid.UUID:
-        """The topic by whose id the brokers are ranked for its partitions."""
+        """The id by which brokers are ranked for the topic's partitions: that of the source, or the topic's own."""
         return self.id if self.source is None else self.source.id
 
     @property
     def place(self) -> int:
-        """The place in that ranking of the broker that leads; 0 is the first one."""
+        """The leader's place in the ranking of `ranked_as`; 0 is the first."""
         return 0 if self.source is None else self.source.place
 
     def encode(self) -> bytes:

@@ -6,8 +6,8 @@
 3. A watch delivers every event after its start revision once, in revision order, and all events of one revision
    together.
 4. Reading a revision that is no longer kept raises `Compacted` and never skips events: list again and watch from there.
-5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares it knows the next
-   one before it writes; `create_revision` is unique to one life of a key.
+5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares the version knows
+   the next one before it writes. `create_revision` is unique to one life of a key.
 """
 
 from __future__ import annotations

@@ -262,4 +262,6 @@ class Draft:
 
 
 def _lease_not_found(lease_id: LeaseId) -> LeaseNotFound:
-    return LeaseNotFound(f"lease {lease_id} expired or was revoked, and its keys went with it: ask for a new one")
+    return LeaseNotFound(
+        f"lease {lease_id} expired or was revoked, and its keys were deleted with it: ask for a new one"
+    )

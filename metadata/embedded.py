@@ -246,8 +246,10 @@ class EmbeddedMetadata:
         self._start_commits()
 
     def _full(self, judged: list[tuple[_PendingCommit, Reply]], error: DiskFull) -> None:
-        """Answers the requests of a draft that was not kept. Live leases are renewed: one due lease must not end the
-        others."""
+        """Answers the requests of a draft that was not kept; keep-alives still renew live leases.
+
+        A due lease needs space to end: without this exception it would keep all others from being renewed.
+        """
         now = self._clock.monotonic()
         for pending, _ in judged:
             request = pending.request

@@ -61,7 +61,9 @@ class Presence:
             exclusive: it is put only if no other process has put it.
             compare: conditions for every put of a key that is not exclusive.
         """
-        assert not (exclusive and compare), "of a put that is refused it is not told which comparison failed"
+        assert not (exclusive and compare), (
+            "an exclusive put takes no comparisons: its refusal does not name the one that failed"
+        )
         self.key = key
         self._exclusive = exclusive
         self._compare = compare
@@ -129,20 +131,23 @@ class Presence:
             except BaseException:
                 self._changed.set()  # whether the key was put is unknown: it is put again
                 raise
-            if value == self._value:  # else another one was given meanwhile
+            if value == self._value:  # otherwise `update` has set another value meanwhile
                 self._put.set()
         with trio.move_on_after(self._ttl_seconds / KEEP_ALIVES_PER_LEASE):
             await self._changed.wait()
         asked = self._clock.monotonic()
         await self._metadata.keep_alive(lease)
         self.alive_until = asked + self._ttl_seconds
-        if not self._exclusive and await self._metadata.get(self.key) is None:  # else no other process changes it
-            raise LeaseNotFound(f"the key {self.key!r} went with another process: without it the lease says nothing")
+        # No other process changes an exclusive key.
+        if not self._exclusive and await self._metadata.get(self.key) is None:
+            raise LeaseNotFound(
+                f"the key {self.key!r} was deleted with the lease of another process: the lease alone shows nothing"
+            )
 
     async def _say(self, put: Put) -> None:
         if not self._exclusive:
             if not (await self._metadata.txn(self._compare, (put,))).succeeded:
-                raise NotEntitled(f"the key {self.key!r} is not this process's to put any more")
+                raise NotEntitled(f"the key {self.key!r} may not be put by this process any more")
             return
         self._said.add(put.value)
         result = await self._metadata.txn((Compare.absent(self.key),), (put,), (Get(self.key),))

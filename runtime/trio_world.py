@@ -101,7 +101,7 @@ class TrioDisk:
         try:
             found = os.statvfs(path)
         except OSError as error:
-            raise WorldError(f"the size of the file system of {path} cannot be told: {error}") from error
+            raise WorldError(f"the size of the file system of {path} cannot be read: {error}") from error
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What all tests share: pytest's options of this project, and Hypothesis without limits of time.
+"""Settings of all tests: pytest's options of this project, and Hypothesis without time limits.
 
-A busy machine is not a failed test, so that neither an example nor what is drawn for it has a time limit of its own.
-What a shell starts in the background ignores SIGINT, and so would all that the tests start.
+A busy machine must not fail a test, so neither an example nor the drawing of its data has a time limit.
+A process that a shell starts in the background ignores SIGINT, and so would the processes that the tests start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first: else the other processors would wait for it at the end."""
+    """Puts slow tests first: otherwise the other processors would wait for them at the end."""
     items.sort(key=lambda item: item.path.parent.name not in ("simulation", "chaos", "cli"))
 
 

@@ -1,4 +1,4 @@
-"""What clients ask of the native front door of one simulated broker."""
+"""Calls of Kafka clients and native clients to one simulated broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gnomon.wire.kafka.messages.topics import DeleteRecordsPartition, DeleteReco
 from gnomon.wire.kafka.records import Record, build_batch
 
 FLUSHED_SECONDS = 1.5
-"""After which a broker has stored what it was told."""
+"""After this time a broker has stored the acknowledgements that it received."""
 
 
 async def orders(broker: EmbeddedBroker, count: int, *, first: int = 0) -> None:
@@ -57,7 +57,7 @@ async def rpc(broker: EmbeddedBroker) -> AsyncIterator[RpcClient]:
 
 
 async def values(consumer: Consumer, count: int) -> list[int]:
-    """The next values, acknowledged."""
+    """Receives the next values and acknowledges them."""
     found = []
     for _ in range(count):
         message = await consumer.receive()
@@ -67,14 +67,14 @@ async def values(consumer: Consumer, count: int) -> list[int]:
 
 
 async def read(consumer: Consumer, count: int) -> list[int]:
-    """`values`, which are stored as acknowledged."""
+    """As `values`; returns when the acknowledgements are stored."""
     found = await values(consumer, count)
     await trio.sleep(FLUSHED_SECONDS)
     return found
 
 
 def listening_late(patch: pytest.MonkeyPatch) -> trio.Event:
-    """From now on native ports are bound only once what this returns is set."""
+    """From now on, brokers bind native ports only after the returned event is set."""
     listen, go_on = NativeServer.listen, trio.Event()
 
     async def listen_later(server: NativeServer, host: str, port: int) -> Listener:

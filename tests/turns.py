@@ -1,4 +1,4 @@
-"""Whether work leaves others their turn."""
+"""The number of turns that work leaves to other tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Scheduled(trio.abc.Instrument):
 
 
 async def turns_during(work: Awaitable[object]) -> int:
-    """How often `work` let others have their turn until it was done."""
+    """The number of times that `work` gave other tasks a turn."""
     scheduled = _Scheduled(trio.lowlevel.current_task())
     trio.lowlevel.add_instrument(scheduled)
     try:

@@ -88,7 +88,7 @@ _long_container = re.compile(rb"[\xdc-\xdf]").search
 
 
 class MalformedRpc(Exception):
-    """The bytes break the protocol; the text says how. The connection cannot go on."""
+    """The bytes break the protocol; the text says how. The connection cannot continue."""
 
 
 class RpcFrameReader(FrameReader):

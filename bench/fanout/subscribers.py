@@ -22,7 +22,7 @@ from gnomon.client.delivered_batch import DeliveredBatch
 from gnomon.client.message import Message
 
 SUBSCRIBING_MAX = 10
-"""Connections that subscribe at the same time: a call that waits for 10 s behind others is retried."""
+"""Connections that subscribe at the same time: a call that waits for others for 10 s is retried."""
 
 
 class DelayCounter:

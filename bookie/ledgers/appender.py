@@ -1,7 +1,8 @@
 """The writing half of an open ledger: sends entries to their bookies and replaces bookies that fail.
 
 1. `done` callbacks come in entry order, in the Trio thread, each when its entry and all before it are confirmed.
-2. The first failure that cannot be repaired ends it: all pending entries get that error, later appends raise it.
+2. The first failure that cannot be repaired ends the appender: all pending entries get that error, later appends raise
+   it.
 3. A failed bookie is replaced by another, in a new fragment after the last entry confirmed; unconfirmed entries are
    sent to the new bookie as well. If no other bookie accepts entries, writing continues with the remaining ones as long
    as they make an ack quorum, and the missing copies are reported. Writing also continues while the metadata does not
@@ -228,7 +229,7 @@ class Appender:
     def _bookie_failed(self, index: int, error: StoreError) -> None:
         name = self._owner.name
         if isinstance(error, Fenced):
-            text = f"ledger {name!r} has another writer ({error}); what was pending is unknown"
+            text = f"ledger {name!r} has another writer ({error}); the outcome of pending appends is unknown"
             self._fail(NoSuchLedger(f"ledger {name!r} was deleted") if error.deleted else LedgerFenced(text))
             return
         if not self._writer.lost(index):
@@ -237,7 +238,7 @@ class Appender:
             # A single bookie with a full disk stored neither this entry nor later ones. With several bookies, after a
             # failed write, or after entries were sent again, some unacknowledged entry may exist.
             unknown = self._quorum.ensemble_size > 1 or self._mended or not isinstance(error, DiskFull)
-            text = f"ledger {name!r} has too few bookies left to write to: {error}; open it again to go on"
+            text = f"ledger {name!r} has too few bookies left to write to: {error}; open it again to continue"
             self._fail(LedgerFailed(text, outcome_unknown=unknown))
         elif not self._mending:
             self._mending = self._mended = True
@@ -280,7 +281,7 @@ class Appender:
                     # Missed entries are reported again: an auditor may have checked before the bookies were back.
                     missed += self._regain()
                     reported.difference_update(missed)
-        except NotEnoughBookies as error:  # for the change; the entries may be on some
+        except NotEnoughBookies as error:  # from the ensemble change; some bookies may have the pending entries
             text = f"ledger {self._owner.name!r} lost a bookie, which cannot be replaced: {error}"
             self._fail(LedgerFailed(text, outcome_unknown=True))
         except LedgerError as error:
@@ -319,7 +320,7 @@ class Appender:
             self._acknowledge(before, confirmed)
 
     def _regain(self) -> list[BookieId]:
-        """Uses lost bookies again that accept entries by now; the auditor copies the entries that they missed."""
+        """Uses lost bookies again if they accept entries now; the auditor copies the entries that they missed."""
         available = self._bookies.available()
         regained = []
         for index in self._writer.lost_bookies:
@@ -346,7 +347,7 @@ class Appender:
                     place_.bookie.add(self._id, entry, self._session, confirmed, value, place_.answered)
 
     async def begin_session(self, bookie: Bookie) -> None:
-        """Makes a bookie remove the orphans that the record excludes; after a failure they only stay longer."""
+        """Makes a bookie remove the orphans that the record excludes; after a failure the orphans only stay longer."""
         bounds = [(fragment.first_entry, fragment.session) for fragment in self._owner.record.fragments]
         try:
             await bookie.begin_session(self._id, self._session, bounds)

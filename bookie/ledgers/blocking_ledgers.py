@@ -1,7 +1,8 @@
 """`Ledgers` for programs without Trio: the same methods, which block.
 
-    with connect_ledgers_blocking("10.0.0.1:4001") as ledgers: ledger = ledgers.open("audit", OpenMode.O_CREATE) entry =
-    ledger.add([b"one"])
+    with connect_ledgers_blocking("10.0.0.1:4001") as ledgers:
+        ledger = ledgers.open("audit", OpenMode.O_CREATE)
+        entry = ledger.add([b"one"])
 
 One thread runs Trio while the block lasts; any other thread may call, several at the same time.
 """

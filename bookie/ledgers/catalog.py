@@ -153,9 +153,8 @@ async def create_ledger(
     """Creates a ledger and opens it for append, in one write transaction that `compare` and `also` join.
 
     Args:
-        followed: whether others may read it while this handle writes. If not, the final last add confirmed is not sent
-            to
-            bookies: readers see the last entry with the next one, and a claimer of the ledger copies it again.
+        followed: whether others may read the ledger while this handle writes. If not, the final last add confirmed is
+            not sent to bookies: readers see the last entry only after the next add, and a claimer copies it again.
 
     Raises:
         LedgerExists: the name is taken, a bookie is about to leave, or a `compare` failed; nothing changed.
@@ -183,9 +182,9 @@ async def create_ledger(
     compare = (Compare.absent(key), *bookies.membership(ensemble), *compare)
     result = await metadata.txn(compare, (Put(key, record.encode()), *also))
     if not result.succeeded:
-        raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or what was compared has changed")
+        raise LedgerExists(f"ledger {name!r} was not created: the name is taken, or a compared key has changed")
     created = result.results[0]
-    assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
+    assert isinstance(created, KeyValue), f"a transaction did not return the item that it put at {key!r}"
     ledger = Ledger(metadata, bookies, created, NO_ENTRY, secret)
     ledger.write_on(0, places, followed=followed)
     return ledger
@@ -260,7 +259,7 @@ async def _claim(
         raise LedgerSealed(f"ledger {name!r} is sealed", "open it with O_RDONLY")
     stored, found = await _recover(metadata, bookies, stored)
     session, ledger_id = SessionId(stored.version + 1), LedgerId(stored.create_revision)
-    places = ensemble_of(bookies, found.bookies)  # an unknown one is an error while nothing is changed
+    places = ensemble_of(bookies, found.bookies)  # raises for an unknown bookie before the record is changed
     claimed = records.claim(
         record, session, found.last_entry, bookies=found.bookies, without_orphans=found.without_orphans
     ).with_properties(properties)
@@ -302,8 +301,8 @@ def check_copy(ledger: Ledger, entry: EntryId, value: bytes) -> memoryview:
     """The payload of an entry in its stored form that did not come from a bookie; `EntryCache.keeper` then accepts it.
 
     Raises:
-        DigestMismatch: it is another entry, or damaged.
-        NoSuchEntry: a dead writer left it behind: the ledger's entry is another one.
+        DigestMismatch: the value is another entry, or damaged.
+        NoSuchEntry: the value is an orphan of a dead writer; the ledger has another entry under this id.
     """
     stored = decode_entry(ledger.id, entry, memoryview(value))
     if stored.session < ledger.record.fragment_of(entry).session:

@@ -55,7 +55,7 @@ class _ReadAhead:
             self._read = await self.bookie.read_range(self._ledger, entry, last, minimum_session, AHEAD_BYTES_MAX)
             self._first, self._entries = entry, dict(self._read.entries)
         stored = self._entries.get(entry)
-        # It may have been read ahead from an older fragment, in which more sessions count than here.
+        # The entry may have been read ahead for an older fragment, in which more sessions count than here.
         return stored if stored is not None and stored.session >= minimum_session else None
 
 

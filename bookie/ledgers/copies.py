@@ -124,7 +124,7 @@ async def read_run(
                     nursery.start_soon(_ask_range, bookies, bookie, arguments, record.quorum, found, answered, index)
         if len(answered) == len(indexes) and first in found:
             break
-        share_bytes //= 8  # it may have been too much for the given time
+        share_bytes //= 8  # the share may have been too large for the given time
     run: list[StoredEntry] = []
     while (stored := found.get(EntryId(first + len(run)))) is not None:
         run.append(stored)
@@ -152,7 +152,8 @@ async def _ask_range(
 def _covers(quorum: Quorum, first: EntryId, fragment: Fragment, bookies: Bookies) -> list[list[int]]:
     """Sets of indexes that together have every entry, and each have `first`; sets of available bookies come first.
 
-    The bookie at an index has the entries of `write_quorum` neighbours in the round, its own the last of them.
+    Of each `ensemble_size` consecutive entries the bookie at an index has `write_quorum` adjacent ones. The last of
+    these is the entry whose id, modulo `ensemble_size`, is the index.
     """
     size, width = quorum.ensemble_size, quorum.write_quorum
     available = bookies.available()
@@ -169,7 +170,7 @@ async def read_durable_tail(
         first: follows the last add confirmed.
 
     Raises:
-        NotEnoughBookies: too few bookies answered to know whether there is one more.
+        NotEnoughBookies: too few bookies answered to know whether there is one more such entry.
     """
     fragment, quorum = record.fragments[-1], record.quorum
     tail: list[StoredEntry] = []
@@ -187,7 +188,7 @@ async def read_durable_tail(
             return tail
         if entry == start:
             raise NotEnoughBookies(
-                f"whether ledger {ledger} has an entry {entry} cannot be told: too few bookies answer"
+                f"it is unknown whether ledger {ledger} has an entry {entry}: too few bookies answer"
             )
 
 

@@ -123,7 +123,7 @@ class FollowedLedger(HeldRecord):
     def _opened(self, entry: EntryId, payload: memoryview) -> bytes:
         return bytes(payload if self.mac is None else self.mac.open(entry, payload))
 
-    # --- how far it is confirmed ---
+    # --- the last add confirmed ---
 
     async def refresh_lac(self, *, seconds: float = inf) -> EntryId:
         """Asks the bookies for the last add confirmed, for a handle that reads; returns the highest known.

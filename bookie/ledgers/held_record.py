@@ -158,11 +158,12 @@ class HeldRecord:
 async def pass_promise(metadata: Metadata, stored: KeyValue, promised: SessionId) -> KeyValue | None:
     """Rewrites a record unchanged until a claim of it has a session above one that a bookie has promised.
 
-    A bookie promises only sessions that the version of a record has reached. A record below that was restored from an
-    older copy of the metadata, and without this its ledger could never be claimed again.
+    A claimer makes bookies promise the version of the record plus one. If a bookie has promised more than that for a
+    current record, the record was restored from an older copy of the metadata. Without this function its ledger could
+    never be claimed again.
 
     Returns:
-        The record as it was written last; None if it was changed since it was read, or is too far behind.
+        The record as it was written last; None if it was changed since it was read, or would need too many versions.
     """
     if promised - stored.version > VERSIONS_BEHIND_MAX:
         return None
@@ -194,5 +195,5 @@ async def replace_record(
     if not result.succeeded:
         return None
     written, *others = result.results
-    assert isinstance(written, KeyValue), f"a transaction did not say what it put at {stored.key!r}"
+    assert isinstance(written, KeyValue), f"a transaction did not return the item that it put at {stored.key!r}"
     return written, *others

@@ -91,7 +91,7 @@ class Ledger(FollowedLedger):
             for bookie in places.values():
                 self._bookies.start_soon(appender.begin_session, bookie)
 
-    # --- where the ledger stands ---
+    # --- the state of the ledger ---
 
     @property
     def length_bytes(self) -> int:
@@ -212,7 +212,7 @@ class Ledger(FollowedLedger):
 
         def shrunk(record: LedgerRecord) -> LedgerRecord:
             nonlocal holders
-            holders = record.bookies  # also of fragments that are dropped now
+            holders = record.bookies  # includes the bookies of fragments that this change drops
             shorter = records.shrink(record, end_entry, max(record.length_bytes, length_bytes))
             return shorter.with_properties(properties)
 
@@ -229,7 +229,7 @@ class Ledger(FollowedLedger):
             await known_bookie(self._bookies, name).shrink(self.id, self.record.start_entry)
 
     async def _length_before(self, end_entry: EntryId) -> int:
-        """The length to record with a shrink: the entry that contains it may be among those deleted."""
+        """The length to record with a shrink: the shrink may delete the last entry, whose header has the length."""
         last = self.last_add_confirmed
         if self._appender is None and not self.record.sealed and last >= max(self.record.start_entry, end_entry - 1):
             with suppress(LedgerError):
@@ -266,10 +266,10 @@ class Ledger(FollowedLedger):
     ) -> Ledger:
         """Seals this ledger and creates the next one, `name`, with `properties`, in one transaction.
 
-        The next one has this one's digest and password, and the handle returned appends to it.
+        The next ledger has this ledger's digest and password; the returned handle appends to the next ledger.
 
         Args:
-            quorum: of the next one, if there are bookies for it; this one's otherwise.
+            quorum: of the next ledger, if there are enough bookies for it; otherwise this ledger's quorum is used.
 
         Raises:
             LedgerFenced: as `update`, also if `name` exists; nothing changed, this handle stays closed.
@@ -294,14 +294,17 @@ class Ledger(FollowedLedger):
                 (put, *also),
                 joining=lambda: self._joining(ensemble),
             )
-        assert isinstance(created, KeyValue), f"a transaction did not say what it put at {key!r}"
+        assert isinstance(created, KeyValue), f"a transaction did not return the item that it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
         ledger.write_on(0, places)
         return ledger
 
     def _place(self, name: str, wanted: Quorum) -> tuple[Quorum, tuple[BookieId, ...]]:
-        """Quorum and ensemble of the next ledger: the wanted ones, those of this ledger's quorum, or the bookies of
-        this one."""
+        """Quorum and ensemble of the next ledger.
+
+        The quorum is the wanted one, or this ledger's if there are too few bookies for that. If there are too few for
+        both, the ensemble is this ledger's last one.
+        """
         bookies = self._bookies
         for quorum in (wanted, self.record.quorum):
             ensemble = ensemble_for(name, quorum, bookies.available(), bookies.known())
@@ -311,8 +314,10 @@ class Ledger(FollowedLedger):
 
     @asynccontextmanager
     async def _finishing(self) -> AsyncIterator[None]:
-        """Context for the change of the record that seals it, after all pending entries that may need to change it,
-        too."""
+        """Context for the record change that seals the ledger.
+
+        Waits first for the pending entries: a bookie that fails meanwhile may have to be replaced in the record.
+        """
         appender, seal = self._appender, self._seal
         if appender is None or self._failure is not (None if seal is None else seal.refusal):
             raise self._failure or LedgerClosed(f"ledger {self.name!r} is not open for appending")
@@ -347,7 +352,7 @@ class Ledger(FollowedLedger):
 
         def changed(record: LedgerRecord) -> LedgerRecord:
             if record.sealed:
-                raise LedgerSealed(f"ledger {self.name!r} is sealed: its bookies are the auditor's to replace")
+                raise LedgerSealed(f"ledger {self.name!r} is sealed: only the auditor replaces its bookies")
             return records.change_ensemble(record, first_entry, bookies)
 
         async with self._changing:

@@ -1,4 +1,4 @@
-"""The ledgers of a cluster, for programs of their own.
+"""The ledgers of a cluster as an API for programs.
 
     async with connect_ledgers("10.0.0.1:4001") as ledgers:
         ledger = await ledgers.open("audit", OpenMode.O_CREATE)
@@ -168,9 +168,10 @@ class Ledgers:
         self, name: str, creation: _Creation, before: trio.Event | None, taken_back: trio.Event
     ) -> None:
         await creation.ended.wait()
-        with suppress(LedgerError, MetadataError, WorldError, ValueError, TypeError):  # it was not created, or may be
+        # An error means that the creation failed, or that its outcome is unknown.
+        with suppress(LedgerError, MetadataError, WorldError, ValueError, TypeError):
             await take_back_ledger(self.metadata, creation.result())
-        if before is not None:  # another creation of the name, which was under way at the same time
+        if before is not None:  # an earlier cancelled creation of the same name
             await before.wait()
         if self._taking_back[name] is taken_back:
             del self._taking_back[name]

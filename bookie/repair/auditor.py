@@ -1,4 +1,4 @@
-"""Finds ledgers with too few copies and has them repaired; one process of a cluster does, elected by a lease.
+"""Finds ledgers with too few copies and has them repaired, in the one process of a cluster that a lease elects.
 
 1. A bookie is lost once its lease has been gone for `grace_seconds`; a draining one counts as lost at once.
 2. Closed fragments that name a lost bookie are copied (`repair`). A ledger whose open fragment names it, and whose
@@ -106,7 +106,7 @@ class Auditor:
                 await self._clock.sleep(self._settings.interval_seconds)
 
     async def _keep(self, lease: LeaseId, audit: trio.CancelScope) -> None:
-        """Ends the audit with its lease: two auditors do no harm, but twice the work."""
+        """Ends the audit with its lease: two auditors at a time do no harm, only twice the work."""
         try:
             while True:
                 await self._clock.sleep(self._settings.lease_seconds / 3)
@@ -139,8 +139,10 @@ class Auditor:
         return (await self._metadata.range(prefix)).items
 
     async def _naming(self, bookies: Collection[BookieId]) -> list[tuple[KeyValue, LedgerRecord]]:
-        """The ledgers that name one of these; a long search lets other tasks run, including the keep-alive of the
-        lease."""
+        """The ledgers whose records name one of `bookies`.
+
+        A long search lets other tasks run, including the keep-alive of the lease.
+        """
         naming, unreadable = [], {}
         for count, item in enumerate(await self._range(LEDGERS)):
             if count % RECORDS_PER_TURN == 0:
@@ -192,11 +194,14 @@ class Auditor:
         return LedgerRepair(self._metadata, self._bookies, stored, name, self._throttle)
 
     async def _dismiss(self, asked: Mapping[BookieId, Revision]) -> None:
-        """Ends the membership of drained bookies without entries; `asked` has the revision at which each began to
-        leave."""
+        """Ends the membership of draining bookies that no record names.
+
+        Args:
+            asked: the bookies, each with the revision at which it began to leave.
+        """
         named = {name for _, record in await self._naming(asked) for name in record.bookies}
         if self._unreadable:
-            return  # one of these may name it
+            return  # an unreadable record may name a drained bookie
         for name in sorted(asked):
             if name not in named:
                 gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))

@@ -67,17 +67,17 @@ class LedgerRepair:
             yield fragments[-1], self.record.last_entry
 
     def can_replace_in_open_fragment(self, lost: Collection[BookieId]) -> bool:
-        """Whether the open fragment names one of these, and another bookie can take its place."""
+        """Whether the open fragment names one of `lost`, and another bookie can take its place."""
         fragment = self.record.fragments[-1]
         named = [name for name in fragment.bookies if name in lost]
         return not self.record.sealed and any(self._target(fragment, name) is not None for name in named)
 
     async def move_from(self, lost: BookieId) -> bool:
-        """Copies the entries of `lost` in closed fragments to other bookies, and names those in its place.
+        """Copies the entries of `lost` in closed fragments to other bookies, which replace it in the record.
 
         Returns:
-            Whether no closed fragment names it any more; false if no other bookie accepts entries, or the fragment was
-            changed meanwhile.
+            Whether no closed fragment names `lost` any more; false if no other bookie accepts entries, or a fragment
+            was changed meanwhile.
 
         Raises:
             LedgerError, WorldError: entries could not be read or copied.
@@ -89,7 +89,8 @@ class LedgerRepair:
             target = self._target(fragment, lost)
             if target is None:
                 return False
-            stays = self._bookies.membership((target,))  # it holds the copied entries now
+            # Taken before the copy: the target must still have the same disk when the record names it.
+            stays = self._bookies.membership((target,))
             await self._copy(fragment, last, fragment.bookies.index(lost), target)
             if not await self._replace(fragment, last, lost, target, stays):
                 return False
@@ -118,7 +119,7 @@ class LedgerRepair:
         return False
 
     async def fill_gaps(self) -> bool:
-        """Copies to each bookie the entries of its own that it lacks.
+        """Copies to each bookie the entries that it should store and lacks.
 
         Returns:
             Whether every bookie of the record was asked and has all entries known to be confirmed.
@@ -146,7 +147,7 @@ class LedgerRepair:
         return [(fragment, heard)]
 
     async def _copy(self, fragment: Fragment, last: EntryId, index: int, target: BookieId) -> None:
-        """Copies the entries of one index of a fragment to `target`, except those that it is known to have."""
+        """Copies the entries of one index of a fragment to `target`, except entries that `target` has (invariant 5)."""
         bookie = known_bookie(self._bookies, target)
         first = EntryId(max(fragment.first_entry, self.record.start_entry))
         while first <= last:
@@ -184,7 +185,7 @@ class LedgerRepair:
 
 
 def counts(fragment: Fragment, bookie: BookieId) -> bool:
-    """Whether the entries that a bookie has of a fragment count as copied: invariant 5."""
+    """Whether the entries of a fragment that a bookie has count as copies (invariant 5)."""
     return bookie in fragment.bookies
 
 

@@ -31,7 +31,7 @@ class DiskMembership(NamedTuple):
     disk: Revision
     """The revision of the disk's first use under this name: no other disk of the name, before or after, has it."""
     lost: str | None
-    """Why the checked disk may have lost synced entries (the store's `may_have_lost`), None for the right one."""
+    """Why the checked disk may have lost synced entries (the store's `may_have_lost`), None for the right disk."""
 
 
 async def check_cookie(
@@ -60,7 +60,7 @@ async def check_cookie(
         key = COOKIES + bookie
         result = await metadata.txn((Compare.absent(key),), (Put(key, cookie),), (Get(key),))
         there = result.results[0]  # written now, by another process, or by an unanswered attempt of ours
-        assert isinstance(there, KeyValue), f"a transaction did not say what is at {key!r}"
+        assert isinstance(there, KeyValue), f"a transaction did not return the item at {key!r}"
         if there.value != cookie:
             raise ForeignDisk(f"another disk took the name {bookie!r} just now: give each bookie a name of its own")
         return DiskMembership(there.create_revision, None)

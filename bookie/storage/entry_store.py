@@ -5,8 +5,8 @@
    that implies it; adds of lower sessions are refused from the moment a promise is made.
 3. A copy whose session is below the reader's minimum reads as absent. A copy from another bookie (`put_copies`) keeps
    the session that wrote it, and never replaces one of a higher session.
-4. The promise of a deleted ledger stays until the metadata has confirmed the deletion (`owned`); from then on that
-   alone refuses every session of it, so that a writer who slept through the deletion gets no add acknowledged.
+4. The promise of a deleted ledger stays until the metadata has confirmed the deletion (`owned`). From then on the list
+   of owned ledgers refuses every session of the ledger, so no add of a writer that was paused is acknowledged.
 5. A store that may have lost synced entries never answers `NoSuchEntry`.
 6. A full disk turns the store read-only with its reason; one add a second checks whether there is space again. After a
    failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
@@ -186,15 +186,16 @@ class EntryStore:
     ) -> None:
         """Removes the copies that the bounds of a record exclude, chunk by chunk between the adds.
 
-        Until it returns a fence answers with the bounds applied before, so that the record keeps these and its readers
-        skip excluded copies that are still here; after a crash the next session searches again. From its start on,
-        copies that these bounds exclude are refused: the search could already have passed their place.
+        Until this call returns, a fence answers with the bounds applied before. So a claimer keeps the new bounds in
+        the record, and readers skip excluded copies that are still here. After a crash the next session searches again.
+        From the start of this call on, copies that its bounds exclude are refused: the search may have passed their
+        place.
 
         Args:
             bounds: first entry and session of each fragment of the record that `session` wrote.
 
         Raises:
-            Fenced: also in the middle of it, by a later session, which searches again.
+            Fenced: by a later session, also during the removal; the later session searches again.
             BookieLeaving, DiskFull, DiskFailed: as from an add.
         """
         state = self._state(ledger)
@@ -255,7 +256,7 @@ class EntryStore:
             if sound is not None:
                 confirmed = Confirmed(sound.last_add_confirmed, sound.session)
         if kept_from == ENTRY_MAX or self._is_gone(ledger):
-            promised = SESSION_MAX  # in the first case its deletion was under way when the node stopped
+            promised = SESSION_MAX  # ENTRY_MAX: the node stopped during the deletion of the ledger
         state = StoredLedger(SessionId(promised), EntryId(kept_from), confirmed, bound)
         self._ledgers[ledger] = state
         return state

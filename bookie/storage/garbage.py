@@ -1,7 +1,7 @@
 """Removes data that no ledger owns from the disk, while writes go on.
 
-1. The bookie's ledgers are listed before the metadata is read: a ledger created in between is in neither list, so it is
-   not dropped; one that is only in the first is deleted for good, because ids are never reused.
+1. The bookie's ledgers are listed before the metadata is read. A ledger created in between is not in the bookie's list,
+   so it is not dropped. A ledger that is only in the bookie's list was deleted for good, because ids are never reused.
 2. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
 3. Entries are removed in chunks, each a short operation among the adds; many ledgers are checked some at a time.
 """
@@ -29,8 +29,9 @@ class Collected(NamedTuple):
 
 
 async def owned_ledgers(metadata: Metadata) -> tuple[set[LedgerId], Revision]:
-    """The existing ledgers, and the revision of the list; a store gets it before it serves clients that missed a
-    deletion.
+    """The existing ledgers, and the revision of the list.
+
+    A store gets the list before it serves clients, since a client may have missed a deletion.
 
     Raises:
         MetadataError: the metadata could not be read.
@@ -94,6 +95,6 @@ class GarbageCollector:
 
     async def _shrink(self, ledger: LedgerId, item: KeyValue) -> None:
         if self._seen.get(ledger) != item.mod_revision:
-            with suppress(UnreadableRecord):  # it is owned all the same; the auditor reports it
+            with suppress(UnreadableRecord):  # the ledger is owned all the same; the auditor reports the record
                 await self._store.shrink(ledger, decode_record(item.value).start_entry)
             self._seen[ledger] = item.mod_revision

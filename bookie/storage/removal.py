@@ -45,7 +45,7 @@ def read_bound(transaction: Any, states: Any, ledger: LedgerId) -> tuple[Session
 
 
 def last_bound(bounds: Sequence[tuple[EntryId, SessionId]]) -> tuple[SessionId, EntryId]:
-    """The last session of a record, and the first entry of its first fragment: it may have written several."""
+    """The last session of a record, and the first entry of that session's first fragment."""
     session = bounds[-1][1]
     return session, next(first_entry for first_entry, written_by in bounds if written_by == session)
 
@@ -58,7 +58,7 @@ def remove_orphans(
     bounds: Sequence[tuple[EntryId, SessionId]],
     position: EntryId,
 ) -> tuple[int, EntryId | None]:
-    """Removes copies that the bounds of a ledger's record exclude, and records that all of them were applied.
+    """Removes copies that the bounds of a ledger's record exclude, and records that all bounds were applied.
 
     Bounds up to the last session applied before are skipped: copies that they exclude cannot have arrived since. The
     bound of the first session excludes nothing, so its fragment, which may be large, is not searched.
@@ -68,7 +68,7 @@ def remove_orphans(
         position: the end of the previous chunk; the first one begins at entry 0.
 
     Returns:
-        The number of removed copies, and the begin of the next chunk; None if there is none.
+        The number of removed copies, and the first entry of the next chunk; None if no chunk is left.
     """
     applied, _ = read_bound(transaction, states, ledger)
     removed, entries_max = 0, CHUNK_ENTRIES
@@ -90,7 +90,7 @@ def remove_orphans(
 def _remove_below(
     cursor: Any, ledger: LedgerId, begin: EntryId, end: EntryId, session: SessionId, entries_max: int
 ) -> tuple[int, int, EntryId]:
-    """Removes copies of lower sessions; returns the numbers removed and examined, and where it ended."""
+    """Removes copies of lower sessions; returns the numbers removed and examined, and the first entry not examined."""
     removed = seen = 0
     stop = ENTRY_KEY.pack(ledger, end)
     found = cursor.set_range(ENTRY_KEY.pack(ledger, begin))
@@ -151,10 +151,10 @@ def remove_chunk(transaction: Any, entries: Any, states: Any, ledger: LedgerId) 
 
 
 def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId, forget: bool) -> bool:
-    """Removes a mark if its range is empty, which may have grown since the last chunk; returns whether it did.
+    """Removes a mark if its range is empty; returns whether it was. The range may have grown since the last chunk.
 
     Args:
-        forget: whether all traces of a deleted ledger are removed; otherwise every session of it stays refused.
+        forget: whether all traces of a deleted ledger are removed; otherwise all sessions of the ledger stay refused.
     """
     end = read_number(transaction, states, GOING, ledger)
     with transaction.cursor(db=entries) as cursor:

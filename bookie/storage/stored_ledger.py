@@ -22,7 +22,7 @@ class StoredLedger:
 
         Args:
             promised: adds of lower sessions are refused.
-            kept_from: entries below were given up.
+            kept_from: entries below this one are deleted.
             confirmed: the last add confirmed in the newest readable entry.
             bound: the last session whose bounds are known, and the first entry of that session.
         """

@@ -19,7 +19,7 @@ from gnomon.runtime.world import World
 
 @dataclass(frozen=True, slots=True)
 class Administered:
-    """Handed to the admin port, whose server is made when the first client connects."""
+    """The parts for the admin port, whose server is created when the first client connects."""
 
     topics: Topics
     records: TopicRecords

@@ -1,6 +1,6 @@
 """The admin API of a broker: its routes, and the document that describes them.
 
-`openapi.json` is kept by hand and sent as it is; tests hold every answer of every route against it.
+`openapi.json` is written by hand and sent unchanged; tests compare every answer of every route with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The body of a request: a JSON array of names of topics, within bounds.
 
-1. Nothing of a body is looked at before it is whole, and no more of it is held than BODY_BYTES_MAX.
-2. Who sends slowly is waited for no longer than BODY_SECONDS_MAX; nobody else waits meanwhile.
-3. Only `application/json` is taken: a page in a browser cannot send that to another site without being asked about it.
+1. A body is parsed once it is complete, and refused as soon as more than BODY_BYTES_MAX of it has arrived.
+2. A slow client has BODY_SECONDS_MAX to send its body; other requests do not wait for it.
+3. Only `application/json` is accepted: a browser sends that type to another site only after a CORS preflight.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _FORM = 'send a JSON array of names of topics, such as ["persistent://public/def
 
 
 async def named_topics(request: Request) -> list[str] | None:
-    """The topics that the body names, each once, by the names that the broker has for them; None without a body.
+    """The distinct topic names in the body, in the broker's form; None without a body.
 
     Raises:
-        Refused: the body is too large or too slow, not JSON or something else than an array of names.
+        AdminRefused: the body is too large, too slow, or not a JSON array of at most NAMES_MAX valid names.
     """
     body = await _read(request)
     if not body:
@@ -52,10 +52,10 @@ async def named_topics(request: Request) -> list[str] | None:
 
 
 def asked_name(text: str) -> str:
-    """The name that the broker has for a topic that a request names.
+    """The broker's name for a topic that a request names.
 
     Raises:
-        Refused: no topic can be called so.
+        AdminRefused: the text is not a valid topic name.
     """
     try:
         return topic_name(text)

@@ -27,5 +27,5 @@ def admin_app(metrics: Metrics, checks: Callable[[], list[HealthCheck]], adminis
 
     routes = [*health_routes(metrics, checks), *api_routes(administered)]
     app = Starlette(routes=routes, exception_handlers=exception_handlers(administered.log))
-    app.router.redirect_slashes = False  # a path is served or not; no client is redirected to the host of its header
+    app.router.redirect_slashes = False  # a redirect would trust the Host header of the request
     return app

@@ -1,7 +1,7 @@
 """Names of topics as the admin API writes them: `persistent://tenant/namespace/topic`.
 
 1. `topic_name(full_name(name)) == name` for every name that a topic may have.
-2. A topic has one name here: `persistent://public/default/orders`, `public/default/orders` and `orders` are the same.
+2. The forms `persistent://public/default/orders`, `public/default/orders` and `orders` name the same topic.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def full_name(name: str) -> str:
 
 
 def topic_name(text: str) -> str:
-    """The name that the broker has for a topic: a plain one in the default namespace.
+    """The broker's name for a topic, which is a plain name in the default namespace.
 
     Args:
         text: with scheme, tenant and namespace; without the scheme; or a plain name of the default namespace.
 
     Raises:
-        InvalidTopicName: no topic can be called so.
+        InvalidTopicName: the text is not a valid topic name.
     """
     rest = text.removeprefix(SCHEME)
     if rest != text and rest.count("/") != 2:

@@ -40,7 +40,7 @@ class AdminRefused(HTTPException):
 
 
 def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
-    """The handler of each kind of exception: each makes the answer."""
+    """The handlers that turn exceptions into answers, by exception type."""
 
     async def broken(request: Request, error: Exception) -> Response:
         log.error("admin_request_failed", method=request.method, path=request.url.path, reason=repr(error))
@@ -65,7 +65,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.NOT_FOUND:
         reason = f"nothing is served at {request.url.path}: /admin/v2/openapi.json lists all paths"
     elif not isinstance(error, AdminRefused) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set, in any order
         reason = f"{request.method} is not served at {request.url.path}; use {headers['Allow']}"
     return _answer(error.status_code, reason, headers)
 

@@ -1,4 +1,4 @@
-"""The session of an HTTP request, and the question whether it may use the topic that its path names."""
+"""The session of an HTTP request, and the check that it may use the topic in its path."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LISTENER = "ADMIN"
 
 
 def check_topic(access: Access[AdminRoute], route: AdminRoute, request: Request, operation: Operation) -> None:
-    """Returns where the session of a request may do an operation on the topic of its path.
+    """Checks that the session of a request may do an operation on the topic in its path.
 
     Raises:
-        KafkaError: it may not.
-        Refused: no topic can have the name.
+        KafkaError: the session may not.
+        AdminRefused: the path has no valid topic name.
     """
     address = "" if request.client is None else request.client.host
     session = Session(ANONYMOUS, LISTENER, request.headers.get("user-agent", ""), address)

@@ -1,11 +1,12 @@
-"""The shadows of a topic over HTTP: listed, replaced, added, removed.
+"""Lists, replaces, adds and removes the shadows of a topic over HTTP.
 
-1. What is refused is refused before anything is changed. What fails on the way (a disk, the metadata) leaves a part
-   done, and the same request does the rest.
-2. Creating may be repeated: what is there already is not created again.
-3. A shadow that was not there when a request began is not deleted by it: another broker has made it meanwhile.
+1. A request is refused before it changes anything. A request that fails midway (a disk, the metadata) has done a part,
+   and a retry does the rest.
+2. A retry is safe: a shadow that exists is not created again.
+3. A request deletes only shadows that existed when it began: another broker may have created others since.
 
-The requests are those of Pulsar's clients (PIP-180), where the shadows would have to be there before they are listed.
+The requests are those of Pulsar's clients (PIP-180). In Pulsar the shadows must exist before; here the request
+creates them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gnomon.log.topic_name import metric_name
 from gnomon.wire.kafka.errors import ErrorCode
 
 DELETE_PARAMETERS = frozenset({"shadow", "authoritative"})
-"""The last one is what Pulsar's clients say when they were sent on from another broker; it means nothing here."""
+"""Pulsar's clients set `authoritative` after a redirect from another broker; it has no effect here."""
 
 _CHANGES = {
     "PUT": AdminRoute.REPLACE_SHADOWS,
@@ -53,7 +54,7 @@ def shadows_of(topics: Topics, source: Topic) -> list[Topic]:
 
 
 class ShadowTopics:
-    """The shadows of topics, as one broker's admin API has them."""
+    """The routes of one broker's admin API for the shadows of topics."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ShadowTopics:
         if request.method in ("GET", "HEAD"):
             check_topic(self._access, AdminRoute.LIST_SHADOWS, request, Operation.DESCRIBE)
             source = await topic_at(self._records, request)
-            await self._all_known(source)  # another broker may have made one just before
+            await self._all_known(source)  # another broker may just have created one
             return JSONResponse([full_name(shadow.name) for shadow in shadows_of(self._topics, source)])
         names = await named_topics(request)
         if request.method == "DELETE":
@@ -97,7 +98,7 @@ class ShadowTopics:
                 assert names is not None, f"{request.method} has names"
                 known = {shadow.name for shadow in before}
                 missing = await self._missing(source, [name for name in names if name not in known])
-                if request.method == "PUT":  # deleting first, so that new shadows take the places that get free
+                if request.method == "PUT":  # deletes first: new shadows take the freed places
                     stay = set(names)
                     await self._delete([shadow for shadow in before if shadow.name not in stay])
                 await self._create(source, missing)
@@ -108,7 +109,7 @@ class ShadowTopics:
         await shadows_known(self._storage.metadata, self._topics.follower, source)
 
     async def _source_at(self, request: Request) -> Topic:
-        """The topic of the request's path, which may have shadows."""
+        """The topic in the request's path, if it may have shadows and the session may change them."""
         _refuse_internal(name_at(request), "has no shadows")
         check_topic(self._access, _CHANGES[request.method], request, Operation.CAST)
         topic = await topic_at(self._records, request)
@@ -121,13 +122,13 @@ class ShadowTopics:
         return topic
 
     async def _missing(self, source: Topic, names: Iterable[str]) -> list[str]:
-        """Those of the names that are to be created, and can be."""
+        """The names of the shadows to create; raises if one of them cannot be created."""
         missing = [name for name in names if await self._lacks(source, name)]
         alike: dict[str, str] = {}
         for name in missing:
             self._new(source, name)
             other = alike.setdefault(metric_name(name), name)
-            if other != name:  # the second one would be refused when the first one is there
+            if other != name:  # the second would be refused once the first exists
                 reason = f"{full_name(name)} and {full_name(other)} differ in '.' and '_' alone: choose another name"
                 raise AdminRefused(HTTPStatus.CONFLICT, reason)
         return missing
@@ -144,7 +145,7 @@ class ShadowTopics:
                     raise
 
     async def _lacks(self, source: Topic, name: str) -> bool:
-        """Whether the source has no shadow of that name yet; Refused where another topic has the name."""
+        """Whether the source has no shadow of this name yet; raises AdminRefused if another topic has the name."""
         _refuse_internal(name, "is no shadow")
         topic = await self._records.current(name)
         if topic is None:
@@ -164,7 +165,7 @@ class ShadowTopics:
             try:
                 await self._admin.delete(shadow)
             except KafkaError as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else somebody was quicker
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # otherwise another request deleted it first
                     raise
 
 
@@ -175,9 +176,9 @@ def _refuse_internal(name: str, what: str) -> None:
 
 
 def _to_delete(request: Request, names: list[str] | None) -> list[str] | None:
-    """The shadows to delete, those of the query and those of the body; None for all of them."""
+    """The names of the shadows to delete, from the query and the body; None for all shadows."""
     unknown = sorted(set(request.query_params) - DELETE_PARAMETERS)
-    if unknown:  # a misspelt one must not delete all
+    if unknown:  # a misspelt parameter must not delete all shadows
         raise AdminRefused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
     named = [asked_name(text) for text in request.query_params.getlist("shadow")]
     return list(dict.fromkeys([*named, *(names or ())])) if named else names

@@ -17,10 +17,10 @@ TOPIC_PATH: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 
 def name_at(request: Request) -> str:
-    """Its name, as the broker has it.
+    """The broker's name for the topic in a request's path.
 
     Raises:
-        Refused: no topic can be called so.
+        AdminRefused: the path has no valid topic name.
     """
     at = request.path_params
     try:
@@ -30,10 +30,10 @@ def name_at(request: Request) -> str:
 
 
 async def topic_at(records: TopicRecords, request: Request) -> Topic:
-    """The topic as the metadata has it.
+    """The topic in a request's path, read from the metadata service.
 
     Raises:
-        Refused: there is none.
+        AdminRefused: the topic does not exist.
     """
     name = name_at(request)
     topic = await records.current(name)

@@ -1,7 +1,7 @@
 """Statistics of a topic: leaders, offsets, and the lag of its shadows.
 
-Each leader of a partition is asked over its native port; nothing is opened for it. What nobody knows is null: the
-partition was not used since its leader, which is named, has started, or the leader does not answer.
+Each leader is asked over its native port, which opens no partition. An unknown value is null: the partition was not
+used since its leader started, or the leader does not answer. The answer names the leader in both cases.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _GatheredStats:
         self._replicated: dict[tuple[str, int], dict[str, Any]] = {}
 
     def add_own(self, partitions: PartitionsInUse, replication: ShadowReplication, shadows: list[Topic]) -> None:
-        """Adds what this broker knows."""
+        """Adds the statistics of this broker."""
         self._bounds.update({index: (start, end) for index, start, end in partitions.bounds(self._topic)})
         for shadow in shadows:
             for index in range(shadow.partitions):
@@ -111,7 +111,7 @@ class _GatheredStats:
                     self._replicated[shadow.name, index] = asdict(stats)
 
     async def gather(self) -> None:
-        """Asks the other leaders, all at once."""
+        """Asks the other leaders concurrently."""
         leaders = dict.fromkeys(self._placement.leaders(self._topic, self._topic.partitions))
         async with trio.open_nursery() as nursery:
             for number in leaders:

@@ -1,8 +1,8 @@
 """The authorizer: decides whether a session may do an operation on a resource.
 
-1. Every API asks for what a table names (`kafka_table`, `native_table`, `admin_table`), and for nothing else:
-   `Access` asserts it.
-2. A decision may change at any time; `revision` then differs, and whatever remembers a decision asks again.
+1. An API is authorized only by operations that its table names (`kafka_table`, `native_table`, `admin_table`): `Access`
+   asserts this. The lists of allowed operations in answers (KIP-430) are an exception.
+2. A decision may change at any time. `revision` then grows, and code that remembers a decision asks again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Authorizer(Protocol):
-    """Decides."""
+    """Decides the questions of the front ends."""
 
     @property
     def revision(self) -> int:
@@ -50,7 +50,7 @@ ALLOW_ALL: Final[Authorizer] = AllowAll()
 
 
 class Access(Generic[Key]):
-    """The questions of one front end to the authorizer, each held against the table of its APIs."""
+    """The questions of one front end to the authorizer, each checked against the table of its APIs."""
 
     def __init__(self, authorizer: Authorizer, rules: Mapping[Key, Sequence[Rule]]) -> None:
         self.authorizer = authorizer
@@ -67,17 +67,17 @@ class Access(Generic[Key]):
         )
 
     def allows(self, api: Key, session: Session, operation: Operation, resource: Resource) -> bool:
-        """Whether a session may do what an API is about to do."""
+        """Whether a session may do an operation of an API on a resource."""
         self._assert_named(api, operation, resource.type)
         return self.authorizer.allows(session, operation, resource)
 
     def allows_any(self, api: Key, session: Session, operation: Operation, type: ResourceType) -> bool:
-        """Whether a session may do it on some resource of a type."""
+        """Whether a session may do an operation of an API on some resource of a type."""
         self._assert_named(api, operation, type)
         return self.authorizer.allows_any(session, operation, type)
 
     def check(self, api: Key, session: Session, operation: Operation, resource: Resource) -> None:
-        """Returns where the session may.
+        """Checks that a session may do an operation of an API on a resource.
 
         Raises:
             KafkaError: the session may not; the code is that of the resource's type.

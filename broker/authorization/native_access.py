@@ -1,6 +1,6 @@
 """The questions of native methods to the authorizer. Pure.
 
-1. A method asks before it finds out whether what it names exists: a refusal says nothing about existence.
+1. A method asks before it looks up a topic or a subscription: a refusal does not reveal whether that exists.
 2. A consumer whose session is no longer authorized is sent away at its next permits; attaching it again is refused.
 """
 
@@ -49,10 +49,10 @@ class NativeQuestion:
         return NotAuthorized(denial(self._session, operation, resource))
 
     def check(self, operation: Operation, resource: Resource = CLUSTER) -> None:
-        """Returns if the session of the call may do an operation on a resource.
+        """Checks that the session of the call may do an operation on a resource.
 
         Raises:
-            NotAuthorized: it may not.
+            NotAuthorized: the session may not.
         """
         if not self.allows(operation, resource):
             raise self.refusal(operation, resource)

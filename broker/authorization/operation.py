@@ -25,7 +25,7 @@ class Operation(IntEnum):
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
     CAST = 100
-    """On a source: to cast and to delete its shadows. A reader of a shadow needs READ on the shadow alone."""
+    """On a source: to create and to delete its shadows. A reader of a shadow needs READ on the shadow alone."""
 
 
 class ResourceType(IntEnum):

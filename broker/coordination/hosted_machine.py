@@ -2,7 +2,7 @@
 
 1. Records are appended in the order in which the machine decided them, and replayed to it in that order once durable.
 2. After a failed append, or once another broker has claimed the log, the machine is given up. It is loaded again after
-   every append under way was reported: what is read then is all that these appends will ever leave in the log.
+   every append under way was reported: the log then has all records that these appends will ever leave in it.
 3. Every request is handled or refused, once.
 4. A reply or an effect that depends on records leaves after all of them are durable; if that is never known, the reply
    becomes a refusal and the effect is dropped.
@@ -109,7 +109,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
         self._when_loaded(lambda machine: self._handle(machine, request), refuse)
 
     def submit_confirmed(self, request: Request, refuse: Refuse) -> None:
-        """`submit` for a request whose reply must not be older than the log: confirms first that nobody else leads."""
+        """`submit` for a request whose reply must not be older than the log: first confirms that no other leads."""
         self._when_loaded(lambda machine: self._confirm(machine, request, refuse), refuse)
 
     def load(self) -> None:
@@ -265,7 +265,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
         self._log.append(records, done)
 
     def _reported(self, machine: StateMachine[Request, Record, Effect], error: LogUnavailable | None) -> bool:
-        """Notes the end of a batch; whether it is durable and its machine is still in use."""
+        """Notes the end of a batch; returns whether the batch is durable and its machine is still in use."""
         self._under_way -= 1
         if self._machine is not machine:
             self._load_if_wanted()
@@ -277,7 +277,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
 
     def _give_up(self, machine: StateMachine[Request, Record, Effect], error: LogUnavailable) -> None:
         self._logger.warning("machine_not_stored", reason=str(error), next="it is loaded again from its log")
-        # What a machine knew is old once another broker has served its log.
+        # Soft state is outdated once another broker has served the log.
         self._make = self._new_machine if error is _CLAIMED else machine.successor(self._clock.monotonic())
         self._dispose(machine, _refusal(error))
         self._load_if_wanted()

@@ -32,7 +32,7 @@ class HostedMachines(Generic[Request, Record, Effect]):
         new_machine: makes an empty machine.
         execute: carries out an effect of a machine; must not raise, and does not wait.
         leads: whether this broker leads a partition, as far as it knows.
-        lease_lives: whether no other broker can have taken this one for dead yet.
+        lease_lives: whether this broker's lease certainly lives: no other broker can consider it dead.
         clock: of the world.
         timers: of the node, running.
         logger: of the tenant.
@@ -95,7 +95,7 @@ class HostedMachines(Generic[Request, Record, Effect]):
         """The partitions that were ever written to, under any leader, and those in use here.
 
         Raises:
-            LogUnavailable: that cannot be found out now.
+            LogUnavailable: the partitions cannot be determined now.
         """
         return sorted({*await self._logs.used(), *self._hosted})
 

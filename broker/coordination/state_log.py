@@ -60,5 +60,5 @@ class StateLogs(Protocol):
         """The partitions that were ever written to, under any leader, in any order.
 
         Raises:
-            LogUnavailable: that cannot be found out now.
+            LogUnavailable: the partitions cannot be determined now.
         """

@@ -77,7 +77,7 @@ Effect = TypeVar("Effect")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Append(Generic[Record, Effect]):
-    """Records to append in one piece, and what waits until all of them are durable.
+    """Records to append in one piece, and the replies and effects that wait until all of them are durable.
 
     Attributes:
         records: at least one.
@@ -94,8 +94,8 @@ class Append(Generic[Record, Effect]):
 class Decision(Generic[Record, Effect]):
     """The decision of a machine: appends in order, and the replies and effects that depend on no record under way.
 
-    The effects depend on records that are durable: a machine repeats them after it was loaded, as nobody
-    knows whether its predecessor executed them.
+    The effects depend on records that are durable: a machine repeats them after it was loaded, because it
+    is unknown whether its predecessor executed them.
     """
 
     appends: list[Append[Record, Effect]] = field(default_factory=list)
@@ -123,13 +123,13 @@ class StateMachine(Protocol[Request, Record, Effect]):
         """Handles one request; its reply is in this decision or in a later one."""
 
     def applied(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
-        """All records of the oldest pending append were replayed: whatever waited for them happens."""
+        """All records of the oldest pending append were replayed: the work that waited for them continues."""
 
     def tick(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
-        """Does what is due at `now`."""
+        """Handles every deadline that is due at `now`."""
 
     def next_deadline(self) -> float:
-        """When `tick` has something to do at the earliest, in monotonic seconds; infinite if never."""
+        """The earliest time at which `tick` has something to do, in monotonic seconds; infinite if never."""
 
     def snapshot(self, pending: Iterable[Record]) -> Iterable[Record]:
         """Records that replace the log and the pending records, which follow them."""

@@ -21,14 +21,14 @@ class DeleteTopicOffsetsRequest(ProtocolMessage, versions=(0, 0)):
 
 
 class DeleteTopicOffsetsResponse(ProtocolMessage, versions=(0, 0)):
-    """The offsets of the topics are deleted, or the error why not."""
+    """Confirms that the offsets of the topics are deleted, or has the error."""
 
     error_code: int = int16()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCall:
-    """One request, its sender, and the caller's own token, which takes the response.
+    """One request, its sender, and the caller's own token, which is called with the response.
 
     `request` is a decoded message of `wire.kafka.messages`, `version` its API version.
     """

@@ -40,7 +40,7 @@ from gnomon.wire.kafka.schema import ProtocolMessage
 Answer: TypeAlias = Callable[[Any], None]
 
 PARTS_PER_TURN = 256
-"""A request about more groups gives way to other tasks this often: each group takes some 30 us."""
+"""Groups of a request after which the coordinator yields to other tasks: each group takes some 30 us."""
 SENT_AWAY_SECONDS = 10.0
 """Longer than a member takes to find its coordinator by a heartbeat: clients send one every 3 s by default."""
 
@@ -67,11 +67,11 @@ class GroupCoordinator:
         world: gives the clock, and the randomness of member ids.
         timers: of the node, running.
         logs: the partitions of `__consumer_offsets`.
-        partition_count: gives how many the topic has, or will have once it is created.
+        partition_count: returns the number of partitions that the topic has, or will have once it is created.
         settings: gives the settings as they are now.
         logger: of the node.
         leads: whether this broker leads a partition, as far as it knows; requests for other groups are refused.
-        lease_lives: whether no other broker can have taken this one for dead yet; otherwise it coordinates nothing.
+        lease_lives: whether this broker's lease certainly lives; otherwise it coordinates nothing.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GroupCoordinator:
             logger.bind(machine="groups"),
         )
         self._asked_in_vain: dict[int, float] = {}
-        """Since when offsets are asked for here that another broker has, by partition."""
+        """By partition that another broker leads: when OffsetFetch requests for it began to be refused here."""
         self._tasks = OwnTasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -121,7 +121,7 @@ class GroupCoordinator:
     ) -> None:
         """Handles one request of a client.
 
-        OffsetCommit and OffsetFetch go by topic names: in versions that send topic ids the caller fills the names in,
+        OffsetCommit and OffsetFetch use topic names. In versions that send topic ids, the caller fills in the names,
         and the ids of an answer about all topics.
 
         Args:
@@ -129,7 +129,7 @@ class GroupCoordinator:
             version: its API version.
             client_id: the name that the client gives itself.
             client_host: its address as Kafka's tools show it.
-            reply: gets the response, once: now or later, perhaps after the client is gone.
+            reply: called with the response, once: now or later, perhaps after the client is gone.
         """
         call = GroupCall(request, version, client_id, client_host, reply)
         match request:
@@ -163,7 +163,7 @@ class GroupCoordinator:
             The partitions that were served here, and the partitions in use that other brokers serve, or may serve.
 
         Raises:
-            KafkaError: some could not be deleted; whether others were is unknown. Trying again is safe.
+            KafkaError: not all could be deleted, and it is unknown which ones were. A retry is safe.
         """
         request = DeleteTopicOffsetsRequest(topics=list(topics))
         try:

@@ -214,7 +214,7 @@ class GroupShard:
         while self._wakes and self._wakes[0][0] <= now:
             wake, group_id = heapq.heappop(self._wakes)
             if self._wake_of.get(group_id) != wake:
-                continue  # an earlier one was noted since, and has run
+                continue  # an earlier deadline was noted since, and was handled
             del self._wake_of[group_id]
             group = self._groups.get(group_id)
             if group is not None:

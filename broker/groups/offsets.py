@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what a fetch shows, what is deleted, when offsets expire.
+"""Committed offsets: commits, fetches, deletions and expiry.
 
 1. An offset is visible once its record is durable: `GroupOffsets.stored` changes by replaying records alone.
 2. A deletion also covers commits that are not durable yet: its records follow theirs in the log.

@@ -155,7 +155,7 @@ def drop(group: Group, member: Member, turn: Turn) -> None:
 
 
 def tick(group: Group, turn: Turn) -> None:
-    """Does what is due at `turn.now`."""
+    """Handles every deadline that is due at `turn.now`."""
     now = turn.now
     expired_ids = [member_id for member_id, deadline in group.pending.items() if deadline <= now]
     for member_id in expired_ids:

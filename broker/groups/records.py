@@ -40,7 +40,7 @@ class StoredOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A group's offset in one partition; `stored` is None if it has none any more."""
+    """A group's offset in one partition; `stored` is None if the offset was deleted."""
 
     group_id: str
     topic: str

@@ -1,4 +1,4 @@
-"""One event at the coordinator: when it is handled, and what was decided.
+"""One event at the coordinator: the time of its handling, and the decision.
 
 1. A call is answered exactly once.
 2. A response that depends on records is sent only after those records are durable.

@@ -1,8 +1,9 @@
 """The partitions that are in use on one broker: those with a log of their own, and those of shadows.
 
-1. A partition is made when it is first used, and opens then; nothing is kept of partitions that were never used.
-2. A partition is in use only while this broker leads it: it is released when that ends, and made again on its next use.
-3. All partitions of a topic end with the topic, and those of its shadows too.
+1. A partition is created on its first use, which also opens it. Partitions that were never used take no memory.
+2. A partition is in use only while this broker leads it. It is released when the leadership ends, and created again on
+   its next use.
+3. The partitions of a topic and of its shadows end with the topic.
 4. The tasks of partitions live as long as `run`.
 """
 
@@ -42,7 +43,7 @@ class InUse(NamedTuple):
 
 
 class PartitionsInUse:
-    """Finds or makes the partitions of one broker; `run` has to run before the first is used."""
+    """Finds or creates the partitions of one broker; `run` must run before the first use."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class PartitionsInUse:
 
         Args:
             claimant: gives the conditions on the metadata under which this broker may claim a partition.
-            refused: joins the batches that a partition awaits with those that were sent to it before it was used.
+            refused: has the batches that were refused before a partition was used; the partition awaits them.
         """
         self._topics = topics
         self._placement = placement
@@ -76,7 +77,7 @@ class PartitionsInUse:
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
         self._shadows: dict[tuple[uuid.UUID, int], ShadowPartition] = {}
         self._sources: dict[uuid.UUID, SourceLedgers] = {}
-        """Of the shadows that were used here."""
+        """The ledger records of the sources whose shadows were used here, by source id."""
         topics.watch(ended=self._end, changed=self._configure)
         placement.watch(self._release_others)
 
@@ -165,7 +166,7 @@ class PartitionsInUse:
         )
 
     def _open_source(self, shadow: Topic, index: int) -> None:
-        """Has the end of the source found, where this broker leads it: its writer may have died before telling."""
+        """Opens the source, if this broker leads it: if its writer died, only a claim finds the end of the log."""
         source = self._topics.image.source_of(shadow)
         if source is not None and self._placement.leads(source, index):
             self.use(source, index).open_log()
@@ -182,7 +183,7 @@ class PartitionsInUse:
         return partition if partition is not None and partition.log is not None else None
 
     def log(self, topic: Topic, index: int) -> LogBounds | None:
-        """The log of a partition that is in use here, of a shadow too; None where there is none to look at."""
+        """The log of a topic's or a shadow's partition; None if it is not open here."""
         partition = self._partitions.get((topic.id, index)) or self._shadows.get((topic.id, index))
         return None if partition is None else partition.log
 
@@ -213,7 +214,7 @@ class PartitionsInUse:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def _release_others(self) -> None:
-        """Leaders have changed: a partition that another broker leads from now on is not in use here any more."""
+        """Releases the partitions that other brokers lead after a change of leaders."""
         for partitions in (self._partitions, self._shadows):
             for (topic_id, index), partition in list(partitions.items()):
                 topic = self._topics.image.get_by_id(topic_id)
@@ -222,14 +223,14 @@ class PartitionsInUse:
                     partition.release()
 
     def _configure(self, topic: Topic) -> None:
-        """The settings that a topic's logs obey may have changed."""
+        """Applies the present settings of a topic to its logs."""
         for index in range(topic.partitions):
             partition = self._partitions.get((topic.id, index))
             if partition is not None:
                 partition.configure(self._topics.settings_of(topic))
 
     def _end(self, topic: Topic, shadows: Sequence[Topic]) -> None:
-        """A topic is gone, and with it the records that its shadows showed."""
+        """Ends the partitions of a deleted topic and of its shadows, which showed its records."""
         for topic_id in (topic.id, *(shadow.id for shadow in shadows)):
             for partitions in (self._partitions, self._shadows):
                 for key in [key for key in partitions if key[0] == topic_id]:

@@ -1,8 +1,8 @@
 """The way from the topic and number that a request names to the partition that serves it.
 
-1. A partition is read only while the lease lives: another broker may lead it by then. Appends are decided by the
-   bookies.
-2. A route that was found ends where a topic ends or leaders change; `revision` grows then.
+1. A partition is read only while the broker's lease lives: afterwards another broker may lead it. Appends need no
+   lease, because bookies refuse those of a replaced leader.
+2. A route is valid until a topic ends or leaders change: `revision` grows then.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gnomon.wire.kafka.errors import ErrorCode
 
 
 class Routes:
-    """Finds the partitions of one broker for those who read, change or produce to them."""
+    """Finds the partitions of one broker for requests that read, change or produce to them."""
 
     def __init__(self, topics: Topics, placement: Placement, partitions: PartitionsInUse) -> None:
         self.revision = 0
-        """Grows when a partition found before may have become another."""
+        """Grows when a partition that was found earlier may not be the right one any more."""
         self._topics = topics
         self._placement = placement
         self._partitions = partitions
@@ -49,7 +49,7 @@ class Routes:
         return self._partitions.use_shadow(topic, index)
 
     def to_change(self, ref: str | bytes, index: int) -> Partition:
-        """A partition that this broker leads by its last news of the others, for a client to change its log.
+        """A partition that this broker leads, as far as it knows, for a client that changes its log.
 
         Raises:
             KafkaError: topic or partition do not exist, or another broker leads it; or it is a shadow's, or the broker
@@ -66,7 +66,7 @@ class Routes:
         return self._partitions.use(topic, index)
 
     def to_produce(self, ref: str | bytes, index: int) -> Partition:
-        """A partition for a client to produce to; found without a search when it was found before.
+        """A partition for a client that produces to it; the result is cached until `revision` grows.
 
         Raises:
             KafkaError: topic or partition do not exist, another broker leads it, or clients must not produce to it.

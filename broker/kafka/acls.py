@@ -1,7 +1,7 @@
 """Access control lists: refused with SECURITY_DISABLED, as Kafka does where no authorizer is configured.
 
-Tools that ask of their own accord (consoles, MirrorMaker) take it as "there are none" and go on; where the keys are not
-served they show an error page, or try again for ever.
+Some tools (consoles, MirrorMaker) always ask for ACLs. They read this error as "no ACLs" and continue. If the API keys
+were not served, these tools would show an error page, or retry for ever.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _delete(refusals: RefusalLog, request: Request) -> DeleteAclsResponse | None
 
 
 def acl_handlers(refusals: RefusalLog) -> dict[int, Handler]:
-    """The handler of each API key. Who only looks is not logged: consoles do so of their own accord."""
+    """The handler of each API key. DescribeAcls is not logged: consoles send it on their own."""
     return {
         ApiKey.DESCRIBE_ACLS: _describe,
         ApiKey.CREATE_ACLS: partial(_create, refusals),

@@ -31,7 +31,7 @@ from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProduc
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 BATCHED_SINCE = 4
-"""FindCoordinator asks for several coordinators at a time."""
+"""FindCoordinator names several keys from this version on."""
 BROKERS_ENDPOINT_TYPE = 1
 CONTROLLERS_ENDPOINT_TYPE = 2
 
@@ -72,7 +72,7 @@ class ClusterHandlers:
 
     @staticmethod
     def api_versions_response(error: ErrorCode) -> ApiVersionsResponse:
-        """The table of what is served."""
+        """The response with the served APIs and their versions."""
         return ApiVersionsResponse(
             error_code=error,
             api_keys=[
@@ -82,12 +82,12 @@ class ClusterHandlers:
         )
 
     def sasl_handshake(self, request: Request) -> SaslHandshakeResponse:
-        """Refuses, as Kafka does on a port without SASL: clients give up at once; closed connections they try again."""
+        """Refuses, as Kafka does on a port without SASL: clients give up at once, instead of connecting again."""
         self._refusals.refused(request.exchange, SASL)
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def describe_cluster(self, request: Request) -> DescribeClusterResponse:
-        """The brokers and the controller; one who asks for controllers has come to the wrong port (KIP-919)."""
+        """The brokers and the controller; a request for controller endpoints has the wrong port (KIP-919)."""
         message: DescribeClusterRequest = request.message
         if message.endpoint_type != BROKERS_ENDPOINT_TYPE:
             controllers = message.endpoint_type == CONTROLLERS_ENDPOINT_TYPE
@@ -105,7 +105,7 @@ class ClusterHandlers:
         )
 
     async def find_coordinator(self, request: Request) -> FindCoordinatorResponse:
-        """The leader of a group's partition of the offsets topic coordinates it; transactions have none yet."""
+        """A group's coordinator is the leader of its partition of the offsets topic; transactions have none."""
         message: FindCoordinatorRequest = request.message
         keys = message.coordinator_keys if request.version >= BATCHED_SINCE else [message.key]
         if message.key_type == GROUP_KEY_TYPE:
@@ -153,9 +153,9 @@ class ClusterHandlers:
 def _without_coordinator(key_type: int, version: int) -> tuple[ErrorCode, str]:
     """The refusal of a client that looks for a coordinator of something other than groups.
 
-    Clients that ask in the newer versions (Java, kafka-python, franz-go) tell INVALID_REQUEST with the reason, or that
-    it is in the broker's log. librdkafka asks in an older one, and asks again until its time-out after any error but
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, with which it tells the reason.
+    Clients that use the newer versions (Java, kafka-python, franz-go) report INVALID_REQUEST with the reason, or point
+    to the broker's log. librdkafka uses an older version, and retries until its timeout after any error except
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which it reports with the reason.
     """
     if key_type != TRANSACTION_KEY_TYPE:
         return ErrorCode.INVALID_REQUEST, SHARE_GROUPS

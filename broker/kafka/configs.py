@@ -46,7 +46,7 @@ from gnomon.wire.kafka.messages.configs import (
 R = TypeVar("R")
 
 RESOURCES_PER_TURN = 16
-"""Each is some thirty keys, in 0.3 ms: a long list leaves the others their turn."""
+"""Resources after which the handler yields to other tasks: each has some thirty keys, and takes 0.3 ms."""
 
 
 class ConfigResource(IntEnum):
@@ -57,7 +57,7 @@ class ConfigResource(IntEnum):
 
 
 _WITHOUT_CONFIGS = {8: "a broker's loggers", 16: "client metrics", 32: "groups"}
-"""Resource types that Kafka has besides."""
+"""Kafka's other resource types, as errors name them."""
 
 
 class AlterOperation(IntEnum):
@@ -99,7 +99,7 @@ class ConfigHandlers:
     # --- describe -----------------------------------------------------------------------------------------------
 
     async def describe_configs(self, request: Request) -> DescribeConfigsResponse:
-        """Every key asked for, with its source, type and synonyms; a resource that is named again is answered once."""
+        """Every key asked for, with its source, type and synonyms; a resource that is named twice is answered once."""
         message: DescribeConfigsRequest = request.message
         results = []
         resources = {(item.resource_type, item.resource_name): item for item in message.resources}
@@ -176,7 +176,7 @@ class ConfigHandlers:
         )
 
     async def alter_configs(self, request: Request) -> AlterConfigsResponse:
-        """Replaces all keys that are set: what is not named goes back to its default."""
+        """Replaces all keys that are set: a key that is not named returns to its default."""
         message: AlterConfigsRequest = request.message
 
         def change(item: AlterableConfig) -> IncrementalAlterableConfig:
@@ -234,7 +234,7 @@ class ConfigHandlers:
     async def _alter_topic(
         self, name: str, changes: Mapping[str, IncrementalAlterableConfig], validate_only: bool, replace: bool
     ) -> None:
-        await self._records.find(name)  # another broker may have created it just now
+        await self._records.find(name)  # another broker may just have created the topic
         shown = self._topic(name)
 
         def changed(topic: Topic) -> Topic:
@@ -284,7 +284,7 @@ def _without_configs(kind: int) -> KafkaError:
 
 @contextmanager
 def _refused_as_request() -> Iterator[None]:
-    """Around what is said of a broker's configs: Kafka answers INVALID_REQUEST there, and INVALID_CONFIG of topics."""
+    """Refuses an invalid config of a broker with INVALID_REQUEST, as Kafka does; for topics it is INVALID_CONFIG."""
     try:
         yield
     except InvalidConfig as error:
@@ -292,9 +292,9 @@ def _refused_as_request() -> Iterator[None]:
 
 
 def _check_shadow(topic: Topic, changes: Mapping[str, IncrementalAlterableConfig], replace: bool) -> None:
-    """Raises InvalidConfig where anything would change that belongs to the source, or to the creation of a shadow.
+    """Raises InvalidConfig for a change that belongs on the source, or to the creation of a shadow.
 
-    With `replace` what is not named would go.
+    With `replace`, a request that does not name the source would remove it.
     """
     if topic.source is None:
         raise InvalidConfig(
@@ -347,7 +347,7 @@ def _changed(
 def _described(
     key: ConfigKey, values: list[ConfigValue], message: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    # As Kafka shows them: older names (log.retention.hours) only behind a value of the key's own name.
+    # As in Kafka, older names (log.retention.hours) are listed only after a value of the key's own name.
     named = list(dropwhile(lambda value: value.name not in (key.name, key.synonym), values))
     synonyms = [DescribeConfigsSynonym(name=value.name, value=value.given, source=value.source) for value in named]
     return DescribeConfigsResourceResult(

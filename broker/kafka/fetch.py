@@ -1,6 +1,6 @@
-"""Fetch: a request to its session, and to the poll that answers it.
+"""Fetch: finds the session of a request, and starts the poll that answers it.
 
-See `poll` for when and with what it is answered, `fetch_route` for a consumer's next requests.
+`poll` decides when and with what a request is answered. `fetch_route` handles a consumer's next requests.
 """
 
 from __future__ import annotations

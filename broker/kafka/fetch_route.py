@@ -1,11 +1,12 @@
 """A consumer's polls are alike except for the correlation id and the offset: their bytes identify the next one.
 
-Comparing them replaces parsing and look-ups: with `poll` invariant 4, 42 to 12 us of Python a
-delivery, where 200 consumers wait for the next record of one partition.
+Comparing bytes replaces parsing and look-ups. Together with `poll` invariant 4 it cuts the Python time of a delivery
+from 42 to 12 us, if 200 consumers wait for the next record of one partition.
 
-1. A route takes a request only when every byte but the correlation id and the one fetch offset is that of the request
-   it was made from, and that one had no session.
-2. It ends when a topic ends, leaders change or the authorizer may decide differently: the next request is parsed again.
+1. A route takes a request only if all its bytes, except for the correlation id and the fetch offset, are those of the
+   request that the route was made from. That request had no session.
+2. A route takes no request after a topic ended, leaders changed or the authorizer may decide differently, nor while the
+   broker's lease may be over: the request is then parsed.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class FetchRoutes:
         """A partition that the session of an exchange may read.
 
         Raises:
-            KafkaError: it may not, no topic has the id, or as `Routes.to_read`.
+            KafkaError: the session may not, no topic has the id, or as `Routes.to_read`.
         """
         name = ref if isinstance(ref, str) else self._topics.find(ref).name
         self._access.check(ApiKey.FETCH, exchange.session(), Operation.READ, topic_resource(name))
         return self.routes.to_read(ref, index)
 
     def route(self, exchange: Exchange, frame: memoryview, request: FetchRequest, bytes_max: int) -> FetchRoute | None:
-        """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
+        """The route of requests like this one; None if the request has a session, or is of a kind without routes."""
         if request.session_epoch != FINAL_EPOCH or request.session_id != 0:
             return None
         offset_at = fetch_offset_at(frame, request, exchange.api_version)

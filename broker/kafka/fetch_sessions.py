@@ -2,7 +2,8 @@
 
 1. A session's epoch grows by one with each request: 1, 2, 3 … (1 follows 2^31 - 1). Any other epoch is refused, and
    the client starts a new session.
-2. A response of a session names a partition if it has records, an error, or a mark that the client has not got yet.
+2. A response of a session names a partition if it has records, an error, or a high watermark or log start that the
+   client does not have yet.
 3. There are at most `slots` sessions. A new session evicts the one that was idle longest if that was idle for
    EVICTION_SECONDS; otherwise the client is served without a session, which is always allowed.
 4. A session follows at most SESSION_PARTITIONS_MAX partitions, and all sessions together ALL_PARTITIONS_MAX. A session
@@ -36,7 +37,7 @@ TopicRef = str | bytes
 
 @dataclass(slots=True)
 class Followed:
-    """One partition of a fetch: the client's position, and the marks that the client got last."""
+    """One partition of a fetch: the client's position, and the high watermark and log start that it was sent last."""
 
     topic: TopicRef
     spec: FetchPartition

@@ -36,7 +36,7 @@ TOPIC_IDS_SINCE = 10
 
 
 class GroupHandlers:
-    """Takes the group requests of one broker to its coordinator."""
+    """Passes the group requests of one broker to its coordinator."""
 
     def __init__(self, topics: Topics, coordinator: GroupCoordinator) -> None:
         self._topics = topics
@@ -61,7 +61,7 @@ class GroupHandlers:
         }
 
     def handle(self, request: Request) -> None:
-        """A request that the coordinator understands as it is."""
+        """Passes a request to the coordinator unchanged."""
         self._ask(request, request.message, request.reply)
 
     def _ask(self, request: Request, message: ProtocolMessage, reply: Callable[[Any], None]) -> None:
@@ -70,7 +70,7 @@ class GroupHandlers:
         self._coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
     def commit(self, request: Request) -> OffsetCommitResponse | None:
-        """OffsetCommit; partitions that do not exist are refused here, the others go on."""
+        """OffsetCommit; partitions that do not exist are refused here, the others are passed on."""
         message: OffsetCommitRequest = request.message
         by_id = request.version >= TOPIC_IDS_SINCE
         refused: list[OffsetCommitResponseTopic] = []
@@ -136,7 +136,7 @@ class GroupHandlers:
         self._ask(request, message, reply)
 
     def delete(self, request: Request) -> None:
-        """OffsetDelete; partitions that do not exist are refused here, the others go on."""
+        """OffsetDelete; partitions that do not exist are refused here, the others are passed on."""
         message: OffsetDeleteRequest = request.message
         refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
         for topic in message.topics:

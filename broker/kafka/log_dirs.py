@@ -42,10 +42,10 @@ class LogDirHandlers:
         configs: BrokerConfigs,
         space: Callable[[Path], DiskSpace] | None,
     ) -> None:
-        """Answers for the directory that the broker's configs name.
+        """Answers for the directory in the broker's configs.
 
         Args:
-            space: gives the size of the file system that holds it; None where that is only a name.
+            space: returns the size of the directory's file system; None if the directory is only a name.
         """
         self._topics = topics
         self._placement = placement
@@ -94,7 +94,7 @@ class LogDirHandlers:
         return DescribeLogDirsResponse(results=[only])
 
     def alter(self, request: Request) -> AlterReplicaLogDirsResponse:
-        """A partition is where it shall be, or the request names a directory that is not this broker's."""
+        """Moves nothing: a partition is in this broker's directory already, and any other directory is refused."""
         message: AlterReplicaLogDirsRequest = request.message
         directory = str(self._directory())
         verdicts: dict[str, dict[int, ErrorCode]] = {}

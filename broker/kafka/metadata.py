@@ -53,7 +53,7 @@ class MetadataHandler:
             topics = [self._describe(topic, request) for topic in self._topics.image]
         else:
             topics = []
-            # Each once, as Kafka answers; and a long list leaves the others their turn.
+            # Each topic once, as in Kafka; a long list yields to other tasks.
             for number, item in enumerate({(item.topic_id, item.name): item for item in message.topics}.values()):
                 topics.append(await self._find(item, message.allow_auto_topic_creation, request))
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
@@ -93,7 +93,7 @@ class MetadataHandler:
         placement = self._placement
         nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in placement.leadership.leading}}
         if self._topics.image.has_ended(topic):
-            # Clients show this one to who uses them; of other errors they make that the topic is still to come.
+            # Clients report this error to their users; after other errors they wait for the topic to be created.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,

@@ -1,7 +1,7 @@
 """Consumer groups of KIP-848 and share groups: refused, as Kafka does where both are switched off.
 
-The code makes clients end at once: librdkafka with a fatal error, Java's with the advice to use the classic protocol.
-Java's admin client asks for a classic group instead, so that to describe a consumer group is not logged as refused.
+The error ends clients at once: librdkafka with a fatal error, Java's with the advice to use the classic protocol.
+Java's admin client then asks for a classic group, so a refused ConsumerGroupDescribe is not logged.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ ELECTION_TYPES = (0, 1)
 
 
 class PlacementHandlers:
-    """Answers for one broker; who leads a partition counts as the one that holds it."""
+    """Answers for one broker; the leader of a partition counts as its only replica."""
 
     def __init__(self, topics: Topics, placement: Placement, partitions: PartitionsInUse) -> None:
         self._topics = topics
@@ -100,7 +100,7 @@ class PlacementHandlers:
         )
 
     def elect(self, request: Request) -> ElectLeadersResponse:
-        """The computed leader leads already; asked for all, Kafka names those alone that had to change."""
+        """Elects nobody: the computed leader leads already. An election of all partitions names none, as in Kafka."""
         message: ElectLeadersRequest = request.message
         if message.election_type not in ELECTION_TYPES:
             return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -119,7 +119,7 @@ class PlacementHandlers:
         return ElectLeadersResponse(replica_election_results=results)
 
     def reassign(self, request: Request) -> AlterPartitionReassignmentsResponse:
-        """A partition stays where it is, or the request says why not."""
+        """Moves nothing: confirms the present leader, and refuses any other replicas."""
         message: AlterPartitionReassignmentsRequest = request.message
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=message.allow_replication_factor_change,

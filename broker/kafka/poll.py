@@ -1,13 +1,15 @@
-"""One poll: from the ledger's own memory to the socket, or a wait until there is something.
+"""One poll: sends records from the ledger's own memory to the socket, or waits until there are some.
 
-1. An answer leaves inside the read transaction that its records live in, or is a copy; nothing waits while one is open.
-2. A poll is answered at once when there are `min_bytes`, an error, nothing to wait for, or more than its limits let
-   into the answer or one segment holds; else at its deadline, or when another request is behind it on its connection
-   and its partitions are open.
-3. The first partition with records gives at least one batch whatever the limits say; from there on they hold.
-4. A client that asks for the same while the log is unchanged gets the same bytes, except for the correlation id.
-5. Where bookies have to be asked, the poll waits for them, beyond its deadline too: for all before the first partition
-   that has records at hand. The others are left out of the answer, and their entries are there for the next one.
+1. An answer is sent within the read transaction that its records are in, or is a copy. Nothing waits while such a
+   transaction is open.
+2. A poll is answered at once if it has `min_bytes` or an error, if there is nothing to wait for, or if more records
+   follow beyond its limits or in the next segment. Otherwise it is answered at its deadline, or once another request
+   has arrived on its connection and its partitions are open.
+3. The first partition with records gives at least one batch, even beyond the limits, unless the peer has to receive
+   earlier replies first. All other batches are within the limits.
+4. While the log is unchanged, equal requests get equal bytes, except for the correlation id.
+5. A poll waits for entries from bookies, also beyond its deadline: for those of all partitions before the first one
+   with records in memory. Later partitions are left out of the answer, and their entries are loaded for the next one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ RECENT_MAX = 64
 
 
 class PollAnswer(NamedTuple):
-    """A response without what differs from one request to its equals."""
+    """A response without its correlation id: equal requests can share it."""
 
     body_bytes: int
     chunks: list[Buffer]
@@ -42,9 +44,10 @@ class PollAnswer(NamedTuple):
 
 
 class RecentAnswers:
-    """The last small answers, copied out of the ledger's memory, by all that they depend on: at most 4 MiB.
+    """The last small answers, copied out of the ledger's memory, by all that they depend on; at most 4 MiB.
 
-    Who waits for the next record is one of many who ask for the same: 42 to 12 us of Python an answer.
+    Many consumers wait for the same next record: sharing the answer, with `fetch_route`, takes 12 us of Python instead
+    of 42.
     """
 
     def __init__(self) -> None:
@@ -52,7 +55,7 @@ class RecentAnswers:
         self.get = self._answers.get
 
     def put(self, key: Hashable, answer: PollAnswer) -> None:
-        """Remembers an answer if it is small; the oldest one goes."""
+        """Adds an answer if it is small; the oldest one is dropped if there are too many."""
         if answer.body_bytes <= SMALL_BYTES_MAX:
             if len(self._answers) >= RECENT_MAX:
                 del self._answers[next(iter(self._answers))]
@@ -92,7 +95,7 @@ class Poll:
         wanted: Sequence[tuple[Followed, Readable | None, ErrorCode]],
         bytes_max: int,
     ) -> None:
-        """A poll of `wanted`, each with its partition or why there is none; `bytes_max` of records in all."""
+        """A poll of `wanted`, each with its partition or an error; at most `bytes_max` of records in all."""
         self._polls = polls
         self._exchange = exchange
         self._request = request
@@ -101,9 +104,9 @@ class Poll:
         self._bytes_max = bytes_max
         self._timer: Timer | None = None
         self._hurried = False
-        """Another request has come behind this one."""
+        """Whether another request has arrived after this one."""
         self._reading: Reading | None = None
-        """The entries that bookies were asked for."""
+        """The fetch of entries from bookies; None without one."""
 
     def start(self) -> None:
         """Answers, or begins to wait."""
@@ -146,7 +149,7 @@ class Poll:
                     partition.stop_waiting(self)
 
     def _attempt(self, *, final: bool) -> bool:
-        """Answers when there is enough or nothing more to wait for."""
+        """Answers if there is enough, or nothing more to wait for; returns whether it has answered."""
         if not final and not self._something():
             return False
         if self._reading is not None and self._reading.waiting:
@@ -182,7 +185,7 @@ class Poll:
         return True
 
     def _key(self) -> Hashable:
-        """All that the answer depends on, where others may ask for the same: one partition, and no session."""
+        """All that the answer depends on; None if it is not shared, for several partitions or with a session."""
         if self._session is not None or len(self._wanted) != 1:
             return None
         item, partition, _ = self._wanted[0]
@@ -202,7 +205,7 @@ class Poll:
         )
 
     def _something(self) -> bool:
-        """Whether reading could give an error or a record; the cheap look before a read transaction."""
+        """Whether reading could give an error or a record; the cheap check before a read transaction."""
         for item, partition, _ in self._wanted:
             if partition is None or partition.failure is not None:
                 return True
@@ -227,7 +230,7 @@ class Poll:
             return FetchedPartition(spec.partition, error, -1, -1, -1), 0
         log = partition.open_log()
         if log is None:
-            # Still opening when the poll had to end: nothing is known of it, so the client shall ask again.
+            # The partition is still opening at the end of the poll: the error makes the client ask again.
             code = partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER
             return FetchedPartition(spec.partition, code, -1, -1, -1), 0
         code = partition.check_epoch(spec.current_leader_epoch)
@@ -280,7 +283,7 @@ class Poll:
 
     def _loaded(self) -> None:
         if self._reading is None or self._reading.waiting:
-            return  # it was answered, or there is more to come
+            return  # the poll was answered, or more entries have to arrive
         final = self._timer is None or (self._hurried and not self._opening())
         if self._attempt(final=final):
             self._stop_waiting()
@@ -300,7 +303,7 @@ def _is_opening(partition: Readable) -> bool:
 
 
 def _left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
-    """The part of a partition that has records, but not here."""
+    """The answer for a partition whose records are not in memory: no records."""
     log = partition.log if partition is not None else None
     assert log is not None, "a partition was read that is not open"
     watermark = log.high_watermark
@@ -308,9 +311,9 @@ def _left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
 
 
 def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:
-    """Whether there is more behind what was read: its segment has ended, or the next batch is beyond the limits.
+    """Whether more records follow those that were read: the segment ended, or the next batch is beyond the limits.
 
-    Waiting could add nothing to that partition's part. Kafka too answers where an older segment is read (DelayedFetch).
+    Waiting could add nothing to this partition's answer. Kafka too answers if an older segment is read (DelayedFetch).
     """
     if fetched.error_code:
         return False

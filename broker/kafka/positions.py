@@ -48,7 +48,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 ITEMS_PER_TURN = 32
-"""Topics of a request, or partitions of one, that are answered before others have their turn."""
+"""Topics of a request, or partitions of a topic, after which the handler yields to other tasks."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ class PositionHandlers:
         return partition, log
 
     async def _opened_in_epoch(self, topic: str, index: int, epoch: int) -> tuple[Readable, LogBounds]:
-        """The same for who names the leader epoch that it knows."""
+        """Like `_opened`, and checks the leader epoch that the client knows."""
         partition, log = await self._opened(topic, index)
         code = partition.check_epoch(epoch)
         if code != ErrorCode.NONE:
@@ -85,7 +85,7 @@ class PositionHandlers:
         return partition, log
 
     async def list_offsets(self, request: Request) -> ListOffsetsResponse:
-        """Offsets by time; -1 and no error where no record is as young."""
+        """Offsets by time; -1 without an error if no record is that recent."""
         message: ListOffsetsRequest = request.message
         named = Counter((topic.name, item.partition_index) for topic in message.topics for item in topic.partitions)
 
@@ -113,7 +113,7 @@ class PositionHandlers:
         )
 
     async def offset_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
-        """Where leader epochs end, so that a consumer notices a log that was cut (KIP-320)."""
+        """The ends of leader epochs, by which a consumer notices a truncated log (KIP-320)."""
         message: OffsetForLeaderEpochRequest = request.message
 
         async def ends(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
@@ -165,7 +165,7 @@ def _not_opened(partition: Readable) -> KafkaError:
 
 
 async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
-    """The answers for all items; a long list leaves others their turn."""
+    """The answers for all items; a long list yields to other tasks."""
     answers = []
     for number, item in enumerate(items):
         answers.append(await answer(item))

@@ -1,4 +1,4 @@
-"""Produce: every batch to its partition's log, one answer when all of them are durable or refused."""
+"""Produce: appends every batch to its partition's log, and answers once all of them are durable or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gnomon.wire.kafka.produce import (
 )
 
 OLDEST_SERVED = 3
-"""Versions below are advertised, so that librdkafka <= 2.0 keeps compressing (KIP-896), and refused."""
+"""Older versions are refused; they are advertised so that librdkafka <= 2.0 keeps compressing (KIP-896)."""
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
 
 
@@ -39,7 +39,7 @@ class ProduceHandler:
         clock: Clock,
         refusals: RefusalLog,
     ) -> None:
-        """Answers with the outcome of each batch; `refused` remembers those for partitions that are led elsewhere."""
+        """Answers with the outcome of each batch; `refused` remembers the batches that other brokers have to take."""
         self._routes = routes
         self._refused = refused
         self._access = access

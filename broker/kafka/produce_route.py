@@ -1,11 +1,12 @@
 """A producer's requests are alike except for the correlation id and the records: their bytes identify the next one.
 
-A producer that sends single batches to one partition repeats header, topic and partition byte for byte. Comparing them
-replaces parsing, look-ups and an answer object: 21 to 12.5 us of Python a small request.
+A producer that sends single batches to one partition repeats header, topic and partition byte for byte. Comparing bytes
+replaces parsing, look-ups and an answer object: a small request takes 12.5 us of Python instead of 21.
 
-1. A route takes a request only when every byte but the correlation id, the records' length and the records is that of
-   the request it was made from, and the records end where the request does.
-2. It ends when a topic ends, leaders change or the authorizer may decide differently: the next request is parsed again.
+1. A route takes a request only if all its bytes, except for the correlation id, the records' length and the records,
+   are those of the request that the route was made from, and the records end where the request ends.
+2. A route takes no request after a topic ended, leaders changed or the authorizer may decide differently: the request
+   is then parsed.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from gnomon.wire.kafka.produce import (
 ACKS_ALL = -1
 AFTER_CORRELATION_ID = CORRELATION_ID_AT + 4
 _NO_TAGS = bytes(3)
-"""The ends of partition, topic and request, from version 9 on."""
+"""The empty tags at the ends of partition, topic and request, from version 9 on."""
 _INT32 = Struct(">i")
 
 
 def refusal_by_attributes(records: memoryview, version: int) -> tuple[ErrorCode, str] | None:
-    """Why a batch is refused for what its attributes say, before anything else of it is looked at."""
+    """The refusal of a batch by its attributes, which are checked before the rest of it; None if they are allowed."""
     if len(records) <= ATTRIBUTES_LOW_AT:
         return None
     attributes = records[ATTRIBUTES_LOW_AT]
@@ -79,7 +80,7 @@ class ProduceRoutes:
         self._access = access
 
     def refusal(self, exchange: Exchange, ref: str | bytes) -> tuple[ErrorCode, str] | None:
-        """The refusal of a topic that the session may not write to, or whose id no topic has; None where it may."""
+        """The refusal of a topic that the session may not write to, or whose id no topic has; None if it may."""
         try:
             name = ref if isinstance(ref, str) else self._topics.find(ref).name
             self._access.check(ApiKey.PRODUCE, exchange.session(), Operation.WRITE, topic_resource(name))
@@ -88,7 +89,7 @@ class ProduceRoutes:
         return None
 
     def route(self, exchange: Exchange, frame: memoryview, request: ProduceRequest) -> ProduceRoute | None:
-        """The route of requests like this one; None where it is not of the plain kind that repeats itself."""
+        """The route of requests like this one; None if the request is of a kind without routes."""
         if request.acks == 0 or len(request.topics) != 1 or exchange.api_version < LOG_START_FROM:
             return None
         topic, partitions = request.topics[0]

@@ -158,7 +158,7 @@ class TopicHandlers:
         ]
 
     async def delete_topics(self, request: Request) -> DeleteTopicsResponse:
-        """Deletes each topic, by name or by id: shadows first, so that their sources can go in the same request."""
+        """Deletes each topic, by name or by id: shadows first, so that the same request can delete their sources."""
         message: DeleteTopicsRequest = request.message
         asked = (
             message.topics
@@ -203,7 +203,7 @@ class TopicHandlers:
         return DeletableTopicResult(name=name, topic_id=topic.id)
 
     async def create_partitions(self, request: Request) -> CreatePartitionsResponse:
-        """Grows topics."""
+        """Adds partitions to topics."""
         message: CreatePartitionsRequest = request.message
         results = []
         for item, twice in _each_once(message.topics, lambda item: item.name):
@@ -242,6 +242,6 @@ def _is_shadow(topic: Topic | None) -> bool:
 
 
 def _each_once(items: Sequence[T], named: Callable[[T], Hashable]) -> list[tuple[T, bool]]:
-    """Each, and whether it is named twice; answered once, as in Kafka: librdkafka takes no topic twice in an answer."""
+    """Each distinct item, and whether it is named twice; librdkafka accepts no topic twice in an answer."""
     count = Counter(map(named, items))
     return [(item, count[key] > 1) for key, item in {named(item): item for item in items}.items()]

@@ -50,7 +50,7 @@ LaneConsumer: TypeAlias = AttachedConsumer[Lane]
 
 
 class NativeConnection:
-    """Made when a client opens its stream of deliveries, and over when that stream ends."""
+    """The connection of a client from the opening of its stream of deliveries to the end of that stream."""
 
     def __init__(self, stream: Call) -> None:
         self.consumers: dict[int, LaneConsumer] = {}
@@ -107,7 +107,7 @@ class NativeConnection:
         self._stream.item([_packed(numbers), MISSED, first, end])
 
     def close_consumers(self, numbers: Iterable[int]) -> Iterator[Host | None]:
-        """Detaches consumers that the client has closed or given up; those being attached will not be.
+        """Detaches consumers that the client has closed or given up; attaching them, if under way, is cancelled.
 
         Yields:
             After each consumer its partition, which may have records for other consumers now.

@@ -53,7 +53,7 @@ class NativeConnections:
         """The connection of a call.
 
         Raises:
-            InvalidCall: it has no stream of deliveries.
+            InvalidCall: the connection has no stream of deliveries.
         """
         connection = self._connections.get(call.connection)
         if connection is None:
@@ -63,7 +63,7 @@ class NativeConnections:
     def in_turns(self, steps: Iterator[Host | None], call: Call, done: Callable[[], None] | None = None) -> None:
         """Takes the steps of a call in this turn and later ones; later calls of its connection wait.
 
-        After the last step it calls `done`, and gives the records that the partitions named by the steps have to give.
+        After the last step it calls `done`, and delivers the due records of the partitions that the steps named.
         """
         rounds = self._rounds
         hosts: dict[Host | None, None] = {}

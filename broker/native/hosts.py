@@ -59,7 +59,7 @@ class Hosts:
         """No partition is open yet.
 
         Args:
-            open_store: gives the store of positions of a topic's partition.
+            open_store: returns the store of positions of a topic's partition.
         """
         self._topics = topics
         self._records = records
@@ -91,11 +91,11 @@ class Hosts:
 
     @property
     def subscriptions(self) -> int:
-        """The number of subscriptions of these partitions."""
+        """The number of subscriptions of all hosted partitions."""
         return sum(len(host.dispatcher.subscriptions) for host in self._hosts.values())
 
     async def end(self) -> None:
-        """Ends all of them, and waits until acknowledgements are stored."""
+        """Ends all hosted partitions, and waits until acknowledgements are stored."""
         hosts = list(self._hosts.values())
         for host in hosts:
             host.end()
@@ -172,7 +172,7 @@ class Hosts:
         self._tasks.start_soon(finish)
 
     async def _flush_regularly(self) -> None:
-        """Stores positions, until cancelled; if that is slow, during a fifth of the time."""
+        """Stores positions until cancelled; the pause after a slow flush is longer (RELIEF_PAUSES)."""
         clock = self._clock
         pause_seconds = self._settings.flush_seconds
         while True:

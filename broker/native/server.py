@@ -35,7 +35,7 @@ class NativeServer:
         connections: NativeConnections,
         wings: Iterable[Mapping[str, Method]],
     ) -> None:
-        """A server that does not listen yet, and `run` has to run by then.
+        """A server that does not listen yet; `run` must run before it does.
 
         Args:
             tasks: those of the calls; the server runs them.
@@ -77,6 +77,6 @@ class NativeServer:
             task_status.started()
 
     async def stop(self) -> None:
-        """Stores what was acknowledged, then ends every connection."""
+        """Stores all acknowledgements, then ends every connection."""
         await self.hosts.end()
         self._server.close()

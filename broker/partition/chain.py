@@ -92,7 +92,7 @@ class Chain:
             segment = await self._begin(now_ms)
             return PartitionLog(LeaderEpoch(0), Offset(0), Offset(0), settings), [segment]
         for item in found.items:
-            parse_segment_name(item.key)  # nothing is claimed beside a ledger that is no segment
+            parse_segment_name(item.key)  # raises before the claim if a ledger is not a segment
         *sealed, newest = found.items
         segments = [self._adopt(item) for item in sealed]
         last = await self._claim(newest, [_unchanged(item) for item in sealed[:1]])

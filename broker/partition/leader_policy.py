@@ -13,7 +13,7 @@ class LeaderPolicy:
     """Whether Metadata answers contain the leader epoch of a partition that was used.
 
     Where any broker may answer, no answer contains it: a broker knows the epochs of its own partitions only, and a
-    client that got an epoch from one broker (librdkafka before 2.5) takes no answer without an epoch for newer.
+    client that got an epoch from one broker (librdkafka before 2.5) never considers an answer without an epoch newer.
     """
     confirms_leadership: bool
     """Whether the metadata service is asked before a negative answer: another broker may have claimed the log."""

@@ -135,7 +135,7 @@ TABLE: Final[Mapping[PartitionState, Mapping[PartitionEvent, PartitionState]]] =
         _E.END: _S.ENDED,
     },
     _S.RELEASED: {
-        # What was under way when the partition was released ends later.
+        # Work that was under way at the release ends later.
         _E.OPENED: _S.RELEASED,
         _E.OPENING_FAILED: _S.RELEASED,
         _E.WRITING_FAILED: _S.RELEASED,

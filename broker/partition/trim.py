@@ -1,6 +1,6 @@
 """Moves the start of an open log up: whole segments by retention, or up to an offset for DeleteRecords.
 
-1. Nothing is given up before the entry from which a restart replays the producers is durable (`Chain.replay_start`).
+1. Nothing is dropped before the entry from which a restart replays the producers is durable (`Chain.replay_start`).
 2. The log's start moves after the metadata is changed. No other code changes the segments meanwhile.
 """
 

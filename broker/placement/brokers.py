@@ -1,9 +1,9 @@
-"""The brokers alive: each registers itself under a lease, and every broker follows the registrations.
+"""The live brokers: each registers itself under a lease, and every broker follows the registrations.
 
-1. `brokers/<node id>` says where a broker is and lives as long as its lease.
-2. Changes are reported one by one, in order, so that no broker that led in between is overlooked. Where some changes
-   were missed (a compacted history), a time without any broker is reported.
-3. No two live brokers have one id: the second one is refused.
+1. The key `brokers/<node id>` has the addresses of a broker, and exists as long as the broker's lease.
+2. Changes are reported one by one, in order, so that no broker that led in between is overlooked. If changes were
+   missed (a compacted history), an empty set of brokers is reported in their place.
+3. No two live brokers have the same id: the second one is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASES_WAITED = 3
 
 
 class BrokerIdTaken(WorldError):
-    """Another broker that lives has the id."""
+    """Another live broker has the id."""
 
 
 def broker_key(broker_id: int) -> str:
@@ -42,13 +42,13 @@ def _decode(item: KeyValue) -> LiveBroker:
 
 
 async def wait_for_id(metadata: Metadata, clock: Clock, log: Logger, broker_id: int) -> None:
-    """Returns when no live broker has the id; what is left of a broker that was killed goes with its lease.
+    """Waits until no live broker has the id; the registration of a killed broker ends with its lease.
 
-    Where it waits, it logs so, once.
+    Logs once if it has to wait.
 
     Raises:
-        BrokerIdTaken: one has it, and keeps it for longer than a dead one could.
-        MetadataUnavailable: that could not be found out.
+        BrokerIdTaken: a live broker has the id: its registration outlasts that of any dead broker.
+        MetadataUnavailable: the registration could not be read.
     """
     looked_seconds, leases_waited, told = 0.0, 0, False
     while (found := await metadata.get(broker_key(broker_id))) is not None:
@@ -62,19 +62,19 @@ async def wait_for_id(metadata: Metadata, clock: Clock, log: Logger, broker_id: 
                 f" lease ends, which is waited for up to {seconds_max:g} s",
             )
         await clock.sleep(LOOK_SECONDS)
-        looked_seconds += LOOK_SECONDS  # not by the clock: while the service is away no lease ends
+        looked_seconds += LOOK_SECONDS  # counts looks, not time: while the service is away no lease ends
         if looked_seconds < other.lease_seconds:
             continue
         if leases_waited == LEASES_WAITED:
             raise id_taken(other)
         looked_seconds = 0.0
         with suppress(MetadataError):
-            await metadata.lease(other.lease_seconds)  # is answered when the service writes: only then do leases end
+            await metadata.lease(other.lease_seconds)  # answered only if the service writes, as ending a lease needs
             leases_waited += 1
 
 
 def id_taken(other: LiveBroker) -> BrokerIdTaken:
-    """The error that says so."""
+    """The error for an id that another live broker has."""
     return BrokerIdTaken(
         f"broker id {other.id} is taken: a broker that lives at {other.host}:{other.port} has it; "
         "give each broker an id of its own (setting kafka.broker.id)"
@@ -82,32 +82,32 @@ def id_taken(other: LiveBroker) -> BrokerIdTaken:
 
 
 class Brokers:
-    """The brokers alive as the metadata names them, once `follower` has loaded them."""
+    """The live brokers as registered in the metadata, once `follower` has loaded them."""
 
     def __init__(self, metadata: Metadata, clock: Clock, log: Logger) -> None:
-        """Knows nobody yet."""
+        """Knows no broker yet."""
         self.follower = Follower(metadata, clock, log, BROKERS, self._replace, self._apply)
         self.leadership = Leadership([])
-        """Computed from the brokers alive now."""
+        """The leadership that follows from the live brokers."""
         self._watchers: list[Callable[[Leadership], None]] = []
         self._registered: dict[int, tuple[LiveBroker, LeaseId | None]] = {}
 
     def watch(self, changed: Callable[[Leadership], None]) -> None:
-        """Has `changed` called with every change."""
+        """Has `changed` called with the leadership after every change."""
         self._watchers.append(changed)
 
     @property
     def alive(self) -> Sequence[LiveBroker]:
-        """Those whose lease lives."""
+        """The registered brokers."""
         return [broker for broker, _ in self._registered.values()]
 
     def shows_lease(self, broker_id: int, lease: LeaseId | None) -> bool:
-        """Whether the image shows a broker's registration under this lease, and so all that came before it."""
+        """Whether the image shows a broker's registration under this lease, and so every earlier change."""
         found = self._registered.get(broker_id)
         return found is not None and lease is not None and found[1] == lease
 
     async def shown(self, broker: LiveBroker) -> None:
-        """Waits until the image shows a broker as it is given."""
+        """Waits until the image shows exactly this registration."""
         while broker not in self.alive:
             await self.follower.moved()
 

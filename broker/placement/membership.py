@@ -1,7 +1,7 @@
-"""A broker's membership of its cluster: the brokers alive with it, and the lease under which it may lead.
+"""A broker's membership of its cluster: the live brokers, and the lease under which this broker may lead.
 
-1. The lease lives only while no other broker can take this one for dead.
-2. Every set of live brokers is reported in order, also one that lasted for a moment: its leader may have written.
+1. The lease lives only while no other broker can consider this one dead.
+2. Every set of live brokers is reported, in order, also one that lasted for a moment: its leaders may have written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Membership(Protocol):
 
     @property
     def leadership(self) -> Leadership:
-        """The brokers alive now."""
+        """The leadership that follows from the live brokers."""
 
     @property
     def claimant(self) -> tuple[Compare, ...]:
@@ -47,16 +47,16 @@ class Membership(Protocol):
         """Waits until no other live broker has this broker's id."""
 
     async def load(self) -> None:
-        """Reads which brokers are alive; clients may come after this."""
+        """Reads the live brokers; clients may connect after this."""
 
     def serves_at(self, me: LiveBroker) -> None:
-        """Clients find this broker there from now on."""
+        """Sets the addresses at which clients find this broker from now on."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Takes part in the cluster; it has started once this broker may lead."""
 
     async def give_away(self) -> None:
-        """Leaves the partitions to other brokers, and waits until clients can know; within bounds."""
+        """Hands the partitions over to other brokers, and waits until clients can know, for a bounded time."""
 
     async def leave(self) -> None:
         """Ends the membership."""

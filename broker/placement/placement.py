@@ -1,6 +1,6 @@
 """The placement of partitions on brokers, as one broker knows it, and whether this broker may act as a leader.
 
-1. While its lease may be over a broker answers as if it led nothing, except for appends: the bookies decide those.
+1. While its lease may be over, a broker answers as if it led nothing, except for appends, which the bookies decide.
 2. An answer to a client always names at least one broker.
 """
 
@@ -22,13 +22,13 @@ class Placement:
         self.node_id = membership.me.id
         self.leadership = membership.leadership
         self.lease_lives = membership.lives
-        """Whether no other broker can lead what this one leads; a call of a fetch's hot path."""
+        """Whether no other broker can lead what this one leads; called in the hot path of fetches."""
         self._membership = membership
         self._watchers: list[Callable[[], None]] = []
         membership.watch(self._changed)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Has `changed` called after a broker came, went, or began to drain; in the order of these calls."""
+        """Has `changed` called after a broker joined, left or began to drain; earlier watchers are called first."""
         self._watchers.append(changed)
 
     def _changed(self, leadership: Leadership) -> None:
@@ -51,7 +51,7 @@ class Placement:
         return self.leader(topic, index) == self.node_id
 
     def check_led(self, topic: Topic, index: int) -> None:
-        """Returns if this broker leads a partition, as far as it knows.
+        """Checks that this broker leads a partition, as far as it knows.
 
         Raises:
             KafkaError: another broker leads it.
@@ -64,7 +64,7 @@ class Placement:
             )
 
     def forget(self, topic: Topic) -> None:
-        """The topic is gone: its leaders are not remembered any more."""
+        """Forgets the leaders of a deleted topic."""
         self.leadership.forget(topic.ranked_as, topic.place)
 
     # --- brokers ------------------------------------------------------------------------------------------------
@@ -74,10 +74,10 @@ class Placement:
         return self.leadership.brokers.get(broker_id)
 
     def advertised(self) -> Sequence[LiveBroker]:
-        """The brokers that answers name: this one if it knows of no live broker, and never none.
+        """The brokers that answers name: the live ones, or this one alone if it knows of no live broker.
 
-        librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with:
-        after an answer that names none it has no broker to ask (consumers were left so in `make chaos`, for ever).
+        librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with.
+        After an answer without brokers it has no broker to ask, for ever (seen in `make chaos`).
         """
         return self.leadership.shown_to_clients() or [self._membership.me]
 
@@ -89,7 +89,7 @@ class Placement:
         return self._membership.registered
 
     def check_lease(self) -> None:
-        """Returns while the lease lives.
+        """Checks that the lease lives.
 
         Raises:
             KafkaError: another broker may lead what this broker led.

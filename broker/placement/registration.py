@@ -1,9 +1,9 @@
 """A broker's registration in the metadata under a lease: the membership of a cluster of several brokers.
 
-1. The broker may lead from when its own image of the brokers shows its registration, and until the lease may be over.
-2. Under a new lease it is another leader: it leads again once it has seen who led in between.
-3. A live broker keeps its id: the second one with that id is not admitted, and one that finds its id taken stops.
-4. A broker that ends first gives its partitions away, and goes on naming their new leaders to clients.
+1. The broker may lead once its own image of the brokers shows its registration, and until its lease may be over.
+2. Under a new lease the broker leads again only after its image has shown every leader in between.
+3. A live broker keeps its id: a second broker with that id is not admitted, and a broker whose id is taken stops.
+4. A broker that stops first hands over its partitions, and for a while answers clients with the new leaders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock
 
 REDIRECT_SECONDS: Final = 1.5
-"""A broker that ends goes on naming the new leaders for so long: clients look again after 0.1 to 1 s."""
+"""The time for which a stopping broker answers with the new leaders: clients ask again after 0.1 to 1 s."""
 
 
 class BrokerRegistration:
@@ -46,7 +46,7 @@ class BrokerRegistration:
 
     @property
     def claimant(self) -> tuple[Compare, ...]:
-        """See `Membership.claimant`: the registration is what it was when this broker began to serve."""
+        """See `Membership.claimant`: the registration is that with which this broker began to serve."""
         return (Compare(broker_key(self.me.id), KeyField.VALUE, self.me.encode()),)
 
     @property
@@ -80,7 +80,7 @@ class BrokerRegistration:
         """See `Membership.load`.
 
         Raises:
-            MetadataUnavailable: they could not be read.
+            MetadataUnavailable: the live brokers could not be read.
         """
         await self.brokers.follower.load()
 

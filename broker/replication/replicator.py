@@ -51,7 +51,7 @@ class Replicator:
         self.idle_until = float("-inf")
 
     def acked(self, frame: int, nack: Nack | None, now: float) -> None:
-        """The shadow's broker received the frames up to this one; a nack says what the shadow did not take of them."""
+        """The shadow's broker received the frames up to this one; a nack has the reason why entries were not taken."""
         reason = None if nack is None else nack.reason
         if reason is NackReason.NOT_LEADER:
             self.lost()

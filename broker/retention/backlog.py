@@ -1,12 +1,12 @@
-"""Backlog quotas: a topic whose slowest durable subscription, or that of a shadow, is too far behind.
+"""Backlog quotas: bounds on the unread records of the durable subscriptions of a topic and of its shadows.
 
-1. A backlog begins at the first record that the slowest subscription of a partition has not acknowledged, by stored
-   positions: it counts records that were acknowledged in the last second, too. A position in a segment is read there.
-2. The partitions in use here are looked at every LOOK_SECONDS: for so long producers may exceed a quota, and are still
+1. A backlog begins at the stored position of the slowest subscription of a partition. So it includes records that were
+   acknowledged after the position was stored. A position in a segment is read from the segment.
+2. The partitions in use here are checked every LOOK_SECONDS. For this long producers may exceed a quota, and are
    refused after the backlog has shrunk.
-3. Inside a segment bytes count by records: half of its records are half of its bytes.
-4. Nothing is dropped for a position that cannot be read; producers may be refused for it.
-5. While a segment is out of reach, producers are refused where they were before, and nothing is dropped.
+3. The bytes of a part of a segment are estimated by its records: half of the records count as half of the bytes.
+4. Nothing is dropped because of a position that is unreadable; producers may be refused because of it.
+5. While a segment cannot be read, nothing is dropped, and producers are refused if they were refused before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stretch(NamedTuple):
 
 
 class BacklogQuotas:
-    """The regular look for backlogs that are too large."""
+    """Checks the backlogs of one broker's partitions regularly."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class BacklogQuotas:
         )
 
     async def run(self) -> NoReturn:
-        """Looks every LOOK_SECONDS."""
+        """Checks every LOOK_SECONDS."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
             await self.look()
@@ -100,7 +100,7 @@ class BacklogQuotas:
                 self._refusing[topic_id, index] = None
 
     async def _refusal(self, topic: Topic, index: int, partition: Partition, log: PartitionLog) -> str | None:
-        """Why a partition may not be produced to; drops the oldest records where that is what is wanted."""
+        """The reason to refuse new records, None without one; drops the oldest records instead if the topic says so."""
         settings = log.settings
         if settings.backlog_ms_max < 0 and not 0 <= settings.backlog_bytes_max < (partition.size_bytes() or 0):
             return None
@@ -116,7 +116,7 @@ class BacklogQuotas:
             return await self._excess(partition, log, holder) is not None
 
         slowest = await self._holds.slowest(topic, index, exceeds)
-        if slowest is None or slowest.unread:  # in the second case it exceeded nothing; the log may have grown since
+        if slowest is None or slowest.unread:  # `unread`: it exceeded nothing; the log may have grown since
             return None
         excess = await self._excess(partition, log, slowest)
         if excess is None:
@@ -130,7 +130,7 @@ class BacklogQuotas:
         return None
 
     async def _excess(self, partition: Partition, log: PartitionLog, slowest: Holder | None) -> str | None:
-        """Which quota the backlog of a subscription exceeds."""
+        """The quota that the backlog of a subscription exceeds, as a text; None if it exceeds none."""
         if slowest is None:
             return None
         settings, offset = log.settings, held_offset(log, slowest)
@@ -158,7 +158,7 @@ class BacklogQuotas:
 
     async def _drop(self, topic: Topic, index: int, partition: Partition, log: PartitionLog, slowest: Holder) -> None:
         first = held_offset(log, slowest)
-        if partition.log is not log:  # it was taken over meanwhile
+        if partition.log is not log:  # the partition was taken over or opened again meanwhile
             return
         end = await self._allowed_from(partition, log)
         if end <= first:
@@ -180,7 +180,7 @@ class BacklogQuotas:
         )
 
     async def _allowed_from(self, partition: Partition, log: PartitionLog) -> Offset:
-        """The position of a subscription whose backlog is just allowed."""
+        """The lowest position whose backlog is within the quotas."""
         settings: PartitionSettings = log.settings
         end = log.start_offset
         if settings.backlog_bytes_max >= 0:
@@ -213,7 +213,7 @@ def bytes_from(found: list[Stretch], offset: Offset) -> int:
 
 
 def offset_for_bytes(found: list[Stretch], bytes_max: int) -> Offset:
-    """The first offset from which on there are at most so many bytes."""
+    """The first offset from which on there are at most `bytes_max` bytes."""
     left = bytes_max
     for first, end, stretch_bytes in reversed(found):
         if stretch_bytes > left:

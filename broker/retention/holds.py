@@ -32,14 +32,14 @@ class Holds:
         }
 
     def before(self, topic: Topic) -> Hold | None:
-        """The last hold that was read of each topic, also in an earlier pass."""
+        """The last hold on a topic's records that was read, perhaps in an earlier pass; None without one."""
         return self._known.get(topic.id)
 
     async def of(self, topic: Topic) -> Hold:
         """The hold on a topic's records.
 
         Raises:
-            MetadataError: it cannot be read.
+            MetadataError: the hold cannot be read.
         """
         before = self._known.get(topic.id)
         if before is not None and topic.id in self._asked:
@@ -50,14 +50,14 @@ class Holds:
         return hold
 
     def forget(self, topic: Topic) -> None:
-        """It has changed."""
+        """Has the hold on a topic's records read again, because it has changed."""
         self._asked.discard(topic.id)
 
     async def slowest(self, topic: Topic, index: int, holds_up: HoldsUp) -> Holder | None:
         """See `Hold.slowest`; a position that cannot be read is logged for the operator.
 
         Raises:
-            MetadataError, LedgerError: as there.
+            MetadataError, LedgerError: as `Hold.slowest`.
         """
         slowest = await (await self.of(topic)).slowest(index, holds_up)
         if slowest is not None and slowest.damage is not None:

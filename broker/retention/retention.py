@@ -1,7 +1,7 @@
 """Retention by time and size: old segments are rolled and trimmed, on all partitions of one broker.
 
-A segment that is due goes once every durable subscription of the topic and of its shadows has read it, unless
-`gnomon.retention.hold` is `none`: subscriptions add to Kafka's rules, and take nothing from them.
+A segment that is due is dropped once every durable subscription of the topic and of its shadows has read it, or at
+once if `gnomon.retention.hold` is `none`. A subscription can delay a drop, and never causes one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import Clock, WorldError
 
 TRIES = 3
-"""A trim is tried so often in one pass, where subscriptions come meanwhile."""
+"""Attempts at a trim in one pass, if subscriptions or segments change meanwhile."""
 
 
 class Retention:
-    """The regular look for what is old."""
+    """Applies retention to the partitions of one broker regularly."""
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class Retention:
         self._log = log
 
     async def run(self) -> NoReturn:
-        """Looks every `log.retention.check.interval.ms`, and for topics whose deletion was not finished."""
+        """Applies retention every `log.retention.check.interval.ms`, and finishes unfinished deletions of topics."""
         while True:
             await self._clock.sleep(self._configs.number("log.retention.check.interval.ms") / 1000)
             await self.enforce()
             await self._deleted.finish_all()
 
     async def enforce(self) -> None:
-        """Rolls and drops what the topics' settings say, partition by partition.
+        """Rolls and drops segments by the topics' settings, partition by partition.
 
-        A partition that nobody has used since the start is opened only where sealed segments of it are due, or where
-        the one that it was writing began so long ago that it may be. One whose last append failed is opened again: what
-        was given up may be the room that it lacked.
+        A partition that was not used since the start is opened only if its sealed segments are due, or if its last
+        segment began so long ago that it may be due. A partition whose last append failed is opened again: dropped
+        segments may free the space that it lacked.
         """
         partitions = self._partitions.with_own_log()
         try:
@@ -91,7 +91,7 @@ class Retention:
             if not self._topics.settings_of(topic).held_by_subscriptions:
                 return None
             hold, log = await self._holds.of(topic), partition.log
-            if log is None:  # it was taken over or deleted meanwhile: nothing goes
+            if log is None:  # taken over or deleted meanwhile: nothing is dropped
                 return RetentionBound(Offset(0), ())
 
             async def holds_up(holder: Holder) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 
 class Channel(Protocol):
-    """One connection; a dispatcher groups by channel what it gives."""
+    """One connection; a dispatcher groups its deliveries by channel."""
 
     ready: bool
     """Whether the connection takes deliveries now."""

@@ -55,7 +55,7 @@ class Parcel(NamedTuple):
 
 
 CONSUMERS_MAX = 1000
-"""Of one subscription: attaching or detaching one costs about 50 ns for each of the others."""
+"""Limit for one subscription: attaching or detaching one costs about 50 ns for each of the others."""
 LOOKED_AT_ONCE = 500
 """Keys that one act reads."""
 LEARNED_UNITS = 6
@@ -63,7 +63,7 @@ READER_UNITS = 4
 PLACED_UNITS = 32
 BYTES_OF_PLACES_PER_UNIT = 32
 SENT_UNITS_MAX = 4_000
-"""The price of what one act sends over several channels."""
+"""Limit for the price of the deliveries of one act over several channels."""
 CONSUMER_UNITS = 16
 AT_ONCE = float("-inf")
 
@@ -208,7 +208,7 @@ class Dispatcher(Generic[ChannelT]):
             if consumer.unacked:
                 consumer.unacked.remove(first, end)
             return
-        # Whichever consumer has them now: one that was attached again may acknowledge what another was given since.
+        # For any consumer: one that attached again may acknowledge records that were since given to another.
         self.allowance.spend(2 * subscription.keys.acked(first, end))
         self._place_again(subscription)  # later records of these keys may be given now
 
@@ -258,7 +258,7 @@ class Dispatcher(Generic[ChannelT]):
     # --- time and the log ---------------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:
-        """When `tick` has to be called next; None for never."""
+        """The time at which `tick` has to be called next; None for never."""
         return self._delayed[0][0] if self._delayed else None
 
     def tick(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Which consumer of a key_shared subscription gets which record. Pure.
+"""Decides which consumer of a key_shared subscription gets which record. Pure.
 
 1. A key belongs to one of SLOTS slots, and a slot to one consumer. Few slots change owners when a consumer attaches or
    detaches.
@@ -131,13 +131,13 @@ class KeySlots(Generic[TakerT]):
             count += len(offsets)
             self._held_count += len(offsets) - gone
             if gone < len(offsets):
-                self._held[slot] = sorted(offsets[gone:] + self._held.get(slot, []))  # merges two that are in order
+                self._held[slot] = sorted(offsets[gone:] + self._held.get(slot, []))  # merges two ordered lists
         return count
 
     # --- acknowledgements ---------------------------------------------------------------------------------------
 
     def taken_back(self, consumer: TakerT, first: int, end: int) -> list[int]:
-        """Takes the records of [first, end) back that a consumer was given.
+        """Takes back the records of [first, end) that a consumer was given.
 
         Returns:
             Their offsets, in order; `hold` is called with them after their delay.

@@ -82,7 +82,7 @@ class Pump(Generic[DeliveryChannelT]):
         self._ended = False
 
     def end(self) -> None:
-        """Gives nothing any more, and drops what was read."""
+        """Gives nothing any more, and drops all batches that were read."""
         self._ended = True
         for timer in (self._retry, self._due, *self._unreadable.values()):
             if timer is not None:

@@ -45,7 +45,7 @@ class Stations(Generic[ChannelT]):
         return list(self._readers.get(offset, ()))
 
     def leave(self, reader: Reader[ChannelT], offset: Offset) -> None:
-        """A reader waits at this offset no more."""
+        """Removes a reader from the station at this offset."""
         readers = self._readers.get(offset)
         if readers is not None:
             readers.pop(reader, None)
@@ -86,7 +86,7 @@ class Stations(Generic[ChannelT]):
         cohort.join(consumer)
 
     def remove(self, subscription: Subscription[ChannelT]) -> None:
-        """Takes a subscription and its consumers from where they wait."""
+        """Removes a subscription and its consumers from their stations."""
         if subscription.station is not None:
             self.leave(subscription, subscription.station)
             subscription.station = None
@@ -115,7 +115,7 @@ class Stations(Generic[ChannelT]):
         self._readers.setdefault(cohort.position, {})[cohort] = None
 
     def take(self, cohort: Cohort[ChannelT]) -> None:
-        """A cohort that has left its station moves on: it is not found at its position any more."""
+        """Removes a cohort from the index of positions: no other cohort is merged with it any more."""
         del self._cohorts[cohort.channel, cohort.position]
 
     def _disband(self, cohort: Cohort[ChannelT]) -> None:

@@ -56,7 +56,7 @@ class AttachedConsumer(Generic[ChannelT]):
         self.number = number
         self.client = client
         self.permits = permits
-        """In a cohort they include what the cohort was given: see `Cohort`."""
+        """The permits; in a cohort they include the records that the cohort was given: see `Cohort`."""
         self.subscription = subscription
         self.cohort: Cohort[ChannelT] | None = None
         self.gone = False
@@ -155,7 +155,7 @@ class Subscription(Generic[ChannelT]):
         return bool(self.consumers) and self.consumers[0].permits > 0
 
     def skips(self) -> bool:
-        """Whether it cannot be in a cohort: some records must be given again, or some must be left out."""
+        """Whether the consumer cannot be in a cohort: some records must be given again, or some must be left out."""
         return bool(self.again) or self.cursor.acked_to > self.position
 
     def wanted(self) -> Offset | None:

@@ -1,4 +1,4 @@
-"""Creates and deletes shadows: which topics can have one, and which changes join such a transaction.
+"""Creates and deletes shadows: which topics can have shadows, and which changes join these transactions.
 
 1. A shadow is created only while its source exists, and only at a place that no other shadow of the source has.
 2. A shadow has the number of partitions of its source, and no configs of its own.
@@ -6,8 +6,8 @@
 4. The deletion of a shadow deletes no record of its source.
 5. Each of these takes the same number of metadata operations for any number of shadows.
 
-The image has the set of a source's shadows, and `shadows_key` shows whether that set has changed (`topics`
-invariant 6).
+The image has the set of a source's shadows, and `shadows_key` shows whether that set has changed (`topic`
+invariant 5).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def source_name(text: str | None, shadow: str) -> str:
     """The topic name in a shadow's config for its source.
 
     Raises:
-        KafkaError: it is not a valid topic name.
+        KafkaError: the text is not a valid topic name.
     """
     try:
         return plain_name(text or "")
@@ -80,7 +80,8 @@ def as_shadow(topic: Topic, configs: Mapping[str, str | None], partitions: int, 
         partitions: as requested; BROKER_DEFAULT means the number of the source.
 
     Raises:
-        KafkaError: the source does not exist or can have no shadow, or the configs or partitions are not its own.
+        KafkaError: the source does not exist or can have no shadow, other configs are given, or the number of
+            partitions is not that of the source.
     """
     name = source_name(configs[SHADOW_SOURCE], topic.name)
     others = [key for key in configs if key != SHADOW_SOURCE]
@@ -122,7 +123,7 @@ async def creation(metadata: Metadata, topics: Follower, image: TopicImage, shad
         topics: updates `image`.
 
     Raises:
-        KafkaError: its source was deleted.
+        KafkaError: the source was deleted.
     """
     assert shadow.source is not None, f"topic '{shadow.name}' is no shadow"
     item = await metadata.get(topic_key(shadow.source.name))
@@ -169,7 +170,7 @@ async def deletion(metadata: Metadata, topics: Follower, image: TopicImage, topi
         topics: updates `image`.
 
     Raises:
-        KafkaError: it has shadows. The code is POLICY_VIOLATION, because clients show its text and do not retry;
+        KafkaError: the topic has shadows. The code is POLICY_VIOLATION, because clients show its text and do not retry;
             TOPIC_DELETION_DISABLED would point people to the settings of their brokers.
     """
     if topic.source is not None:

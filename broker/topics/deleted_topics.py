@@ -1,9 +1,9 @@
-"""The remains of deleted topics: their committed offsets, which have to go before a name is free again.
+"""The remains of deleted topics: their committed offsets, which must be deleted before a name is free again.
 
-A deleted topic's committed offsets would mean something else in the next topic of that name, and a broker that does not
-know of the deletion yet would serve the deleted topic to a client that asks for the name. The deletion leaves a key
-behind. The key goes when the offsets are gone and every live broker knows of the deletion; a creation of a topic of
-that name waits for that. No crash comes between.
+The committed offsets of a deleted topic would be wrong for the next topic of that name. A broker that does not know of
+the deletion yet would serve the deleted topic to a client that asks for the name. So the transaction of the deletion
+also writes a key. The key is deleted once the offsets are deleted and every live broker knows of the deletion. A
+creation of a topic of that name waits until then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 
 FORGET_SECONDS_MAX = 10.0
 FORGET_LOOK_SECONDS = 0.1
-"""A creation looks this often, and for so long at most, whether the other brokers have forgotten a deleted topic."""
+"""A creation checks this often, for FORGET_SECONDS_MAX at most, whether all brokers have forgotten a deleted topic."""
 FORGET_RETRY_SECONDS = 1.0
 
 DeleteOffsets: TypeAlias = Callable[[Sequence[str]], Awaitable[tuple[list[int], list[int]]]]
@@ -72,14 +72,14 @@ class DeletedTopics:
         self._tasks.start_soon(self._finish, topic.name)
 
     def _leaders_changed(self) -> None:
-        if self._placement.registered:  # before, there is nothing here that a deletion could wait for
+        if self._placement.registered:  # before, no deletion waits for this broker
             self._tasks.start_soon(self.finish_all)
 
     async def wait_for_name(self, name: str) -> None:
-        """Waits until no deleted topic of this name has left anything behind; does this broker's part of that.
+        """Deletes this broker's remains of deleted topics of this name, and waits until the other brokers have done so.
 
         Raises:
-            KafkaError: other brokers have not done theirs in time, or offsets cannot be deleted now.
+            KafkaError: other brokers did not finish in time, or offsets cannot be deleted now.
         """
         clock = self._clock
         give_up_at = clock.monotonic() + FORGET_SECONDS_MAX
@@ -93,21 +93,21 @@ class DeletedTopics:
             await self._forget_offsets(name)
 
     async def _forget_offsets(self, name: str) -> None:
-        """Deletes the committed offsets of a deleted topic from this broker's groups, unless that is done.
+        """Deletes the committed offsets of a deleted topic from this broker's groups, unless that was done.
 
-        The key names the partitions of the offsets topic that were seen to and, as ~id, the brokers that have heard of
-        the deletion; whoever finds nothing missing deletes it.
+        The value of the topic's `deleted_key` names the finished partitions of the offsets topic and, as ~id, the
+        brokers that know of the deletion. The broker that finds nothing missing deletes the key.
 
         Raises:
-            KafkaError: they cannot be deleted now.
+            KafkaError: the offsets cannot be deleted now.
         """
         key = deleted_key(name)
-        async with self._forgetting:  # nobody deletes offsets of the next life
+        async with self._forgetting:  # a concurrent run could delete offsets of the next life
             found = await self._storage.metadata.get(key)
             if found is None:
                 return
             deleted_at = found.create_revision
-            await self._topics.reached(deleted_at)  # from there on nobody commits such an offset here
+            await self._topics.reached(deleted_at)  # from then on this broker refuses such commits
             seen_to, others = await self._delete_offsets([name])
             while found is not None and found.create_revision == deleted_at:
                 before = {*(msgpack.unpackb(found.value) if found.value else ())}
@@ -123,12 +123,12 @@ class DeletedTopics:
                 found = await self._storage.metadata.get(key)
 
     async def _live_brokers(self) -> list[int]:
-        """The brokers that a client may ask, as a deleted topic's key names them."""
+        """The registered brokers, which clients may ask, as ~id like in a deleted topic's key."""
         registered = await self._storage.metadata.range(BROKERS)
         return [~registered_id(item.key) for item in registered.items]
 
     async def _finish(self, name: str) -> None:
-        """Forgets a deleted topic's offsets, and tries again until that is done: the name cannot be taken before."""
+        """Deletes a deleted topic's offsets, and retries until that succeeds: the name is not free before."""
         while not await self._forgotten(name):
             await self._clock.sleep(FORGET_RETRY_SECONDS)
 

@@ -1,6 +1,6 @@
-"""The topic `__consumer_offsets`: made when it is first needed, and the place of every group.
+"""The topic `__consumer_offsets`, which holds all groups: created when it is first needed.
 
-Groups lie in the partitions that the topic was made with, whatever the settings say now.
+A group's partition depends on the number of partitions that the topic was created with, not on the present settings.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class OffsetsTopic:
         *,
         led_before_made: bool,
     ) -> None:
-        """The topic may not be there yet.
+        """The topic may not exist yet.
 
         Args:
-            led_before_made: the groups are this broker's before the topic is there, so that a group request makes it;
-                otherwise a client asks for its coordinator first.
+            led_before_made: whether this broker coordinates all groups before the topic exists, so that a group request
+                creates it; otherwise a client asks for its coordinator first.
         """
         self._topics = topics
         self._placement = placement
@@ -48,14 +48,14 @@ class OffsetsTopic:
         self._led_before_made = led_before_made
 
     def get(self) -> Topic | None:
-        """The topic, if it is there."""
+        """The topic, if it exists."""
         return self._topics.image.get(OFFSETS_TOPIC)
 
     async def made(self) -> Topic:
         """The topic, created on first use.
 
         Raises:
-            KafkaError: it cannot be created now.
+            KafkaError: the topic cannot be created now.
         """
         topic = self.get()
         if topic is not None:
@@ -73,17 +73,17 @@ class OffsetsTopic:
         return created
 
     def partitions(self) -> int:
-        """The number of its partitions, or the number that it will have."""
+        """The number of partitions that the topic has, or will have once it is created."""
         topic = self.get()
         return topic.partitions if topic is not None else self._configs.number("offsets.topic.num.partitions")
 
     def leads(self, partition: int) -> bool:
-        """Whether the groups of a partition are this broker's, as far as it knows."""
+        """Whether this broker coordinates the groups of a partition, as far as it knows."""
         topic = self.get()
         return self._led_before_made if topic is None else self._placement.leads(topic, partition)
 
     def coordinator_of(self, group_id: str) -> LiveBroker | None:
-        """The broker that coordinates a group, None while there is none."""
+        """The broker that coordinates a group; None while no broker does."""
         topic = self.get()
         if topic is None:
             return None

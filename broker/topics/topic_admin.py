@@ -85,7 +85,7 @@ class TopicAdmin:
         """Deletes a topic; its ledgers' entries leave the disk in the background.
 
         Raises:
-            KafkaError: it is gone already, or has shadows, or the disk is full.
+            KafkaError: the topic is deleted already, or has shadows, or the disk is full.
         """
         key = topic_key(topic.name)
         while True:
@@ -102,9 +102,9 @@ class TopicAdmin:
         self._collect_garbage()
 
     def _kept_of(self, topic: Topic) -> list[Operation]:
-        """The operations that delete a topic's ledgers and subscriptions: the ledgers of a shadow are its source's.
+        """The operations that delete a topic's ledgers and subscriptions; a shadow has no ledgers of its own.
 
-        Nothing where a damaged record claims the id of another topic.
+        There are none if another topic uses the same id: then a damaged record claims it.
         """
         if any(topic.id in (other.id, other.ranked_as) and other.name != topic.name for other in self._topics.image):
             return []
@@ -119,7 +119,7 @@ class TopicAdmin:
         """The topic with more partitions.
 
         Raises:
-            KafkaError: the number is not larger than today's, or the topic is a shadow.
+            KafkaError: the number is not larger than the present one, or too large, or the topic is a shadow.
         """
         if topic.source is not None:
             raise refused(topic, "it grows with")
@@ -147,10 +147,10 @@ class TopicAdmin:
         await self._change(name, lambda now: self.check_growth(now, partitions), subscriptions)
 
     async def change(self, name: str, change: Callable[[Topic], Topic]) -> None:
-        """Replaces a topic's record by what `change` returns for it; tries again if another change came first.
+        """Replaces a topic's record by the result of `change`; retries if another change came first.
 
         Raises:
-            KafkaError: the topic does not exist, or what `change` raises.
+            KafkaError: the topic does not exist or is internal, or `change` raised it.
         """
         await self._change(name, change, _alone)
 

@@ -1,7 +1,7 @@
 """The creation of topics: the checks of a new one, and the transaction that creates it.
 
-1. Of two creations of one name the metadata takes one; the other is refused once the image shows the first.
-2. A name that a deleted topic has left behind is not free (`deleted_topics`).
+1. Of two concurrent creations of a name one succeeds. The other is refused once the image shows the first.
+2. The name of a deleted topic is not free while the topic has remains (`deleted_topics`).
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class TopicCreation:
                 )
 
     async def attempt(self, topic: Topic) -> Topic | None:
-        """Creates a topic that `check_new` made; None where a deleted topic has left its name behind.
+        """Creates a topic that `check_new` made; None while remains of a deleted topic block the name.
 
         Raises:
-            KafkaError: another creation of the name was first; the image shows it by then. Or the disk is full, or the
-                source of a shadow is gone.
+            KafkaError: another creation of the name was first, which the image then shows; or the disk is full, or the
+                source of a shadow was deleted.
         """
         key, left = topic_key(topic.name), deleted_key(topic.name)
         while True:

@@ -1,6 +1,6 @@
 """A broker's image of all topics.
 
-1. The image only moves forward: it is the metadata as of one revision, moved on by the watch.
+1. The image shows the metadata as of one revision. The watch moves it, and only forward.
 2. A shadow in the image has the partitions of its source, which the record of the shadow does not hold
    (`topic` invariant 4).
 """
@@ -21,7 +21,7 @@ class TopicImage:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._shadows: dict[uuid.UUID, dict[str, Topic]] = {}
-        """By the ids of their sources, and by name."""
+        """The shadows, by the ids of their sources and by name."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -38,13 +38,13 @@ class TopicImage:
         return self._by_id.get(topic_id)
 
     def source_of(self, shadow: Topic) -> Topic | None:
-        """The topic that a shadow belongs to, None where that life of it is over."""
+        """The source of a shadow; None if it was deleted, even if a new topic has its name."""
         assert shadow.source is not None, f"topic '{shadow.name}' is no shadow"
         source = self._by_name.get(shadow.source.name)
         return source if source is not None and source.id == shadow.source.id else None
 
     def has_ended(self, topic: Topic) -> bool:
-        """Whether a topic is a shadow whose source is gone."""
+        """Whether a topic is a shadow whose source was deleted."""
         return topic.source is not None and self.source_of(topic) is None
 
     def shadows_of(self, topic: Topic) -> list[Topic]:
@@ -52,7 +52,7 @@ class TopicImage:
         return list(self._shadows.get(topic.id, {}).values())
 
     def shadowed(self) -> list[uuid.UUID]:
-        """The ids of the topics that have shadows, whether they live or not."""
+        """The ids of the topics that have shadows, including deleted topics."""
         return list(self._shadows)
 
     def completed(self, topic: Topic) -> Topic:
@@ -63,7 +63,7 @@ class TopicImage:
         return topic.with_partitions(0 if source is None else source.partitions)
 
     def put(self, topic: Topic) -> None:
-        """A topic was created or changed."""
+        """Adds a topic that was created or changed."""
         self._drop(topic.name)
         self._set(self.completed(topic))
         self._complete_shadows(topic)
@@ -79,7 +79,7 @@ class TopicImage:
             self._set(self.completed(shadow))
 
     def replace(self, found: RangeResult) -> list[Topic]:
-        """Takes a fresh list of all topics; returns those whose lives have ended meanwhile."""
+        """Replaces all topics by a fresh list; returns the topics that were deleted meanwhile."""
         before, self._by_id = self._by_id, {}
         self._by_name, self._shadows = {}, {}
         for item in found.items:
@@ -87,7 +87,7 @@ class TopicImage:
         return [topic for topic in before.values() if topic.id not in self._by_id]
 
     def apply(self, event: Event) -> tuple[Topic | None, Topic | None]:
-        """Takes one event of the watch; returns the topic whose life it ended, and the one that is new or changed."""
+        """Applies one event of the watch; returns the topic that it deleted, and the topic that is new or changed."""
         if event.current is None:
             return self._drop(name_of_key(event.key)), None
         topic = Topic.decode(event.current)

@@ -1,7 +1,7 @@
 """The records of topics in the metadata, as one broker reads and writes them.
 
-Another broker may have changed a record a moment ago: the image of this one shows what was read or written when a call
-returns.
+Another broker may have changed a record a moment ago. So `current` and `shown` return only after this broker's image
+shows the record or the transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gnomon.runtime.logs import Logger
 
 
 class TopicRecords:
-    """Reads and writes them for one broker."""
+    """Reads and writes the records of topics for one broker."""
 
     def __init__(self, storage: Storage, topics: Topics, log: Logger) -> None:
         self._storage = storage
@@ -25,10 +25,10 @@ class TopicRecords:
         self._log = log
 
     async def current(self, name: str) -> Topic | None:
-        """A topic as the metadata has it.
+        """A topic, read from the metadata service.
 
         Returns:
-            The topic, None where there is none; the image shows the same by now.
+            The topic, None if it does not exist; the image shows the same by then.
 
         Raises:
             MetadataUnavailable: the metadata cannot be read now.
@@ -44,7 +44,7 @@ class TopicRecords:
         return image.get(name)
 
     async def find(self, name: str) -> Topic | None:
-        """A topic of the image, also one that another broker has only just created.
+        """A topic of the image; a topic that is missing there is looked up in the metadata service.
 
         Raises:
             MetadataUnavailable: the image does not show it, and the metadata cannot be read now.
@@ -54,7 +54,7 @@ class TopicRecords:
     async def write(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """One transaction that changes a topic, or what goes with one.
+        """Executes a transaction that changes a topic or the keys that belong to it.
 
         Raises:
             KafkaError: the metadata service refused it.
@@ -67,5 +67,5 @@ class TopicRecords:
             raise
 
     async def shown(self, result: TxnResult) -> None:
-        """Waits until the image shows a transaction."""
+        """Waits until the image shows the result of a transaction."""
         await self._topics.reached(result.revision)

@@ -1,4 +1,4 @@
-"""The topics as one broker knows them: looked up by name or id, with the settings that they obey.
+"""The topics as one broker knows them: looked up by name or id, with the settings of their logs.
 
 1. The image follows the metadata; parts that watch the topics are notified of every change and end, in order.
 2. A shadow has the configs of its source.
@@ -34,11 +34,11 @@ class Topics:
 
         Args:
             configs: the broker's, to which a topic's configs fall back.
-            copies: of a record when it is acknowledged; None where no topic is refused for asking for more.
+            copies: the copies of a record when it is acknowledged; None accepts topics that require more.
         """
         self.image = TopicImage()
         self.follower = Follower(metadata, clock, log, TOPICS_PREFIX, self._replace, self._apply)
-        """Moves the image on."""
+        """Updates the image."""
         self._log = log
         self._configs = configs
         self._copies = copies
@@ -54,7 +54,7 @@ class Topics:
         changed: Callable[[Topic], None] | None = None,
         moved: Callable[[], None] | None = None,
     ) -> None:
-        """Has functions called, those of an earlier call of this before those of a later one.
+        """Registers functions to call; functions that were registered earlier are called first.
 
         Args:
             ended: with a topic that was deleted and the shadows that it had.
@@ -69,7 +69,7 @@ class Topics:
         """Reads all topics: one metadata read.
 
         Raises:
-            MetadataUnavailable: they could not be read.
+            MetadataUnavailable: the topics could not be read.
         """
         await self.follower.load()
 
@@ -91,7 +91,7 @@ class Topics:
         """A topic by name or by the bytes of its id.
 
         Raises:
-            KafkaError: there is none.
+            KafkaError: there is no such topic.
         """
         if isinstance(ref, str):
             topic = self.image.get(ref)
@@ -104,7 +104,7 @@ class Topics:
         return topic
 
     def find_partition(self, ref: str | bytes, index: int) -> Topic:
-        """The same of a topic that has a partition of this number.
+        """Like `find`, for a topic that has a partition of this number.
 
         Raises:
             KafkaError: topic or partition do not exist.
@@ -125,21 +125,21 @@ class Topics:
         return topic.configs if source is None else source.configs
 
     def settings_of(self, topic: Topic) -> PartitionSettings:
-        """The settings that a topic's logs obey now."""
+        """The present settings of a topic's logs."""
         cached = self._settings.get(topic.id)
         if cached is not None and cached[0] == self._configs.revision and cached[1] is topic:
             return cached[2]
         values = self._configs.topic_values(self.configs_of(topic))
         settings = log_settings(values, self._configs.number("producer.id.expiration.ms"), self._copies)
         if topic.internal:
-            # The coordinator trims what it has written anew; a record that clients made large must not stop it.
+            # The coordinator trims its logs itself, after snapshots. A group with a large record must stay writable.
             batch_bytes_max = max(settings.batch_bytes_max, OFFSETS_BATCH_BYTES_MAX)
             settings = replace(settings, retention_ms=-1, retention_bytes=-1, batch_bytes_max=batch_bytes_max)
         self._settings[topic.id] = (self._configs.revision, topic, settings)
         return settings
 
     def configure(self) -> None:
-        """The broker's configs may have changed, and with them the settings of all topics."""
+        """Notifies the watchers of all topics, because the broker's configs may have changed."""
         for topic in self.image:
             self._notify_changed(topic)
 

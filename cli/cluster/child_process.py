@@ -36,7 +36,7 @@ class ChildProcess:
 
         Args:
             command: of `gnomon`, or of another program after PROGRAM.
-            answers: tells whether a program serves that writes no `ready` line to standard output.
+            answers: for a program that writes no `ready` line to standard output: whether it serves.
         """
         self.name = name
         self.ready: dict[str, str] = {}

@@ -38,7 +38,7 @@ class KeptProcess:
             log: receives the standard error of all runs.
             ports: by the option that sets a port, its name in the `ready` line; empty for a program without such a
                 line, which is restarted with the same command.
-            answers: tells whether a program serves that writes no such line.
+            answers: for a program that writes no such line: whether it serves.
         """
         self.name = name
         self.ready: dict[str, str] = {}
@@ -51,7 +51,7 @@ class KeptProcess:
         self._life = self._new_life()
 
     def _new_life(self) -> ChildProcess:
-        # The last one counts of an option that is given twice.
+        # Of an option that is given twice, the last one counts.
         ports = [
             f"{option}={self.ready[fact].rpartition(':')[2]}"
             for option, fact in self._ports.items()

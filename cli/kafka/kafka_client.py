@@ -149,7 +149,7 @@ def describe_topic(admin: AdminClient, name: str, what: str = "") -> Any:
     """A topic's TopicDescription; asking does not create it.
 
     Args:
-        what: the attempt that needs it, for the error; to describe it unless given.
+        what: the attempt that needs the description, as the error names it; empty for the description itself.
 
     Raises:
         Failure: there is no such topic, or no answer.

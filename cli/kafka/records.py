@@ -206,7 +206,7 @@ def _read(
     """Writes records until there were `count`, or none for `timeout` seconds.
 
     Raises:
-        BrokenPipeError: nobody reads them any more.
+        BrokenPipeError: the reader of standard output is gone.
         Failure: the time ran out before `count`; or the broker sent an error.
     """
     stdout = sys.stdout.buffer

@@ -25,7 +25,7 @@ def replication_of(topic: str, addresses: str) -> list[dict[str, Any]]:
         addresses: the native ports of some brokers; one that answers is enough.
 
     Raises:
-        Failure: nobody answers, or there is no such topic.
+        Failure: no broker answers, or there is no such topic.
     """
     try:
         found = trio.run(_replication_of, topic, parse_addresses(addresses))

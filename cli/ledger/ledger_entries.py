@@ -165,8 +165,8 @@ async def _files(paths: tuple[Path, ...]) -> AsyncIterator[list[bytes]]:
 async def _lines() -> AsyncIterator[list[bytes]]:
     """Lines of standard input, as they arrive; the event loop runs meanwhile.
 
-    They are read without Python's buffer: a thread that an interrupt leaves behind would keep the buffer's lock, which
-    Python needs at its end.
+    The lines are read without Python's buffer: a thread that remains after an interrupt would keep the buffer's lock,
+    which Python needs at its end.
     """
     stdin = sys.stdin.fileno()
     rest = b""

@@ -1,7 +1,7 @@
 """The metadata store in etcd (3.4 or newer), over its HTTP/JSON gateway.
 
 Only for the production world: it uses the network directly. Neither authentication nor TLS is supported: use an etcd
-that only the cluster's machines can reach. Its history must be compacted (etcd's --auto-compaction options).
+that only the cluster's machines can reach. etcd must compact its history (its --auto-compaction options).
 
 1. All keys are below one prefix; an etcd may serve other clusters and programs as well.
 2. A transaction whose answer is lost is not repeated: its outcome is unknown. Every other request is repeated.
@@ -127,7 +127,9 @@ class EtcdMetadata:
         """See `Metadata.keep_alive`."""
         answer = await self._gateway.call("lease/keepalive", {"ID": str(lease)})
         if int(answer.get("TTL", 0)) <= 0:
-            raise LeaseNotFound(f"lease {lease} expired or was revoked, and its keys went with it: ask for a new one")
+            raise LeaseNotFound(
+                f"lease {lease} expired or was revoked, and its keys were deleted with it: ask for a new one"
+            )
 
     async def revoke(self, lease: LeaseId) -> None:
         """See `Metadata.revoke`."""
@@ -143,7 +145,7 @@ class EtcdMetadata:
             raise InvalidRequest(f"revision {revision} has not happened yet, the store is at {now}: compact up to that")
         if revision > 1:
             try:
-                # One less: of the given revision itself etcd loses the deletions.
+                # One revision less: etcd loses the deletions of the revision that it compacts at.
                 await self._gateway.call("kv/compaction", {"revision": str(revision - 1)})
             except RevisionCompacted:
                 pass

@@ -232,5 +232,5 @@ def _parsed(content: bytes, url: str) -> Json:
             int(result["header"].get("revision", 0))
             return result
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise MetadataUnavailable(f"what answers at {url} is no JSON gateway of etcd v3: {content[:80]!r}") from None
+        raise MetadataUnavailable(f"the server at {url} is no JSON gateway of etcd v3: {content[:80]!r}") from None
     raise error_of(error if isinstance(error, dict) else answer, url)

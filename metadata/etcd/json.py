@@ -2,8 +2,8 @@
 
 1. On etcd's side every key has the store's prefix in front; nothing outside the prefix is ever named.
 2. One operation here is one operation of etcd, so that etcd's limit applies to ours.
-3. A watch asks etcd from one revision before its own and drops that one: a history that etcd compacted at C then reads
-   as kept from C + 1 on, because at C itself etcd loses the deletions (etcd issues 18089 and 19179).
+3. A watch begins at etcd one revision before its own and drops that revision. So a history that etcd compacted at C
+   counts as kept from C + 1 on: etcd loses the deletions of C itself (etcd issues 18089 and 19179).
 4. The events of one revision become one batch, even if they arrive in several messages.
 5. An error is InvalidRequest or LeaseNotFound only if etcd certainly applied nothing; any other is "unknown".
 """
@@ -236,7 +236,7 @@ def error_of(answer: Json, endpoint: str) -> MetadataError:
     """
     code, text = answer.get("code", answer.get("grpc_code")), str(answer.get("message", answer))
     if "lease not found" in text:
-        return LeaseNotFound("the lease expired or was revoked, and its keys went with it: ask for a new one")
+        return LeaseNotFound("the lease expired or was revoked, and its keys were deleted with it: ask for a new one")
     if "revision has been compacted" in text:
         return RevisionCompacted(text)
     if code in (_PERMISSION_DENIED, _UNAUTHENTICATED) or "user name is empty" in text:
@@ -254,8 +254,8 @@ def error_of(answer: Json, endpoint: str) -> MetadataError:
     if code in (_INVALID_ARGUMENT, _OUT_OF_RANGE):
         return InvalidRequest(f"etcd at {endpoint} refused the request: {text}")
     if code == _RESOURCE_EXHAUSTED and "space exceeded" in text:
-        # Not MetadataFull: etcd checks before its log and again after it, and there applies the request all the same
-        # (its quotaApplierV3), so a refused client cannot know.
+        # Not MetadataFull: etcd checks the quota before its log and again after it. The second check (quotaApplierV3)
+        # applies the request all the same, so a refused client cannot know the outcome.
         return MetadataUnavailable(
             f"etcd at {endpoint} is full, whether this write was still applied is unknown: compact and defragment it or"
             " raise --quota-backend-bytes, then disarm its alarm"

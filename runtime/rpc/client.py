@@ -366,7 +366,7 @@ class RpcClient:
             silent_seconds += min(now - before, tick_seconds)
             if silent_seconds >= SILENCE_SECONDS:
                 connection.abort()
-                self.lost(connection, f"nothing was heard for {SILENCE_SECONDS:.0f} s")
+                self.lost(connection, f"nothing was received for {SILENCE_SECONDS:.0f} s")
             elif silent_seconds >= PING_SECONDS:
                 connection.post([rpc.PING])
 

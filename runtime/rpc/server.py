@@ -4,8 +4,8 @@
    answered at most once, and an answer after its cancellation is dropped.
 2. Answers of one turn leave each connection in one write.
 3. A connection holds at most `connection_bytes_max` of calls in flight and untaken answers, plus one more frame and the
-   answers to those calls; beyond that the server reads nothing more from this peer alone. Calls that wait for news are
-   set aside and hold up no others; too many of them are refused.
+   answers to those calls; beyond that the server reads nothing more from this peer, and still reads from the others.
+   Calls that wait for news are set aside and hold up no others; too many of them are refused.
 4. A stream sends items only while its client takes them; the other calls of its connection continue meanwhile.
 5. No input of a peer can stop the node: a frame that is no call is answered with an error, or ends its connection.
 """
@@ -303,7 +303,7 @@ class ServerConnection(RpcConnection):
         self._wake_streams()
 
     def tick(self, now: float) -> None:
-        """Checks that the peer is alive: it has sent bytes, has taken bytes that waited for it, or waits for this server."""
+        """Checks that the peer is alive: it has sent bytes, has taken bytes that waited, or waits for this server."""
         received, unsent = self.bytes_received, self.unsent_bytes
         waits_for_us = self.held and not unsent
         if waits_for_us:
@@ -311,7 +311,7 @@ class ServerConnection(RpcConnection):
         if waits_for_us or received != self._signs[0] or unsent < self._signs[1]:
             self._sign_of_life = now
         elif now - self._sign_of_life >= SILENCE_SECONDS:
-            self._reason = f"nothing was heard for {SILENCE_SECONDS:.0f} s: the peer is gone, or does not read"
+            self._reason = f"nothing was received for {SILENCE_SECONDS:.0f} s: the peer is gone, or does not read"
             self.abort()
             self.ended()
         elif now - self._sign_of_life >= PING_SECONDS and self._welcomed:

@@ -62,7 +62,7 @@ class RpcStream:
     def add(self, value: Any, size: int) -> None:
         """An item has arrived."""
         if self._buffered_bytes >= STREAM_WINDOW_BYTES:
-            raise MalformedRpc("a stream goes on though its window is full")
+            raise MalformedRpc("a stream continues although its window is full")
         self._items.append((value, size))
         self._buffered_bytes += size
         self._changed.notify()

@@ -213,7 +213,7 @@ class Storm:
         assert process is not None
         with trio.move_on_after(STOPPING_SECONDS):
             await process.ended.wait()
-            if not machine.running:  # whoever asked it to stop may have started it again
+            if not machine.running:  # the code that asked the node to stop may have started it again
                 machine.start()
             return
         self._simulation.fail(

@@ -94,8 +94,8 @@ class Simulation(Ground):
     def _jump(self) -> None:
         """Called by Trio when no task can run: advances time until one can, by our timers or by Trio's deadlines.
 
-        With a task that waits for our timers, as nodes have one for theirs, each packet on the network would cost a
-        cancelled scope: a third of a simulation. These are private names of Trio:
+        If a task waited for our timers, as in nodes, each packet on the network would cost a cancelled scope: a third
+        of the time of a simulation. These are private names of Trio:
         `tests/testing/simulation/test_simulation.py` says what to do when they go.
         """
         runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner

@@ -1,4 +1,4 @@
-"""What the fan-out bench sends, how it spreads subscriptions, and what its page says of what was measured."""
+"""The fan-out bench: its frames, the spread of its subscriptions, and its page of results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.records import iterate_records
 
 
-def test_a_stamped_frame_carries_a_sound_batch_with_the_time_of_its_sending() -> None:
+def test_a_stamped_frame_has_a_valid_batch_with_the_time_of_the_send() -> None:
     for records, value_bytes in ((1, 100), (1, 1024), (50, 100)):
         before = time.monotonic()
         frame = StampedFrame("fan", 3, records, value_bytes).stamped()
@@ -30,7 +30,7 @@ def test_a_stamped_frame_carries_a_sound_batch_with_the_time_of_its_sending() ->
         assert sent_at(batch, value_at(value_bytes)) == sent_at(first.value)
 
 
-def test_subscriptions_are_spread_evenly_a_thousand_on_a_connection(tmp_path: Path) -> None:
+def test_subscriptions_are_spread_evenly_with_at_most_a_thousand_on_a_connection(tmp_path: Path) -> None:
     with MeasuredProcess(["true"], tmp_path / "log") as nobody:
         places = [TopicLeader(name, nobody, 0, f"127.0.0.1:{number}") for number, name in enumerate("abc")]
         assert connections(places[:1], 10_000) == [("127.0.0.1:0", "a", 1000)] * 10
@@ -42,13 +42,13 @@ def test_subscriptions_are_spread_evenly_a_thousand_on_a_connection(tmp_path: Pa
         assert sum(count for _, _, count in connections(places, 100_000)) == 100_000
 
 
-def test_quantiles_are_of_ordered_figures() -> None:
+def test_a_quantile_is_one_of_the_ordered_figures() -> None:
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 3.0
     assert quantile([1.0, 2.0], 1) == 2.0
     assert quantile([], 0.5) == 0.0
 
 
-def test_medians_are_judged_and_what_is_measured_again_replaces_what_was_there(tmp_path: Path) -> None:
+def test_medians_are_judged_and_a_new_measurement_replaces_the_old_one(tmp_path: Path) -> None:
     record, case = RunRecord(tmp_path), subscriptions_case(10_000, 4)
     record.add("subscriptions", case, {"connected_s": 99.0}, first=True)
     for number, seconds in enumerate((4.0, 9.0, 5.0)):

@@ -16,7 +16,7 @@ CSV = b"""year,dep_delay,carrier,tailnum,time_hour
 """
 
 
-def test_numbers_become_numbers_and_texts_stay_texts() -> None:
+def test_numbers_become_numbers_and_text_stays_text() -> None:
     flight = next(parse_flights(io.BytesIO(CSV)))
     assert flight.carrier == "UA"
     assert json.loads(flight.document) == {
@@ -28,7 +28,7 @@ def test_numbers_become_numbers_and_texts_stay_texts() -> None:
     }
 
 
-def test_what_is_missing_becomes_null() -> None:
+def test_missing_values_become_null() -> None:
     _, unnamed, not_available = parse_flights(io.BytesIO(CSV))
     for flight in (unnamed, not_available):
         document = json.loads(flight.document)

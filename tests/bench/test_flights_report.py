@@ -38,7 +38,7 @@ def shown(what: FlightReport | RenderableType) -> str:
     return screen.getvalue()
 
 
-def test_a_run_that_lost_nothing_ends_well_and_shows_its_rates() -> None:
+def test_a_run_without_losses_ends_with_0_and_shows_its_rates() -> None:
     run = report(FLIGHTS[:1], FLIGHTS[1:])
     assert run.exit_code == 0
     text = shown(run)
@@ -68,7 +68,7 @@ def test_a_member_that_read_nothing_fails_the_run() -> None:
     assert "member 2 of the group read nothing" in shown(run)
 
 
-def test_a_failed_delivery_fails_the_run_though_the_flight_came_back() -> None:
+def test_a_failed_delivery_fails_the_run_even_if_all_flights_were_read() -> None:
     run = report(FLIGHTS[:1], FLIGHTS[1:], failed=3)
     assert run.exit_code == 1
     assert "3 flights were not delivered: timed out" in shown(run)
@@ -78,7 +78,7 @@ def test_off_a_terminal_no_control_character_is_written() -> None:
     assert "\x1b" not in shown(report(FLIGHTS[:1], []))
 
 
-def test_three_commands_are_proposed_and_reach_a_broker_that_was_kept() -> None:
+def test_three_commands_are_proposed_with_the_address_of_a_kept_broker() -> None:
     for bootstrap in ("", "127.0.0.1:12345"):
         commands = [line for line in shown(next_steps(Path(".venv/bin/gnomon"), bootstrap)).splitlines() if "/" in line]
         assert len(commands) == 3

@@ -49,7 +49,7 @@ def shown(what: ShadowReport) -> str:
     return screen.getvalue()
 
 
-def test_a_shadow_that_showed_all_and_stored_nothing_ends_well() -> None:
+def test_an_act_whose_shadow_showed_all_and_stored_nothing_ends_with_0() -> None:
     text = shown(found())
     assert found().exit_code == 0
     assert "2 flights read from flights-shadow: all of them, and stored once" in text
@@ -65,7 +65,7 @@ def test_a_flight_that_the_shadow_did_not_show_fails_the_act() -> None:
     assert "FAILED: 1 of 2 carriers differ" in shown(lacking)
 
 
-def test_what_should_not_be_fails_the_act_and_is_said() -> None:
+def test_each_defect_fails_the_act_and_is_reported() -> None:
     wrong = {
         "3 flights were not delivered: timed out": replace(found(), failed=3, failure="timed out"),
         "member 2 of the group read nothing": found(FLIGHTS, []),

@@ -1,4 +1,4 @@
-"""What bookies hold of a source and of its shadow (bench/flights/stored.py)."""
+"""The entries that bookies store of a source and of its shadow (bench/flights/stored.py)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_a_file_twice_as_large_as_the_entries_holds_more_than_one_copy() -> None
     assert not stored(ledger(SOURCE, 9, 1000), file_bytes=2000).is_one_copy
 
 
-def test_an_entry_of_the_shadows_own_is_a_second_copy() -> None:
+def test_an_entry_in_a_ledger_of_the_shadow_is_a_second_copy() -> None:
     assert not stored(ledger(SOURCE, 9, 1000), ledger(SHADOW, 0, 1), file_bytes=1100).is_one_copy
 
 
-def test_an_empty_file_is_no_proof_of_anything() -> None:
+def test_an_empty_file_is_no_proof_of_one_copy() -> None:
     assert not stored(file_bytes=0).is_one_copy

@@ -1,4 +1,4 @@
-"""Counting flights and finding what differs (bench/flights/tally.py)."""
+"""Counts of flights, and their differences (bench/flights/tally.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted(*flights: Flight, partition: int = 0) -> Tally:
     return tally
 
 
-def test_flights_read_exactly_once_differ_in_nothing() -> None:
+def test_flights_read_exactly_once_have_no_differences() -> None:
     assert differences(Census(FLIGHTS), counted(*FLIGHTS)) == []
 
 
@@ -68,14 +68,14 @@ def test_flights_out_of_order_within_a_partition_are_reported() -> None:
     assert found == [Difference("B6", 2, 2, 0, 0, 0, 1)]
 
 
-def test_partitions_have_no_order_among_each_other() -> None:
+def test_flights_of_different_partitions_have_no_order() -> None:
     tally = counted(FLIGHTS[2], FLIGHTS[3], partition=1)
     tally.add(0, b"UA", FLIGHTS[0].document)
     tally.add(0, b"B6", FLIGHTS[1].document)
     assert differences(Census(FLIGHTS), tally) == []
 
 
-def test_flights_that_equal_each_other_are_refused() -> None:
+def test_equal_flights_are_refused() -> None:
     with pytest.raises(ValueError, match="1 flights equal others"):
         Census([*FLIGHTS, FLIGHTS[0]])
 

@@ -1,4 +1,4 @@
-"""Auditors of a simulated cluster, and what is to be seen of their work."""
+"""Auditors of a simulated cluster, and queries that show the results of their work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EAGER = AuditSettings(grace_seconds=5, interval_seconds=1, lease_seconds=3)
 
 
 def auditor_of(client: LedgerClient, settings: AuditSettings = EAGER, metadata: Metadata | None = None) -> Auditor:
-    """An auditor that asks as a client does; through `metadata` where that is given."""
+    """An auditor with the connections of a client; it uses `metadata` instead if that is given."""
     return Auditor(metadata or client.metadata, client.bookies, settings, "auditor", client.world.logger)
 
 
 @asynccontextmanager
 async def running(auditor: Auditor) -> AsyncIterator[None]:
-    """The auditor audits meanwhile."""
+    """Runs an auditor during the block."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(auditor.run)
         yield
@@ -58,14 +58,14 @@ async def named(client: LedgerClient, bookie: BookieId) -> bool:
 
 
 async def beside_a_ledger(client: LedgerClient) -> tuple[Ledger, BookieId]:
-    """A ledger, and the only one of four bookies that has nothing of it."""
+    """Creates a ledger; returns it with the one of four bookies that is not in its ensemble."""
     ledger = await client.create("ledger", WIDE)
     (spare,) = {*client.bookies.alive()} - {*ledger.record.bookies}
     return ledger, spare
 
 
 async def copies_of(client: LedgerClient, name: str) -> dict[int, list[BookieId]]:
-    """Which bookies have each confirmed entry of a ledger, where its record says."""
+    """The bookies that have each confirmed entry of a ledger, among those that its record names."""
     stored = await client.metadata.get(ledger_key(name))
     assert stored is not None
     record = decode_record(stored.value)

@@ -1,4 +1,4 @@
-"""Schedules of writers, claims and ensemble changes over simulated bookies, with messages lost and late."""
+"""Schedules of writers, claims and ensemble changes over simulated bookies, with lost and late messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUORUMS = [Quorum(3, 3, 2), Quorum(3, 2, 2), Quorum(4, 3, 2), Quorum(3, 3, 1), Q
 
 
 class SimulatedWriter:
-    """A writer and what it has sent."""
+    """A writer and the payloads that it has sent."""
 
     def __init__(self, session: SessionId, core: LedgerWriter, ensemble: tuple[BookieId, ...]) -> None:
         self.session, self.core, self.ensemble = session, core, ensemble
@@ -29,7 +29,7 @@ class SimulatedWriter:
 
 Message = tuple[SimulatedWriter, int, BookieId, EntryId, EntryId]
 Steps = Generator[BookieId | None, bool, SimulatedWriter | None]
-"""Yields the bookie that it is about to call, and is told whether that answers."""
+"""Yields the bookie of its next call, and receives whether that bookie answers."""
 
 
 class Cluster:
@@ -47,7 +47,7 @@ class Cluster:
         self.work: list[tuple[Steps, BookieId | None]] = []
         self.messages: list[Message] = []
         self.committed: dict[int, bytes] = {}
-        """Acknowledged, or recovered by a claim that was recorded."""
+        """The entries that were acknowledged, or recovered by a claim that was recorded."""
         self.appended = self.changes = 0
         # Each seed draws its own mix: with one mix for all, some schedules would never be seen.
         self.steps = [
@@ -74,7 +74,7 @@ class Cluster:
         self.settle()
 
     def slow_down(self) -> None:
-        """Other bookies are slow from now on, for everyone: what comes to them late, or not at all, leaves orphans."""
+        """Draws the bookies that are slow from now on: late and lost messages to slow bookies leave orphans."""
         self.slow = self.random.sample(self.names, self.random.choice((0, 1, 1, 2)))
 
     def search(self) -> None:
@@ -125,7 +125,7 @@ class Cluster:
             assert self.committed.setdefault(entry, payload) == payload, f"entry {entry} was acknowledged twice"
 
     def lose(self) -> None:
-        """A message and its answer are lost, and the writer learns that the bookie failed."""
+        """Loses a message and its answer; the writer notices that the bookie failed."""
         if not self.messages:
             return
         writer, index, name, _, _ = self.messages.pop(self.random.randrange(len(self.messages)))
@@ -141,7 +141,7 @@ class Cluster:
             self._begin(self._change(writer))
 
     def drop(self) -> None:
-        """Messages to slow bookies are lost, and nobody knows."""
+        """Loses all messages to slow bookies; the writers do not notice it."""
         self.messages = [message for message in self.messages if message[2] not in self.slow]
 
     def _change(self, writer: SimulatedWriter) -> Steps:

@@ -35,7 +35,7 @@ from ledger_house import House, Run
 
 
 class FakeClock:
-    """Time that stands still until a test moves it."""
+    """A clock that advances only when a test changes it, or by the time of a sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ class FakeClock:
 
 
 class InlineEnvironment:
-    """An Environment on real LMDB whose groups are committed by `flush`, or as soon as the loop gets to it."""
+    """An environment on real LMDB: `flush` commits; if `automatic`, the event loop calls it after each submit."""
 
     def __init__(self, path: Path, map_bytes: int = 1 << 28, automatic: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class InlineEnvironment:
 
     def submit(self, operation: Callable[[Any], Any], done: Callable[[Any, WorldError | None], None]) -> None:
         if self.dead:
-            return  # what a dead process still had to do
+            return  # the operations of a dead process are lost
         self.queue.append((operation, done))
         if self.automatic and len(self.queue) == 1:
             trio.lowlevel.current_trio_token().run_sync_soon(self.flush)
@@ -120,7 +120,7 @@ class InlineEnvironment:
         return (self.path / "data.mdb").stat().st_size
 
     def crash(self) -> None:
-        """The process dies: what was submitted is lost, what was committed is kept."""
+        """Kills the process: submitted operations are lost, committed ones are kept."""
         self.dead = True
         self.queue.clear()
         self.environment.close()
@@ -223,7 +223,7 @@ def environment(tmp_path: Path) -> Iterator[InlineEnvironment]:
 
 @pytest.fixture
 def manual(environment: InlineEnvironment) -> InlineEnvironment:
-    """An environment that commits when the test says so."""
+    """An environment that commits only when the test calls `flush`."""
     environment.automatic = False
     return environment
 

@@ -1,4 +1,4 @@
-"""One bookie and its metadata, for tests of what a ledger does on them."""
+"""One bookie and its metadata, for tests of ledgers on a single bookie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledgers whose entries say their numbers."""
+"""Ledgers whose payloads contain their entry ids."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from gnomon.bookie.ledgers.catalog import Ledger
 
 
 async def fill(ledger: Ledger, count: int) -> None:
-    """Appends so many entries, one after the other."""
+    """Appends `count` entries, one after the other."""
     for _ in range(count):
         await ledger.add([b"entry ", b"%d" % ledger.next_entry])
 
 
 async def contents(ledger: Ledger) -> list[bytes]:
-    """All that may be read."""
+    """All readable entries of a ledger."""
     return await ledger.read(ledger.start_entry, ledger.last_add_confirmed)
 
 
 def entries(count: int) -> list[bytes]:
-    """What `fill` appends to an empty ledger."""
+    """The payloads that `fill` appends to an empty ledger."""
     return [b"entry %d" % number for number in range(count)]

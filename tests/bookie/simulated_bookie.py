@@ -1,4 +1,4 @@
-"""A bookie in a plain loop, for schedules of claims: what it promises, keeps and searches."""
+"""A bookie without tasks and without a disk, for schedules of claims: its promises, entries and searches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gnomon.bookie.record import Fragment
 
 
 class SimulatedBookie:
-    """Durable as soon as it answers; forgets nothing."""
+    """A bookie whose entries and promises are durable at once; a crash loses only its searches for orphans."""
 
     def __init__(self) -> None:
         self.promised = SessionId(0)
         self.entries: dict[int, StoredEntry] = {}
         self.confirmed = NO_ENTRY
         self.bound = (SessionId(0), NO_ENTRY)
-        """Told by a fence: nothing is left that it excludes."""
+        """The bound that a fence returns: no copy that it excludes is left."""
         self.excluding = self.bound
-        """Of which nothing is put any more; a crash forgets it."""
+        """The bound whose excluded copies are refused; after a crash it is `bound` again."""
         self.searches: list[tuple[SessionId, tuple[Fragment, ...], int]] = []
-        """Searches for orphans under way, with the entry that each has come to."""
+        """The searches for orphans in progress, each with its position."""
 
     def add(self, entry: EntryId, session: SessionId, confirmed: EntryId, payload: bytes) -> bool:
         if session < self.promised:
@@ -50,7 +50,7 @@ class SimulatedBookie:
         self.searches.append((session, fragments, 0))
 
     def search(self) -> None:
-        """One chunk, of one entry, of the oldest search."""
+        """Runs one chunk of the oldest search; a chunk has one entry."""
         session, fragments, position = self.searches.pop(0)
         if session < self.promised:
             return

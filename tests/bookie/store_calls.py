@@ -1,4 +1,4 @@
-"""What tests ask of an entry store, in the words of one ledger."""
+"""Calls that tests make to an entry store, for one ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answers = list[tuple[int, Exception | None]]
 
 
 def add(store: EntryStore, entry: int, session: int = 1, payload: bytes = b"x", ledger: LedgerId = LEDGER) -> Answers:
-    """Queues an add; its answer appears in the list returned."""
+    """Queues an add; its answer appears in the returned list."""
     answers: Answers = []
     at, by, confirmed = EntryId(entry), SessionId(session), EntryId(entry - 1)
     value = encode_entry(ledger, at, by, confirmed, 0, [payload])
@@ -43,7 +43,7 @@ def flip(environment: Any, entry: int) -> None:
 
 
 def put_copy(store: EntryStore, entry: int, written_by: int, session: int) -> list[Any]:
-    """Puts a copy under `session`, as another bookie has it; its answer appears in the list returned."""
+    """Puts a copy of an entry of session `written_by` under `session`; its answer appears in the returned list."""
     value = encode_entry(LEDGER, EntryId(entry), SessionId(written_by), EntryId(entry - 1), 0, [b"copy"])
     answers: list[Any] = []
     store.put_copies(LEDGER, SessionId(session), [(EntryId(entry), value)], lambda _, error: answers.append(error))

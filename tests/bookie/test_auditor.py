@@ -32,7 +32,7 @@ def test_a_drained_bookie_leaves_every_record_and_then_the_cluster() -> None:
         await client.metadata.txn((), (Put(DRAINING + leaving, b""),))
 
         async def dismissed(_auditor: Auditor) -> bool:
-            return await client.metadata.get(COOKIES + leaving) != cookie  # it may come back, on an empty disk
+            return await client.metadata.get(COOKIES + leaving) != cookie  # a bookie with an empty disk may replace it
 
         await audited(client, dismissed)
         assert not await named(client, leaving)
@@ -44,7 +44,7 @@ def test_a_drained_bookie_leaves_every_record_and_then_the_cluster() -> None:
     with_cluster(work, seed=3)
 
 
-def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> None:
+def test_one_of_two_auditors_is_elected_and_the_other_takes_over_when_the_first_dies() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)
         await cluster.start()
@@ -67,7 +67,7 @@ def test_one_of_two_auditors_audits_and_the_other_takes_over_when_it_dies() -> N
     simulate(4, scenario)
 
 
-def test_ledgers_that_miss_copies_are_counted_until_they_have_them() -> None:
+def test_ledgers_with_missing_copies_are_counted_until_they_are_repaired() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         away = cluster.simulation.machine("bookie-2")
@@ -91,7 +91,7 @@ def test_ledgers_that_miss_copies_are_counted_until_they_have_them() -> None:
     with_cluster(work, bookies=3)
 
 
-def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answer(
+def test_an_auditor_continues_after_an_unanswered_metadata_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
@@ -117,7 +117,7 @@ def test_an_auditor_goes_on_after_a_write_that_the_metadata_service_did_not_answ
     with_cluster(work, bookies=3)
 
 
-def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_for_the_ledgers_of_a_drained_bookie_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         ledger, spare = await beside_a_ledger(client)
         record = ledger.record.encode()
@@ -131,7 +131,7 @@ def test_looking_for_what_a_lost_bookie_had_leaves_others_their_turn(monkeypatch
     with_cluster(work)
 
 
-def test_a_bookie_that_stays_away_and_is_not_drained_costs_one_look_at_all_ledgers_a_round() -> None:
+def test_an_absent_bookie_costs_each_audit_one_listing_of_all_ledgers() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         _, spare = await beside_a_ledger(client)
         cluster.bookies[spare].power_off()
@@ -146,7 +146,7 @@ def test_a_bookie_that_stays_away_and_is_not_drained_costs_one_look_at_all_ledge
     with_cluster(work)
 
 
-def test_a_lost_bookie_that_nobody_can_stand_in_for_costs_no_writer_anything() -> None:
+def test_an_auditor_ends_and_moves_no_fragment_if_no_bookie_can_replace_the_lost_one() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 5)
@@ -161,7 +161,7 @@ def test_a_lost_bookie_that_nobody_can_stand_in_for_costs_no_writer_anything() -
     with_cluster(work, bookies=3)
 
 
-def test_a_writer_that_has_left_the_lost_bookie_while_others_were_repaired_is_left_alone() -> None:
+def test_an_auditor_does_not_fence_a_writer_that_replaced_the_lost_bookie_during_a_repair() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         large, ledger = await client.create("a", WIDE), await client.create("b", WIDE)
@@ -171,13 +171,13 @@ def test_a_writer_that_has_left_the_lost_bookie_while_others_were_repaired_is_le
         lost = next(name for name in large.record.bookies if name in ledger.record.bookies)
         await large.seal()
         cluster.bookies[lost].kill()
-        await clock.sleep(8)  # nothing is appended: the writer does not know
+        await clock.sleep(8)  # without an append, the writer does not notice the loss
         slow = AuditSettings(grace_seconds=1, interval_seconds=1, repair_bytes_per_second=300_000)
         auditor = auditor_of(client, slow)
         await auditor.audit()
         await clock.sleep(2)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(auditor.audit)  # it copies `a` for ten seconds
+            nursery.start_soon(auditor.audit)  # the audit copies `a` for ten seconds
             await clock.sleep(2)
             while lost in ledger.record.fragments[-1].bookies:
                 await fill(ledger, 1)
@@ -188,7 +188,7 @@ def test_a_writer_that_has_left_the_lost_bookie_while_others_were_repaired_is_le
     with_cluster(work, bookies=5)
 
 
-def test_a_bookie_that_came_back_while_another_was_the_auditor_has_its_whole_grace_again() -> None:
+def test_a_bookie_that_returned_under_another_auditor_has_its_full_grace_period_again() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock, metadata = client.world.clock, client.metadata
         settings = AuditSettings(grace_seconds=60, interval_seconds=1, lease_seconds=3)
@@ -220,7 +220,7 @@ def test_a_bookie_that_came_back_while_another_was_the_auditor_has_its_whole_gra
     with_cluster(work)
 
 
-def test_a_record_that_cannot_be_read_ends_nobody_and_keeps_drained_bookies_members() -> None:
+def test_an_unreadable_record_stops_no_process_and_keeps_drained_bookies_in_the_cluster() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock, metadata = client.world.clock, client.metadata
         ledger, spare = await beside_a_ledger(client)
@@ -242,7 +242,7 @@ def test_a_record_that_cannot_be_read_ends_nobody_and_keeps_drained_bookies_memb
     with_cluster(work, bookies=4, garbage_interval_seconds=1)
 
 
-def test_an_auditor_that_is_late_dismisses_no_other_bookie_of_the_same_name() -> None:
+def test_a_late_auditor_does_not_dismiss_the_next_bookie_of_the_same_name() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         metadata = client.metadata
         ledger, spare = await beside_a_ledger(client)
@@ -253,8 +253,8 @@ def test_an_auditor_that_is_late_dismisses_no_other_bookie_of_the_same_name() ->
 
         async def naming_for_long(names: Any) -> Any:
             found = await naming(names)
-            await metadata.txn((), (Delete(f"{DRAINING}{spare}"),))  # by another auditor, with all else
-            await metadata.txn((), (Put(f"{DRAINING}{spare}", b""),))  # the next one of the name is to leave, too
+            await metadata.txn((), (Delete(f"{DRAINING}{spare}"),))  # a part of the dismissal by another auditor
+            await metadata.txn((), (Put(f"{DRAINING}{spare}", b""),))  # the next bookie of the name is drained, too
             return found
 
         with pytest.MonkeyPatch.context() as patch:

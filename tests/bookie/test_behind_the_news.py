@@ -1,4 +1,4 @@
-"""Clients that are behind the news: what they must not name, and what they wait for."""
+"""Clients with outdated state: the bookies that they must not name, and the changes that they wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 
 async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId) -> None:
-    """A bookie is drained and let go, of which a client that hears no news from here on knows nothing."""
+    """Drains and dismisses a bookie; from here on the client receives no changes of the bookies."""
     client.bookies._change = lambda *_: None  # type: ignore[method-assign]
 
     async def drain(other: LedgerClient) -> None:
@@ -33,7 +33,7 @@ async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: Bookie
     await cluster.run_client("auditor", drain)
 
 
-def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
+def test_a_writer_with_outdated_membership_does_not_name_a_dismissed_bookie() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         ledger = await client.create("ledger", WIDE)
@@ -57,7 +57,7 @@ def test_a_writer_behind_the_news_names_no_bookie_that_is_no_member_any_more() -
     with_cluster(work, bookies=5)
 
 
-def test_a_roll_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> None:
+def test_a_roll_with_outdated_membership_does_not_name_a_dismissed_bookie() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger, spare = await beside_a_ledger(client)
         await fill(ledger, 5)
@@ -71,7 +71,7 @@ def test_a_roll_behind_the_news_names_no_bookie_that_is_no_member_any_more() -> 
     with_cluster(work)
 
 
-def test_a_reader_of_a_record_that_is_older_than_the_history_waits_for_news_of_it(
+def test_a_reader_whose_record_is_older_than_the_history_waits_without_polling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:

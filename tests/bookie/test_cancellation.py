@@ -1,4 +1,4 @@
-"""Calls of the ledger API that are cancelled at any step: what is left is whole, and the call can be made again."""
+"""Calls of the ledger API that are cancelled at any step: they leave a consistent state and can be repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gnomon.testing.storms.ledgers.cancelled_ledger_calls import CALLS, PROMPT_S
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
 COMMIT_SECONDS = 0.005
-"""Longer than a message travels: a cancellation reaches a bookie while it stores something."""
+"""Longer than the delay of a message, so that a cancellation reaches a bookie during a commit."""
 
 
 async def cut_at_each_step(calls: CancelledLedgerCalls, call: str) -> None:
@@ -53,7 +53,7 @@ def test_a_call_on_replicated_ledgers_that_is_cancelled_at_any_step_leaves_nothi
     simulate(1, scenario)
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call != "read"])  # which does not wait here
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "read"])  # a read does not wait here
 def test_a_call_on_ledgers_of_this_process_that_is_cancelled_at_any_step_leaves_nothing_half_done(call: str) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         broker.machine.disk.conditions.sync_seconds_min = COMMIT_SECONDS
@@ -67,7 +67,7 @@ def test_a_call_on_ledgers_of_this_process_that_is_cancelled_at_any_step_leaves_
 def test_a_seal_that_is_cancelled_before_it_asks_the_metadata_leaves_the_handle_open(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
-        house.environment.automatic = False  # what is appended stays pending
+        house.environment.automatic = False  # the append stays pending
         answers: list[LedgerError | None] = []
         ledger.append([b"pending"], lambda _entry, error: answers.append(error))
         for _ in range(2):
@@ -83,7 +83,7 @@ def test_a_seal_that_is_cancelled_before_it_asks_the_metadata_leaves_the_handle_
     run(scenario)
 
 
-def test_of_two_seals_at_once_one_that_is_cancelled_does_not_open_the_handle_for_the_other(run: Run) -> None:
+def test_cancelling_one_of_two_concurrent_seals_does_not_reopen_the_handle(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         house.environment.automatic = False
@@ -102,7 +102,7 @@ def test_of_two_seals_at_once_one_that_is_cancelled_does_not_open_the_handle_for
     run(scenario)
 
 
-def test_a_handle_that_is_closed_while_it_is_sealed_stays_closed(run: Run) -> None:
+def test_a_handle_closed_during_a_seal_stays_closed(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         house.environment.automatic = False
@@ -125,7 +125,7 @@ def test_a_handle_that_is_closed_while_it_is_sealed_stays_closed(run: Run) -> No
     run(scenario)
 
 
-def test_a_close_that_is_cancelled_has_closed_the_handle_and_whoever_waits_is_told(run: Run) -> None:
+def test_a_cancelled_close_still_closes_the_handle_and_ends_its_waits_with_an_error(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         house.environment.automatic = False
@@ -152,7 +152,7 @@ def test_a_close_that_is_cancelled_has_closed_the_handle_and_whoever_waits_is_to
 
 
 @pytest.mark.parametrize("quorum", [Quorum(), Quorum(1, 2, 3)])
-def test_creations_of_one_name_that_are_cancelled_together_leave_the_name_free(run: Run, quorum: Quorum) -> None:
+def test_cancelled_creations_of_one_name_leave_the_name_free(run: Run, quorum: Quorum) -> None:
     async def scenario(house: House) -> None:
         ledgers = Ledgers(house.metadata, house.bookies)
         with trio.CancelScope() as scope:

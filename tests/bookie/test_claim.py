@@ -13,7 +13,7 @@ from gnomon.bookie.storage.entry_store import EntryStore
 LEDGER = LedgerId(5)
 
 
-def test_what_was_read_ahead_from_an_older_fragment_is_an_orphan_where_a_later_one_begins(
+def test_a_copy_of_an_older_session_that_was_read_ahead_is_an_orphan_in_a_later_fragment(
     environment: Any, clock: Any
 ) -> None:
     store = EntryStore(environment, clock)

@@ -45,7 +45,7 @@ def test_a_ledger_outlives_its_writer_and_any_one_bookie() -> None:
     simulate(1, scenario)
 
 
-def test_a_bookie_that_dies_under_a_writer_is_replaced_and_no_append_fails() -> None:
+def test_a_writer_replaces_a_dead_bookie_and_no_append_fails() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 5)
@@ -62,7 +62,7 @@ def test_a_bookie_that_dies_under_a_writer_is_replaced_and_no_append_fails() -> 
     with_cluster(work, seed=2)
 
 
-def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
+def test_a_ledger_on_three_bookies_continues_without_one_and_uses_it_again_after_its_return() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 5)
@@ -73,7 +73,7 @@ def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
         await fill(second, 5)
         victim.start()
         await client.world.clock.sleep(10)
-        cluster.simulation.machine("bookie-1").kill()  # now the one that came back is needed
+        cluster.simulation.machine("bookie-1").kill()  # now the restarted bookie is needed
         await fill(ledger, 5)
         await fill(second, 5)
         assert await contents(ledger) == entries(60)
@@ -82,7 +82,7 @@ def test_three_bookies_go_on_with_two_of_them_and_take_the_third_back() -> None:
     with_cluster(work, bookies=3, seed=3)
 
 
-def test_while_the_metadata_is_away_a_ledger_loses_a_bookie_after_another_and_goes_on_with_a_spare_one_about() -> None:
+def test_a_ledger_without_metadata_continues_while_one_bookie_after_another_is_unreachable() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         ledger = await client.create("ledger", WIDE)
@@ -107,7 +107,7 @@ def test_while_the_metadata_is_away_a_ledger_loses_a_bookie_after_another_and_go
     with_cluster(work, seed=14)
 
 
-def test_a_ledger_without_an_ack_quorum_goes_on_when_the_metadata_is_back() -> None:
+def test_a_ledger_without_an_ack_quorum_continues_when_the_metadata_returns() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 1)
@@ -128,7 +128,7 @@ def test_a_ledger_without_an_ack_quorum_goes_on_when_the_metadata_is_back() -> N
     with_cluster(work, bookies=5, seed=15)
 
 
-def test_a_paused_writer_that_wakes_up_is_refused_everywhere() -> None:
+def test_a_writer_that_was_cut_off_during_a_claim_is_refused_afterwards() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)
         await cluster.start()
@@ -167,7 +167,7 @@ def test_a_paused_writer_that_wakes_up_is_refused_everywhere() -> None:
     simulate(4, scenario)
 
 
-def test_a_reader_follows_the_tail_over_bookies_that_die_and_a_change_of_writer() -> None:
+def test_a_reader_follows_the_tail_across_a_dead_bookie_and_a_change_of_writer() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)
         await cluster.start()
@@ -206,7 +206,7 @@ def test_a_reader_follows_the_tail_over_bookies_that_die_and_a_change_of_writer(
     simulate(5, scenario)
 
 
-def test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry() -> None:
+def test_a_reader_with_an_outdated_record_never_returns_an_orphan() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)
         await cluster.start()
@@ -221,7 +221,7 @@ def test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry() -> No
             ledger = await client.create("ledger", WIDE)
             await fill(ledger, 3)
             await followed.wait()
-            holder, *others = ledger.record.fragments[0].bookies  # the first to be asked for entry 3
+            holder, *others = ledger.record.fragments[0].bookies  # readers ask `holder` first for entry 3
             for name in others:
                 cut("writer", name)
             cut("second", holder)
@@ -292,7 +292,7 @@ def test_a_reader_sees_the_last_entry_once_the_explicit_lac_is_due(explicit_lac_
     simulate(13, scenario)
 
 
-def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
+def test_at_least_one_of_two_concurrent_claims_succeeds() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)
         await cluster.start()
@@ -327,7 +327,7 @@ def test_of_two_that_claim_at_once_one_goes_on_and_the_other_is_told() -> None:
 
 
 @pytest.mark.parametrize("slow", ["bookie-1", "bookie-2", "bookie-3"])
-def test_a_bookie_that_is_late_to_promise_still_takes_the_copies_that_a_claim_needs(slow: str) -> None:
+def test_a_bookie_that_promises_late_accepts_the_copies_of_the_claim(slow: str) -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3)
         await cluster.start()
@@ -345,7 +345,7 @@ def test_a_bookie_that_is_late_to_promise_still_takes_the_copies_that_a_claim_ne
     simulate(1, scenario)
 
 
-def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() -> None:
+def test_a_roll_changes_the_quorum_only_if_there_are_enough_bookies() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         first = await client.create("first", Quorum(1, 1, 1))
         second = await first.roll("second", properties={}, quorum=WIDE)
@@ -358,7 +358,7 @@ def test_the_next_ledger_gets_another_quorum_where_there_are_bookies_for_it() ->
     with_cluster(work, bookies=3)
 
 
-def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_for_orphans_continues_after_its_caller_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "CHUNK_ENTRIES", 1)
 
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
@@ -377,7 +377,7 @@ def test_a_search_for_orphans_outlives_the_patience_of_who_asked_for_it(monkeypa
     with_cluster(work)
 
 
-def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_payload_is_refused_and_the_ledger_stays_writable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.bookie.ledgers.appender.ENTRY_BYTES_MAX", 100)
 
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
@@ -394,7 +394,7 @@ def test_what_cannot_be_an_entry_is_refused_and_the_ledger_goes_on(monkeypatch: 
     with_cluster(work)
 
 
-def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_recovers_a_tail_larger_than_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "AHEAD_BYTES_MAX", 1 << 17)
     monkeypatch.setattr(copies, "BATCH_BYTES_MAX", 1 << 18)
 
@@ -407,7 +407,7 @@ def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.Monkey
             for _ in range(40):
                 ledger.append([bytes(50_000)], lambda entry, error: None)
             await ledger.drained()
-            for name in cluster.names:  # before they hear how far all of it is confirmed
+            for name in cluster.names:  # before the last add confirmed reaches them
                 simulation.machine(name).power_off()
 
         await cluster.run_client("writer", write)
@@ -426,7 +426,7 @@ def test_a_tail_that_is_larger_than_a_call_is_claimed(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_what_is_shrunk_by_force_is_gone_at_every_bookie_that_answers_also_of_fragments_that_went(away: bool) -> None:
+def test_a_forced_shrink_removes_entries_at_every_running_bookie_also_of_dropped_fragments(away: bool) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 10)
@@ -448,7 +448,7 @@ def test_what_is_shrunk_by_force_is_gone_at_every_bookie_that_answers_also_of_fr
     with_cluster(work, bookies=4, garbage_interval_seconds=10_000)
 
 
-def test_many_entries_that_a_program_appends_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_add_all_limits_its_bytes_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking_ledgers, "UNDER_WAY_BYTES_MAX", 1 << 18)
 
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:

@@ -68,7 +68,7 @@ def test_the_disk_of_another_bookie_is_refused(
     trio.run(main)
 
 
-def test_metadata_that_forgot_a_disk_full_of_ledgers_is_refused(
+def test_metadata_without_the_cookie_of_a_disk_with_entries_is_refused(
     environment: Any, clock: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:

@@ -22,7 +22,7 @@ from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
 
 
-def test_a_store_that_may_have_lost_entries_never_says_that_there_is_none(manual: Any, clock: Any) -> None:
+def test_a_store_that_may_have_lost_entries_never_reports_an_entry_as_absent(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock, may_have_lost="the disk is new")
     with pytest.raises(EntryUnknown, match="the disk is new"):
         read(store, 0)
@@ -38,7 +38,7 @@ def test_a_flipped_bit_on_disk_is_an_error_and_never_data(manual: Any, clock: An
 
 
 @pytest.mark.parametrize(("damaged", "confirmed"), [([], 3), ([4], 2), ([3, 4], 1), (range(5), NO_ENTRY)])
-def test_what_is_confirmed_is_said_by_the_newest_entry_that_can_be_read(
+def test_the_last_add_confirmed_comes_from_the_newest_readable_entry(
     manual: Any, clock: Any, damaged: list[int], confirmed: int
 ) -> None:
     before = EntryStore(manual, clock)
@@ -78,7 +78,7 @@ def test_a_full_disk_makes_the_store_read_only_until_a_later_add_succeeds(manual
     assert store.read_only is None
 
 
-def test_a_fence_that_could_be_written_ends_the_read_only_state_too(manual: Any, clock: Any) -> None:
+def test_a_successful_fence_also_ends_the_read_only_state(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     manual.fault = DiskFull("no room on the device")
     add(store, 0)
@@ -88,7 +88,8 @@ def test_a_fence_that_could_be_written_ends_the_read_only_state_too(manual: Any,
     fence(store, 2)
     manual.flush()
     assert store.read_only is None
-    # Else the beginning of the session would be the one try of this second, and the add behind it be refused each time.
+    # Otherwise the beginning of the session would be the only attempt of each second, and the add after it would always
+    # be refused.
     answers = [add(store, entry, session=2) for entry in range(2)]
     manual.flush()
     assert answers == [[(0, None)], [(1, None)]]
@@ -108,7 +109,7 @@ def test_a_failed_write_stops_the_store_for_good(manual: Any, clock: Any) -> Non
         trio.run(store.run)
 
 
-def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_after_a_removal(
+def test_a_full_map_keeps_acknowledged_entries_and_accepts_adds_after_a_removal(
     tmp_path: Path, clock: Any, make_environment: Any
 ) -> None:
     environment = make_environment(tmp_path / "small", map_bytes=4 << 20)
@@ -133,7 +134,7 @@ def test_a_map_that_is_really_full_keeps_what_was_acknowledged_and_takes_adds_af
     environment.environment.close()
 
 
-def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_adds(
+def test_a_full_file_system_accepts_promises_and_accepts_adds_after_a_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fallocate(descriptor: int, start: int, count: int) -> None:
@@ -153,7 +154,7 @@ def test_a_file_system_that_is_really_full_takes_promises_and_after_a_removal_ad
                 tmp_path / "store", databases=DATABASES, map_bytes=1 << 30, durability=Durability.NONE
             )
             store = EntryStore(environment, world.clock)
-            with pytest.raises(DiskFull):  # noqa: PT012 - which of the adds is for the disk to say
+            with pytest.raises(DiskFull):  # noqa: PT012 - the disk decides which add fails
                 for entry in range(100):
                     await stored(store, entry, LEDGER)
             await outcome_of(lambda done: store.fence(LEDGER, SessionId(2), done))

@@ -12,7 +12,7 @@ LEDGER, ENTRY = LedgerId(7), EntryId(3)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=4))
-def test_what_was_sealed_opens_to_the_payload(chunks: list[bytes]) -> None:
+def test_opening_a_sealed_entry_gives_its_payload(chunks: list[bytes]) -> None:
     mac = Mac(LEDGER, secret_of(b"password"))
     sealed = b"".join(mac.seal(ENTRY, chunks))
     assert len(sealed) == MAC_BYTES + len(b"".join(chunks))
@@ -20,7 +20,9 @@ def test_what_was_sealed_opens_to_the_payload(chunks: list[bytes]) -> None:
 
 
 @given(st.binary(min_size=1, max_size=50), st.data())
-def test_a_changed_bit_another_entry_or_another_password_does_not_open(payload: bytes, data: st.DataObject) -> None:
+def test_opening_fails_after_a_changed_bit_and_with_another_entry_ledger_or_password(
+    payload: bytes, data: st.DataObject
+) -> None:
     mac = Mac(LEDGER, secret_of(b"password"))
     sealed = bytearray(b"".join(mac.seal(ENTRY, [payload])))
     for other, entry in (
@@ -36,6 +38,6 @@ def test_a_changed_bit_another_entry_or_another_password_does_not_open(payload: 
         mac.open(ENTRY, memoryview(sealed))
 
 
-def test_a_record_keeps_nothing_of_the_empty_password() -> None:
+def test_the_digest_of_the_empty_password_is_empty_and_others_depend_on_the_ledger_name() -> None:
     assert password_digest("name", secret_of(b"")) == b""
     assert password_digest("name", secret_of(b"p")) != password_digest("other", secret_of(b"p"))

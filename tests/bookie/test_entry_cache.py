@@ -24,7 +24,7 @@ def payload(entry: int) -> bytes:
 
 
 def play(work: Callable[[LedgerCluster, LedgerClient, Ledger], Awaitable[None]], **options: object) -> None:
-    """A ledger of 20 entries of 1,000 bytes, and work with it."""
+    """Runs `work` with a ledger of 20 entries of 1,000 bytes."""
 
     async def filled(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", COPIES, **options)
@@ -36,7 +36,7 @@ def play(work: Callable[[LedgerCluster, LedgerClient, Ledger], Awaitable[None]],
 
 
 def missing(cache: EntryCache, ledger: Ledger, entries: range = range(20)) -> list[int]:
-    """The entries that are not in memory; the others are right."""
+    """The entries that are not in memory; asserts that the others are right."""
     absent = []
     for entry in entries:
         try:
@@ -50,7 +50,7 @@ async def load(cache: EntryCache, ledger: Ledger, entry: int) -> None:
     assert await read_from_memory(lambda: bytes(cache.view(ledger).payload(EntryId(entry)))) == payload(entry)
 
 
-def test_the_oldest_go_where_there_is_no_room() -> None:  # invariant 2
+def test_the_oldest_entries_are_evicted_when_there_is_no_room() -> None:  # invariant 2
     async def work(_cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 3 * (ENTRY_SIZE + ENTRY_BYTES))
         ledger.keep = cache.keeper(ledger)
@@ -63,7 +63,7 @@ def test_the_oldest_go_where_there_is_no_room() -> None:  # invariant 2
     play(work)
 
 
-def test_what_an_operation_had_loaded_stays_until_it_is_over() -> None:  # invariants 1 and 2
+def test_entries_that_an_operation_loads_stay_until_it_ends() -> None:  # invariants 1 and 2
     async def work(_cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1)
         runs = []
@@ -80,7 +80,7 @@ def test_what_an_operation_had_loaded_stays_until_it_is_over() -> None:  # invar
     play(work)
 
 
-def test_an_operation_that_is_given_up_holds_nothing() -> None:  # invariant 2
+def test_a_cancelled_operation_pins_no_entry() -> None:  # invariant 2
     async def work(cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1)
         for name in cluster.names:
@@ -98,7 +98,7 @@ def test_an_operation_that_is_given_up_holds_nothing() -> None:  # invariant 2
     play(work)
 
 
-def test_several_that_need_one_entry_ask_once() -> None:
+def test_concurrent_operations_share_the_read_of_an_entry() -> None:
     async def work(_cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         async with trio.open_nursery() as nursery:
@@ -118,7 +118,7 @@ def test_several_that_need_one_entry_ask_once() -> None:
     play(work)
 
 
-def test_who_goes_on_is_read_ahead_for() -> None:
+def test_a_sequential_reader_gets_a_growing_read_ahead() -> None:
     async def work(_cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         for entry in range(20, 200):
             await ledger.add([payload(entry)])
@@ -137,7 +137,7 @@ def test_who_goes_on_is_read_ahead_for() -> None:
     play(work)
 
 
-def test_what_could_not_be_read_is_an_error_for_the_operation_alone() -> None:  # invariant 4
+def test_a_failed_read_is_an_error_only_for_its_operation() -> None:  # invariant 4
     async def work(cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         seen: list[str] = []
@@ -164,7 +164,7 @@ def test_what_could_not_be_read_is_an_error_for_the_operation_alone() -> None:  
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_macs_are_opened(kept: bool) -> None:  # invariant 3
+def test_entries_with_a_mac_are_returned_without_it(kept: bool) -> None:  # invariant 3
     async def work(_cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         if kept:
@@ -176,7 +176,7 @@ def test_macs_are_opened(kept: bool) -> None:  # invariant 3
     play(work, digest_type=DigestType.MAC, password=b"secret")
 
 
-def test_what_is_shrunk_away_or_not_confirmed_is_never_shown() -> None:  # invariant 3
+def test_shrunk_and_unconfirmed_entries_are_never_shown() -> None:  # invariant 3
     async def work(cluster: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         ledger.keep = cache.keeper(ledger)
@@ -215,7 +215,7 @@ def test_entries_that_an_auditor_moved_are_found() -> None:
     with_cluster(work, bookies=5)
 
 
-def test_an_entry_that_came_with_another_stays_where_its_own_reading_fails() -> None:
+def test_an_entry_loaded_by_another_read_stays_when_its_own_read_fails() -> None:
     async def work(_: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         read, failed = cache._read, trio.Event()
@@ -231,7 +231,7 @@ def test_an_entry_that_came_with_another_stays_where_its_own_reading_fails() -> 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load, cache, ledger, 5)
             await failed.wait()
-            await load(cache, ledger, 4)  # and 5 with it
+            await load(cache, ledger, 4)  # this read loads 5, too
         held = [payload for payload in cache._entries.values() if isinstance(payload, memoryview)]
         assert cache.size_bytes == sum(len(payload) + ENTRY_BYTES for payload in held)
 

@@ -1,4 +1,4 @@
-"""The entry store: what is answered when, and what is promised."""
+"""The entry store: the times of its answers, and its promises."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_an_add_implies_a_promise_in_the_same_commit(manual: Any, clock: Any, ma
     reopened.environment.close()
 
 
-def test_a_promise_of_a_failed_commit_goes_with_the_next_add(manual: Any, clock: Any, make_environment: Any) -> None:
+def test_a_promise_of_a_failed_commit_is_stored_with_the_next_add(
+    manual: Any, clock: Any, make_environment: Any
+) -> None:
     store = EntryStore(manual, clock)
     manual.fault = DiskFull("no room")
     fenced = fence(store, 4)
@@ -125,7 +127,7 @@ def test_a_copy_from_a_dead_session_reads_as_absent(manual: Any, clock: Any) -> 
 
 
 def test_a_copy_never_replaces_one_of_a_higher_session(manual: Any, clock: Any) -> None:
-    """Two claimed under one number; whoever lost found an older entry where the winner appends its first one."""
+    """Two claims used the same session; the loser recovered an older entry at the id of the winner's first append."""
     store = EntryStore(manual, clock)
     appended = add(store, 1, session=2)
     older, below = put_copy(store, 1, 1, 2), put_copy(store, 0, 1, 2)
@@ -135,7 +137,7 @@ def test_a_copy_never_replaces_one_of_a_higher_session(manual: Any, clock: Any) 
     assert (read(store, 0), read(store, 1)) == (b"copy", b"x")
 
 
-def test_which_entries_are_there_is_told_in_runs_without_a_look_at_those_that_are_not(manual: Any, clock: Any) -> None:
+def test_present_entries_are_listed_in_runs_without_a_scan_of_absent_ids(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     for entry, session in ((0, 1), (1, 1), (2, 3), (3, 3), (6, 2), (7, 3)):
         put_copy(store, entry, written_by=session, session=3)
@@ -152,12 +154,12 @@ def test_which_entries_are_there_is_told_in_runs_without_a_look_at_those_that_ar
         assert present(0, 100, 1, ledger=LEDGER - 1) == present(0, 100, 1, ledger=LEDGER + 1) == []
 
 
-def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock: Any) -> None:
+def test_a_leaving_store_answers_earlier_adds_and_refuses_later_calls(manual: Any, clock: Any) -> None:
     store = EntryStore(manual, clock)
     answers: list[tuple[object, object]] = []
 
     async def main() -> None:
-        taken = [add(store, entry, payload=b"x" * 2_000_000) for entry in range(4)]  # more than one group takes
+        taken = [add(store, entry, payload=b"x" * 2_000_000) for entry in range(4)]  # more than one group
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.leave)
             await trio.testing.wait_all_tasks_blocked()
@@ -178,9 +180,7 @@ def test_who_leaves_answers_what_came_before_and_then_refuses(manual: Any, clock
     trio.run(main)
 
 
-def test_a_removal_stops_after_a_chunk_and_goes_on_after_a_crash(
-    manual: Any, clock: Any, make_environment: Any
-) -> None:
+def test_a_removal_runs_in_chunks_and_continues_after_a_crash(manual: Any, clock: Any, make_environment: Any) -> None:
     store = EntryStore(manual, clock)
     for entry in range(2_500):
         add(store, entry)
@@ -195,7 +195,7 @@ def test_a_removal_stops_after_a_chunk_and_goes_on_after_a_crash(
             nursery.start_soon(store.remove, LEDGER)
             await trio.testing.wait_all_tasks_blocked()
             between = add(store, 2_500)
-            manual.flush()  # one chunk, and the add that came between
+            manual.flush()  # one chunk, and the add that was queued after it
             assert between == [(2_500, None)]
             nursery.cancel_scope.cancel()
 
@@ -214,9 +214,7 @@ def test_a_removal_stops_after_a_chunk_and_goes_on_after_a_crash(
     reopened.environment.close()
 
 
-def test_a_deleted_ledger_takes_no_adds_even_of_who_slept_through_it_and_leaves_nothing(
-    environment: Any, clock: Any
-) -> None:
+def test_a_deleted_ledger_refuses_adds_of_late_writers_and_leaves_no_entries(environment: Any, clock: Any) -> None:
     store = EntryStore(environment, clock)
 
     async def main() -> None:
@@ -243,7 +241,7 @@ def test_a_deleted_ledger_takes_no_adds_even_of_who_slept_through_it_and_leaves_
     trio.run(main)
 
 
-def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_it(environment: Any, clock: Any) -> None:
+def test_a_wait_for_a_last_add_confirmed_ends_with_a_later_add_or_a_confirm(environment: Any, clock: Any) -> None:
     store = EntryStore(environment, clock)
     heard: list[int] = []
 
@@ -267,7 +265,7 @@ def test_waiting_for_a_last_add_confirmed_ends_when_an_add_or_the_writer_tells_i
     trio.run(main)
 
 
-def test_listing_very_many_ledgers_leaves_others_their_turn(
+def test_listing_many_ledgers_yields_to_other_tasks(
     environment: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

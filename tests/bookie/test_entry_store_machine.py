@@ -1,4 +1,4 @@
-"""The entry store against two dictionaries, with Hypothesis at the reins."""
+"""The entry store against two dictionaries, driven by Hypothesis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gnomon.bookie.storage.entry_store import EntryStore
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store against two dictionaries: what is committed, and what a crash may not take away."""
+    """The store against two dictionaries: the committed entries and the promises, which a crash must not lose."""
 
     @initialize()
     def open(self) -> None:

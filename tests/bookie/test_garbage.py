@@ -25,7 +25,7 @@ def stored_entries(environment: Any) -> int:
         return entries
 
 
-def test_what_no_ledger_owns_is_dropped_and_what_was_shrunk_away_is_removed(
+def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(
     environment: Any, clock: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
         ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
         await ledger.add([b"payload"])
         await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
-        await store.delete(ledger.id)  # marked, and then the process dies
+        await store.delete(ledger.id)  # the process dies after the ledger is marked
         environment.crash()
         reopened = make_environment(environment.path)
         store = EntryStore(reopened, clock)
@@ -92,7 +92,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
     trio.run(main)
 
 
-def test_without_metadata_nothing_is_dropped_and_the_collector_goes_on(
+def test_without_metadata_nothing_is_dropped_and_the_collector_retries(
     environment: Any, clock: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:
@@ -121,7 +121,7 @@ def test_without_metadata_nothing_is_dropped_and_the_collector_goes_on(
     trio.run(main)
 
 
-def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
+def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
     tmp_path: Path, clock: Any, make_metadata: Any, make_environment: Any
 ) -> None:
     """2 MiB are kept while 40 times as much is written, in entries of mixed sizes."""
@@ -169,7 +169,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_go_on(
     assert files[-1] <= 6 * kept_bytes
 
 
-def test_looking_at_very_many_ledgers_leaves_others_their_turn(
+def test_a_collection_over_many_ledgers_yields_to_other_tasks(
     environment: Any, clock: Any, make_metadata: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -185,7 +185,7 @@ def test_looking_at_very_many_ledgers_leaves_others_their_turn(
     trio.run(main)
 
 
-def test_removing_a_large_ledger_lets_adds_in_between(environment: Any, clock: Any, make_metadata: Any) -> None:
+def test_adds_continue_while_a_large_ledger_is_removed(environment: Any, clock: Any, make_metadata: Any) -> None:
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
         bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)

@@ -1,4 +1,4 @@
-"""What the bookies know of the last entries that were confirmed, whatever happened to who told them."""
+"""The last add confirmed reaches the bookies in spite of faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUND_SECONDS = 1.0
 
 
 def play(happens: Callable[[Simulation, str], Awaitable[None]]) -> None:
-    """A writer's three entries are confirmed, `happens` follows at once; then a reader hears of all in time."""
+    """Confirms three entries of a writer, runs `happens` at once, and asserts that a reader sees all three in time."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation)
@@ -49,7 +49,7 @@ def play(happens: Callable[[Simulation, str], Awaitable[None]]) -> None:
     simulate(1, scenario)
 
 
-def test_a_bookie_hears_of_the_last_entry_although_what_told_it_was_lost() -> None:
+def test_a_lost_last_add_confirmed_is_sent_to_the_bookie_again() -> None:
     async def cut(simulation: Simulation, bookie: str) -> None:
         simulation.network.block("writer", bookie)
         await simulation.clock.sleep(0.05)
@@ -60,7 +60,7 @@ def test_a_bookie_hears_of_the_last_entry_although_what_told_it_was_lost() -> No
     play(cut)
 
 
-def test_a_bookie_hears_of_the_last_entry_after_it_was_started_anew() -> None:
+def test_a_restarted_bookie_receives_the_last_add_confirmed() -> None:
     async def restart(simulation: Simulation, bookie: str) -> None:
         await simulation.clock.sleep(5)
         machine = simulation.machine(bookie)
@@ -71,7 +71,7 @@ def test_a_bookie_hears_of_the_last_entry_after_it_was_started_anew() -> None:
     play(restart)
 
 
-def test_a_bookie_that_could_not_be_reached_for_long_hears_of_it_soon_after() -> None:
+def test_a_bookie_receives_the_last_add_confirmed_soon_after_a_long_partition() -> None:
     async def away(simulation: Simulation, bookie: str) -> None:
         simulation.network.block("writer", bookie)
         await simulation.clock.sleep(8)
@@ -80,7 +80,7 @@ def test_a_bookie_that_could_not_be_reached_for_long_hears_of_it_soon_after() ->
     play(away)
 
 
-def test_those_who_wait_for_quiet_ledgers_hold_up_no_add_of_their_process() -> None:
+def test_waits_for_quiet_ledgers_do_not_delay_adds_of_their_process() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         ledger = await client.create("written", Quorum())
         (name,) = ledger.record.fragments[0].bookies
@@ -97,7 +97,7 @@ def test_those_who_wait_for_quiet_ledgers_hold_up_no_add_of_their_process() -> N
     with_cluster(work, bookies=1)
 
 
-def test_who_may_not_wait_asks_again_later_and_hears_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_whose_wait_is_refused_retries_and_sees_the_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_server, "WAITING_MAX", 2)
 
     async def scenario(simulation: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""The last durable entry of a ledger, as somebody reads it who does not own it."""
+"""The last durable entry of a ledger, read by a process that does not own the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEDGER = LedgerId(7)
 
 
 async def unfollowed(client: LedgerClient, count: int) -> Ledger:
-    """A ledger whose bookies are not told that its last entry is confirmed."""
+    """A ledger whose bookies do not receive its last add confirmed."""
     ledger = await create_ledger(client.metadata, client.bookies, "positions", quorum=WIDE, followed=False)
     await fill(ledger, count)
     await client.world.clock.sleep(5.0)
@@ -38,7 +38,7 @@ async def last_of(client: LedgerClient) -> bytes | None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 40])
-def test_it_is_read_although_nobody_was_told_that_it_is_confirmed_and_its_writer_goes_on(count: int) -> None:
+def test_the_last_entry_is_read_before_its_confirmation_is_sent_and_its_writer_continues(count: int) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await unfollowed(client, count)
         assert await last_of(client) == (b"entry %d" % (count - 1) if count else None)
@@ -48,7 +48,7 @@ def test_it_is_read_although_nobody_was_told_that_it_is_confirmed_and_its_writer
     with_cluster(work)
 
 
-def test_it_is_read_by_the_record_of_a_later_session_and_of_other_bookies() -> None:
+def test_the_last_entry_is_read_after_a_claim_and_an_ensemble_change() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await unfollowed(client, 3)
         assert await last_of(client) == b"entry 2"
@@ -65,7 +65,7 @@ def test_it_is_read_by_the_record_of_a_later_session_and_of_other_bookies() -> N
     with_cluster(work)
 
 
-def test_it_is_read_without_one_bookie_and_is_not_guessed_without_two() -> None:
+def test_the_last_entry_is_read_without_one_bookie_and_not_guessed_without_two() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await unfollowed(client, 3)
         first, second, _ = ledger.record.fragments[0].bookies
@@ -78,14 +78,14 @@ def test_it_is_read_without_one_bookie_and_is_not_guessed_without_two() -> None:
     with_cluster(work)
 
 
-# --- what copies prove --------------------------------------------------------------------------------------------
+# --- the durable tail, from copies --------------------------------------------------------------------------------
 
 Copies = Mapping[int, int]
-"""Of a bookie: the session of each entry that it has."""
+"""The entries of one bookie, each with its session."""
 
 
 class Answering:
-    """Bookies that have these copies; None for one that does not answer."""
+    """Bookies that have these copies; a bookie with None does not answer."""
 
     def __init__(self, copies: Sequence[Copies | None], scanned_to: int | None = None) -> None:
         self.copies = copies
@@ -123,26 +123,26 @@ def sessions(copies: Sequence[Copies | None], *, first: int = 5, scanned_to: int
     return [stored.session for stored in trio.run(read_durable_tail, bookies, LEDGER, record, EntryId(first))]
 
 
-def test_an_entry_counts_once_an_ack_quorum_has_it() -> None:
+def test_an_entry_is_durable_when_an_ack_quorum_has_it() -> None:
     assert sessions([{5: 4, 6: 4}, {5: 4}, {}]) == [4]
     assert sessions([{5: 4, 6: 4}, {5: 4, 6: 4}, {}]) == [4, 4]
 
 
-def test_what_lies_behind_an_entry_that_is_not_durable_counts_for_nothing() -> None:
+def test_the_durable_tail_ends_before_the_first_entry_that_is_not_durable() -> None:
     assert sessions([{5: 4, 6: 4}, {6: 4}, {6: 4}]) == []
 
 
-def test_copies_of_two_sessions_are_no_ack_quorum_and_those_of_dead_writers_count_for_nothing() -> None:
-    with pytest.raises(NotEnoughBookies):  # a later session's record would tell
+def test_copies_of_two_sessions_are_no_ack_quorum_and_copies_of_fenced_writers_do_not_count() -> None:
+    with pytest.raises(NotEnoughBookies):  # only the record of the later session can decide
         sessions([{5: 4}, {5: 5}, {}])
     assert sessions([{5: 3}, {5: 3}, {5: 3}]) == []
 
 
-def test_a_copy_outside_of_the_write_set_counts_for_nothing() -> None:
-    assert sessions([{}, {5: 4}, {}, {}, {5: 4}]) == []  # entry 5 of five bookies lies on those at 0, 1 and 2
+def test_a_copy_outside_of_the_write_set_does_not_count() -> None:
+    assert sessions([{}, {5: 4}, {}, {}, {5: 4}]) == []  # the write set of entry 5 is 0, 1 and 2
 
 
-def test_that_there_is_no_further_entry_takes_explicit_answers() -> None:
+def test_the_end_of_the_tail_needs_explicit_answers() -> None:
     assert sessions([{5: 4}, {5: 4}, {}]) == [4]
     with pytest.raises(NotEnoughBookies):
         sessions([{5: 4}, {5: 4, 6: 4}, None])
@@ -153,7 +153,7 @@ def test_that_there_is_no_further_entry_takes_explicit_answers() -> None:
     assert sessions([{}, None, {}]) == []
 
 
-def test_a_tail_longer_than_an_answer_is_read_on() -> None:
+def test_a_tail_longer_than_one_answer_is_read_to_its_end() -> None:
     entries = dict.fromkeys(range(5, 5 + 2 * TAIL_ENTRIES), 4)
     assert len(sessions([entries, entries, entries])) == 2 * TAIL_ENTRIES
     assert len(sessions([entries, entries, entries], scanned_to=1)) == 2 * TAIL_ENTRIES

@@ -67,7 +67,7 @@ def test_appends_are_pipelined_and_answered_in_order(run: Run) -> None:
     run(scenario)
 
 
-def test_opening_costs_what_is_promised(run: Run) -> None:
+def test_opening_costs_at_most_one_metadata_read_and_one_write(run: Run) -> None:
     async def scenario(house: House) -> None:
         def costs() -> tuple[int, int]:
             counts = house.metadata.reads, house.metadata.writes
@@ -86,7 +86,7 @@ def test_opening_costs_what_is_promised(run: Run) -> None:
     run(scenario)
 
 
-def test_a_second_writer_goes_on_in_the_same_ledger_and_fences_the_first(run: Run) -> None:
+def test_a_second_writer_continues_the_ledger_and_fences_the_first(run: Run) -> None:
     async def scenario(house: House) -> None:
         first = await house.create(properties={"epoch": 1})
         await fill(first, 3)
@@ -108,7 +108,7 @@ def test_a_second_writer_goes_on_in_the_same_ledger_and_fences_the_first(run: Ru
     run(scenario)
 
 
-def test_what_was_stored_but_not_answered_is_recovered(run: Run) -> None:
+def test_stored_but_unanswered_entries_are_recovered(run: Run) -> None:
     async def scenario(house: House) -> None:
         first = await house.create()
         await fill(first, 2)
@@ -124,7 +124,7 @@ def test_what_was_stored_but_not_answered_is_recovered(run: Run) -> None:
     run(scenario)
 
 
-def test_of_two_writers_that_claim_at_once_one_wins_and_goes_on(run: Run) -> None:
+def test_a_claim_with_an_outdated_record_is_refused_and_does_not_stop_the_writer(run: Run) -> None:
     async def scenario(house: House) -> None:
         await fill(await house.create(), 2)
         stored = house.metadata.keys[ledger_key("ledger")]
@@ -175,7 +175,7 @@ def test_a_wrong_password_reads_writes_and_fences_nothing(run: Run) -> None:
     run(scenario)
 
 
-def test_entries_of_a_ledger_with_a_mac_are_read_by_those_who_know_its_password(run: Run) -> None:
+def test_entries_of_a_ledger_with_a_mac_are_readable_only_with_its_password(run: Run) -> None:
     async def scenario(house: House) -> None:
         with pytest.raises(ValueError, match="password"):
             await house.create("open", digest_type=DigestType.MAC)
@@ -200,7 +200,7 @@ def test_entries_of_a_ledger_with_a_mac_are_read_by_those_who_know_its_password(
     run(scenario)
 
 
-def test_a_reader_follows_the_tail_over_a_change_of_writer_until_the_seal(run: Run) -> None:
+def test_a_reader_follows_the_tail_across_a_change_of_writer_until_the_seal(run: Run) -> None:
     async def scenario(house: House) -> None:
         writer = await house.create()
         reader = await house.open("ledger", OpenMode.O_RDONLY)
@@ -230,7 +230,7 @@ def test_a_reader_follows_the_tail_over_a_change_of_writer_until_the_seal(run: R
     run(scenario)
 
 
-def test_a_reader_that_waits_learns_of_the_deletion(run: Run) -> None:
+def test_a_waiting_reader_is_notified_of_the_deletion(run: Run) -> None:
     async def scenario(house: House) -> None:
         await house.create()
         reader = await house.open("ledger", OpenMode.O_RDONLY)
@@ -247,7 +247,7 @@ def test_a_reader_that_waits_learns_of_the_deletion(run: Run) -> None:
     run(scenario)
 
 
-def test_a_shrunk_ledger_keeps_its_next_entry_and_forgets_the_rest(run: Run) -> None:
+def test_a_shrunk_ledger_loses_entries_and_keeps_its_next_entry_id_and_length(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 5)
@@ -297,7 +297,7 @@ def test_rolling_seals_the_old_ledger_and_creates_the_next_in_one_transaction(ru
     run(scenario)
 
 
-def test_a_writer_that_was_claimed_away_from_can_change_no_record(run: Run) -> None:
+def test_a_writer_whose_ledger_was_claimed_cannot_change_its_record(run: Run) -> None:
     async def scenario(house: House) -> None:
         first = await house.create()
         await fill(first, 2)
@@ -311,7 +311,7 @@ def test_a_writer_that_was_claimed_away_from_can_change_no_record(run: Run) -> N
     run(scenario)
 
 
-def test_a_name_created_anew_never_shows_old_data(run: Run) -> None:
+def test_a_ledger_created_again_never_shows_old_entries(run: Run) -> None:
     async def scenario(house: House) -> None:
         old = await house.create()
         await fill(old, 3)
@@ -326,7 +326,7 @@ def test_a_name_created_anew_never_shows_old_data(run: Run) -> None:
     run(scenario)
 
 
-def test_recovering_a_long_tail_leaves_others_their_turn(run: Run) -> None:
+def test_the_recovery_of_a_long_tail_yields_to_other_tasks(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         for _ in range(50):
@@ -338,7 +338,7 @@ def test_recovering_a_long_tail_leaves_others_their_turn(run: Run) -> None:
     run(scenario)
 
 
-def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> None:
+def test_a_closed_handle_answers_pending_appends_and_refuses_later_ones(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         answers: list[LedgerError | None] = []
@@ -351,7 +351,7 @@ def test_a_closed_handle_answers_what_is_pending_and_takes_no_more(run: Run) -> 
     run(scenario)
 
 
-def test_the_writer_of_a_deleted_ledger_is_told_that_it_was_deleted(run: Run) -> None:
+def test_calls_of_the_writer_of_a_deleted_ledger_report_the_deletion(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 2)
@@ -368,7 +368,7 @@ def test_the_writer_of_a_deleted_ledger_is_told_that_it_was_deleted(run: Run) ->
     run(scenario)
 
 
-def test_who_opens_a_ledger_while_it_is_deleted_is_told_that_it_was_deleted(run: Run) -> None:
+def test_a_claim_of_a_ledger_deleted_meanwhile_reports_the_deletion(run: Run) -> None:
     async def scenario(house: House) -> None:
         await house.create()
         stored = house.metadata.keys[ledger_key("ledger")]
@@ -379,7 +379,7 @@ def test_who_opens_a_ledger_while_it_is_deleted_is_told_that_it_was_deleted(run:
     run(scenario)
 
 
-def test_numbers_that_are_no_entries_are_refused_by_name(run: Run) -> None:
+def test_invalid_entry_ids_are_refused_with_the_name_of_their_parameter(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 3)
@@ -405,7 +405,7 @@ def test_numbers_that_are_no_entries_are_refused_by_name(run: Run) -> None:
     run(scenario)
 
 
-def test_a_digest_type_that_is_not_the_ledgers_is_refused_with_both_names(run: Run) -> None:
+def test_a_wrong_digest_type_is_refused_with_the_names_of_both_types(run: Run) -> None:
     async def scenario(house: House) -> None:
         await house.create("plain")
         await house.create("keyed", digest_type=DigestType.MAC, password=b"secret")
@@ -452,7 +452,7 @@ def test_waiting_on_the_writing_handle_ends_with_the_append_the_seal_or_the_clos
     run(scenario)
 
 
-def test_of_a_ledger_that_nobody_follows_the_bookies_hear_of_an_entry_with_the_next_one(run: Run) -> None:
+def test_the_writer_of_an_unfollowed_ledger_sends_a_confirmation_only_with_the_next_entry(run: Run) -> None:
     async def act(house: House) -> None:
         ledger = await create_ledger(house.metadata, house.bookies, "ledger", followed=False)
         await fill(ledger, 3)
@@ -463,7 +463,7 @@ def test_of_a_ledger_that_nobody_follows_the_bookies_hear_of_an_entry_with_the_n
     run(act)
 
 
-def test_an_open_ledger_at_rest_holds_no_queue_lock_set_or_closure(run: Run) -> None:
+def test_an_idle_open_ledger_holds_no_queue_lock_set_or_closure(run: Run) -> None:
     def by_type() -> Counter[type]:
         gc.collect()
         return Counter(map(type, gc.get_objects()))

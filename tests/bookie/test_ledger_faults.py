@@ -33,7 +33,7 @@ def test_orphans_of_a_dead_session_never_come_back(run: Run) -> None:
         await trio.testing.wait_all_tasks_blocked()
         house.environment.fault = None
         house.clock.now += 5
-        # What the old writer had sent behind the lost one is stored after all, behind a gap.
+        # An entry that the old writer sent after the lost one is stored nevertheless, after a gap.
         session, confirmed, value = first.session, EntryId(1), b"orphan"
         encoded = encode_entry(first.id, EntryId(3), session, confirmed, 0, [value])
         house.store.add(first.id, EntryId(3), session, confirmed, encoded, lambda _entry, _error: None)
@@ -47,7 +47,7 @@ def test_orphans_of_a_dead_session_never_come_back(run: Run) -> None:
     run(scenario)
 
 
-def test_a_full_disk_fails_what_is_pending_and_reopening_goes_on(run: Run) -> None:
+def test_a_full_disk_fails_pending_appends_and_the_reopened_ledger_continues(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 2)
@@ -78,7 +78,7 @@ def test_after_a_failed_write_the_outcome_is_unknown(run: Run) -> None:
     run(scenario)
 
 
-def test_of_what_was_pending_while_a_substitute_is_not_known_yet_the_outcome_is_unknown(
+def test_the_outcome_of_an_append_is_unknown_while_a_replacement_bookie_is_not_known(
     tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_reported_and_not_read(run: Run) -> None:
     run(scenario)
 
 
-def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
+def test_three_bookies_serve_with_one_full_disk_and_not_with_two(
     tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:
@@ -147,7 +147,7 @@ def test_three_bookies_serve_while_one_of_them_is_full_and_not_when_two_are(
     trio.run(main)
 
 
-def test_a_full_bookie_makes_no_outcome_certain_of_what_others_may_have(
+def test_a_full_bookie_leaves_outcomes_unknown_of_entries_that_another_bookie_may_have(
     tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
 ) -> None:
     async def main() -> None:
@@ -166,7 +166,7 @@ def test_a_full_bookie_makes_no_outcome_certain_of_what_others_may_have(
             ledger.append([b"x"], lambda _entry, error: told.append(error))
         await trio.testing.wait_all_tasks_blocked()
         assert [error.outcome_unknown for error in told] == [True, True]
-        first.flush()  # the first entry is there now, and whoever claims the ledger finds it
+        first.flush()  # now the first entry is stored, and a claim of the ledger finds it
         for environment in environments:
             environment.crash()
 
@@ -174,7 +174,7 @@ def test_a_full_bookie_makes_no_outcome_certain_of_what_others_may_have(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
+def test_a_ledger_under_random_use_and_crashes_behaves_like_a_list(
     seed: int, tmp_path: Path, clock: Any, make_environment: Any, make_metadata: Any
 ) -> None:
     stream = random.Random(seed)
@@ -184,7 +184,7 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
         house = House(make_environment(tmp_path / "bookie"), clock, metadata)
         ledger = await house.create()
         sure: list[bytes] = []  # acknowledged, from entry 0 on
-        maybe: list[bytes] = []  # sent after those, in order, not acknowledged
+        maybe: list[bytes] = []  # sent after `sure`, in order, not acknowledged
         start = 0
         for step in range(40):
             action = stream.choice(("append", "append", "burst", "claim", "crash", "shrink", "read"))
@@ -221,7 +221,7 @@ def test_a_ledger_under_random_use_and_crashes_does_what_a_list_does(
             assert await contents(ledger) == sure[start:]
         for _ in range(3):
             ledger = await house.open("ledger")
-            await trio.testing.wait_all_tasks_blocked()  # until the bookie has removed what the record excludes
+            await trio.testing.wait_all_tasks_blocked()  # until the bookie has removed the excluded copies
             await ledger.add([b"more"])
         assert len(ledger.record.fragments) <= 2, "bounds stay although the only bookie has no orphans"
         house.environment.crash()
@@ -236,7 +236,7 @@ def promise(house: House, ledger: Ledger, session: int) -> None:
     assert told == [None]
 
 
-def test_a_ledger_whose_record_was_put_back_from_an_older_copy_is_claimed_again(run: Run) -> None:
+def test_a_ledger_whose_record_was_restored_from_an_older_copy_can_be_claimed(run: Run) -> None:
     async def scenario(house: House) -> None:
         ledger = await house.create()
         await fill(ledger, 2)
@@ -249,7 +249,7 @@ def test_a_ledger_whose_record_was_put_back_from_an_older_copy_is_claimed_again(
     run(scenario)
 
 
-def test_but_not_one_that_a_bookie_was_told_to_delete(run: Run) -> None:
+def test_a_ledger_that_a_bookie_has_deleted_cannot_be_claimed(run: Run) -> None:
     async def scenario(house: House) -> None:
         promise(house, await house.create(), SESSION_MAX)
         with pytest.raises(NoSuchLedger, match="ledger 'ledger' was deleted"):

@@ -1,4 +1,4 @@
-"""Ledgers under faults, with Hypothesis at the reins: two writers and a reader on simulated machines."""
+"""Ledgers under faults, driven by Hypothesis: two writers and a reader on simulated machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ writers = st.sampled_from(WRITERS)
 
 
 class Claims:
-    """Who was told that he writes, and after which entry: nobody before him may be told of later ones."""
+    """The successful claims, each with its last entry: no earlier session may acknowledge an entry after it."""
 
     def __init__(self) -> None:
         self._told: dict[LedgerId, list[tuple[SessionId, EntryId]]] = {}
@@ -55,7 +55,7 @@ class Claims:
 
 
 class Puppet(StormClient):
-    """A client that does what it is told, each thing beside the others."""
+    """A client that runs the calls of the state machine concurrently."""
 
     def __init__(self, client: LedgerClient, name: str, machine: LedgerMachine, nursery: trio.Nursery) -> None:
         super().__init__(client, name, machine.history, machine.simulation.coverage)
@@ -65,7 +65,7 @@ class Puppet(StormClient):
         self._appended = 0
 
     def does(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Begins something; what the interface may refuse ends it."""
+        """Starts `work`; a refusal that the interface allows ends it."""
         self._nursery.start_soon(self._bounded, work)
 
     async def _bounded(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -80,7 +80,7 @@ class Puppet(StormClient):
         self.count("created")
 
     async def claim(self, name: str, quorum: Quorum, appends: int) -> None:
-        """Goes on in a ledger, or creates it where there is none."""
+        """Claims a ledger and appends to it, or creates the ledger if it does not exist."""
         try:
             opened = await self.open(lambda: self.client.claim(name), writes=True)
         except NoSuchLedger:
@@ -154,7 +154,7 @@ class Puppet(StormClient):
 
 
 class LedgerMachine(SimulatedStateMachine):
-    """Nothing acknowledged is lost, no entry has two versions, fenced writers are told nothing."""
+    """No acknowledged entry is lost, no entry has two versions, and fenced writers get no acknowledgement."""
 
     @initialize(
         weather=weathers,
@@ -195,7 +195,7 @@ class LedgerMachine(SimulatedStateMachine):
                 try:
                     await trio.sleep_forever()
                 finally:
-                    if self.puppets[machine.name] is mine:  # else it has been started again
+                    if self.puppets[machine.name] is mine:  # otherwise the client was started again
                         del self.puppets[machine.name]
 
         return live
@@ -207,7 +207,7 @@ class LedgerMachine(SimulatedStateMachine):
         self.guided.sleep(pause)
 
     def handles(self) -> list[tuple[Puppet, Ledger, str]]:
-        """Those of all clients that have not been told that they are closed, the newest of each first."""
+        """The handles of all clients without a known failure, the newest of each client first."""
         return [
             (puppet, ledger, handle)
             for puppet in self.puppets.values()
@@ -278,11 +278,11 @@ class LedgerMachine(SimulatedStateMachine):
         assert not wrong, "; ".join(wrong)
 
 
-def test_ledgers_keep_their_promises_whatever_is_asked_and_whatever_fails() -> None:
+def test_ledgers_keep_their_promises_under_random_calls_and_faults() -> None:
     check(LedgerMachine, max_examples=25).assert_all_counted(REACHED)
 
 
-def test_adds_of_fenced_sessions_that_are_taken_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_accepted_adds_of_fenced_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = EntryStore._refusal
 
     def lax(store: EntryStore, *asked: Any) -> LedgerError | None:
@@ -293,7 +293,7 @@ def test_adds_of_fenced_sessions_that_are_taken_are_found(monkeypatch: pytest.Mo
     assert found_by(LedgerMachine, 150)
 
 
-def test_a_claim_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_a_claim_that_does_not_compare_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     async def lax(metadata: Metadata, stored: KeyValue, record: LedgerRecord, compare: Any = (), also: Any = ()) -> Any:
         same_life = Compare(stored.key, KeyField.CREATE_REVISION, stored.create_revision)
         return (await metadata.txn((same_life, *compare), (Put(stored.key, record.encode()), *also))).results

@@ -71,7 +71,7 @@ def test_a_ledger_is_written_followed_claimed_and_sealed_on_trio(cluster: Ledger
     trio.run(main)
 
 
-def test_the_blocking_form_does_the_same(cluster: LedgerProcesses) -> None:
+def test_a_ledger_is_written_claimed_sealed_and_deleted_with_the_blocking_client(cluster: LedgerProcesses) -> None:
     with connect_ledgers_blocking(cluster.metadata) as ledgers:
         writer = ledgers.open("blocking", OpenMode.O_CREATE)
         assert [writer.add([b"one"]), *writer.add_all([b"two", b"three"])] == [0, 1, 2]
@@ -97,7 +97,7 @@ def test_the_blocking_form_does_the_same(cluster: LedgerProcesses) -> None:
         reader.refresh_lac()
 
 
-def test_threads_share_the_blocking_form(cluster: LedgerProcesses) -> None:
+def test_threads_share_the_blocking_client(cluster: LedgerProcesses) -> None:
     with connect_ledgers_blocking(cluster.metadata) as ledgers:
         ledger = ledgers.open("threads", OpenMode.O_CREATE)
         threads = [Thread(target=lambda: [ledger.add([b"x"]) for _ in range(20)]) for _ in range(4)]
@@ -124,7 +124,7 @@ def test_a_wrong_password_opens_nothing_and_deletes_nothing(cluster: LedgerProce
         ]
 
 
-def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
+def test_errors_reach_the_caller_unchanged(cluster: LedgerProcesses) -> None:
     with connect_ledgers_blocking(cluster.metadata) as ledgers:
         ledgers.open("there", OpenMode.O_CREATE)
         with pytest.raises(LedgerExists):
@@ -150,7 +150,7 @@ def test_errors_reach_the_caller_as_they_are(cluster: LedgerProcesses) -> None:
         raise KeyError
 
 
-def test_a_blocking_wait_whose_time_is_up_gives_what_is_confirmed_then(cluster: LedgerProcesses) -> None:
+def test_a_blocking_wait_returns_the_last_add_confirmed_at_its_timeout(cluster: LedgerProcesses) -> None:
     with connect_ledgers_blocking(cluster.metadata) as ledgers:
         writer = ledgers.open("late", OpenMode.O_CREATE)
         reader = ledgers.open("late")
@@ -162,7 +162,7 @@ def test_a_blocking_wait_whose_time_is_up_gives_what_is_confirmed_then(cluster: 
             writer.shrink(EntryId(-1))
 
 
-def test_a_digest_type_that_is_not_the_ledgers_is_refused(cluster: LedgerProcesses) -> None:
+def test_a_wrong_digest_type_is_refused(cluster: LedgerProcesses) -> None:
     wrong: Any = "MAC"
     with connect_ledgers_blocking(cluster.metadata) as ledgers:
         ledgers.open("plain", OpenMode.O_CREATE)
@@ -173,7 +173,7 @@ def test_a_digest_type_that_is_not_the_ledgers_is_refused(cluster: LedgerProcess
                 ledgers.open("plain", mode, digest_type=wrong)
 
 
-def test_an_exception_of_the_block_leaves_it_as_itself(cluster: LedgerProcesses) -> None:
+def test_an_exception_of_the_block_is_raised_unchanged(cluster: LedgerProcesses) -> None:
     error = KeyError("x")
 
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_an_exception_of_the_block_leaves_it_as_itself(cluster: LedgerProcesses)
     assert caught.value is error
 
 
-def test_metadata_that_is_not_there_is_said_at_once() -> None:
+def test_connecting_to_unreachable_metadata_is_an_error() -> None:
     with pytest.raises(ValueError, match="HOST:PORT"), connect_ledgers_blocking("nowhere"):
         pass
     with pytest.raises(MetadataUnavailable), connect_ledgers_blocking("127.0.0.1:1", retry_seconds=0.1):
@@ -201,7 +201,7 @@ def test_metadata_that_is_not_there_is_said_at_once() -> None:
         trio.run(main)
 
 
-def test_what_was_appended_last_is_read_by_the_next_process(cluster: LedgerProcesses, tmp_path: Path) -> None:
+def test_the_next_client_reads_the_last_append(cluster: LedgerProcesses, tmp_path: Path) -> None:
     for number in range(3):
         with connect_ledgers_blocking(cluster.metadata) as ledgers:
             name = f"last-{number}"

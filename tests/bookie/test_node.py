@@ -19,7 +19,7 @@ from gnomon.testing.storms.ledgers.ledger_cluster import DATA, MAP_BYTES, Ledger
 
 
 async def until_ended(client: LedgerClient, machine: Machine) -> float:
-    """Waits until what runs on a machine has ended; says how long that took."""
+    """Waits until the node of a machine has ended; returns the seconds that this took."""
     begun = client.world.clock.monotonic()
     while machine.running:
         await client.world.clock.sleep(0.01)
@@ -27,7 +27,7 @@ async def until_ended(client: LedgerClient, machine: Machine) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_bookie_that_is_to_end_answers_what_it_took_and_refuses_what_comes_then(seed: int) -> None:
+def test_a_terminating_bookie_answers_accepted_adds_and_refuses_later_ones(seed: int) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", Quorum(3, 3, 3))
         victim = ledger.record.fragments[0].bookies[1]
@@ -67,7 +67,7 @@ def test_a_bookie_that_is_to_end_answers_what_it_took_and_refuses_what_comes_the
     with_cluster(work, seed=seed)
 
 
-def test_a_registration_that_was_withdrawn_does_not_come_back_while_the_disk_is_slow() -> None:
+def test_a_withdrawn_registration_does_not_return_while_the_disk_is_slow() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", Quorum(3, 3, 2))
         victim = ledger.record.fragments[0].bookies[1]
@@ -89,7 +89,7 @@ def test_a_registration_that_was_withdrawn_does_not_come_back_while_the_disk_is_
     with_cluster(work)
 
 
-def test_a_bookie_that_is_to_end_before_it_is_registered_ends_without_having_been_ready() -> None:
+def test_a_bookie_terminated_before_its_registration_never_reports_ready() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         class NoLeases:
             def __getattr__(self, name: str) -> Any:

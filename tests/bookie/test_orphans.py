@@ -1,4 +1,4 @@
-"""The search for orphans, which a session begins with (numbers: invariants of `entry_store`)."""
+"""The search for orphans at the beginning of a session (numbers: invariants of `entry_store`)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.entry_store import ENTRIES, STATES, EntryStore
 
 BOUNDS = [(EntryId(0), SessionId(1)), (EntryId(10), SessionId(2))]
-"""Of a claim that found the ledger to end at entry 9."""
+"""The bounds of a claim that found the end of the ledger at entry 9."""
 
 
 async def begin_searching(store: EntryStore, manual: Any, nursery: trio.Nursery) -> None:
-    """Session 2 has begun to search orphans for, and two chunks of it are over."""
+    """Starts the search for orphans of session 2, and completes two of its chunks."""
     for entry in range(3_500):
         add(store, entry)
     fence(store, 2)
@@ -38,7 +38,7 @@ def entries_left(environment: Any) -> int:
         return entries
 
 
-def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_over(
+def test_a_search_for_orphans_lets_adds_through_and_fences_return_its_bound_after_its_end(
     manual: Any, clock: Any
 ) -> None:  # invariant 8
     store = EntryStore(manual, clock)
@@ -49,11 +49,11 @@ def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_ove
             assert entries_left(manual) == 1_500
             own, other = add(store, 10, session=2), add(store, 0, ledger=LedgerId(6))
             told = fence(store, 2)
-            manual.flush(3)  # the third chunk, which takes what waits, and the fence
+            manual.flush(3)  # the third chunk, the waiting adds, and the fence
             assert (own, other) == ([(10, None)], [(0, None)])
             assert told[0][0] == FenceResult(EntryId(3_499), EntryId(3_498), SessionId(0))
             with pytest.raises(NoSuchEntry):
-                read(store, 3_499, minimum=2)  # not removed, and excluded by every record that knows session 2
+                read(store, 3_499, minimum=2)  # not removed, but excluded by every record with session 2
             while nursery.child_tasks:
                 await trio.testing.wait_all_tasks_blocked()
                 manual.flush()
@@ -66,9 +66,7 @@ def test_a_search_for_orphans_lets_adds_in_between_and_is_told_of_once_it_is_ove
     trio.run(main)
 
 
-def test_no_copy_that_its_bounds_exclude_comes_behind_a_search_for_orphans(
-    manual: Any, clock: Any
-) -> None:  # invariant 8
+def test_a_search_for_orphans_refuses_copies_that_its_bounds_exclude(manual: Any, clock: Any) -> None:  # invariant 8
     store = EntryStore(manual, clock)
 
     async def main() -> None:
@@ -86,10 +84,10 @@ def test_no_copy_that_its_bounds_exclude_comes_behind_a_search_for_orphans(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_no_copy_comes_late_where_the_last_session_wrote_several_fragments(
+def test_excluded_copies_are_refused_also_if_the_last_session_has_several_fragments(
     manual: Any, clock: Any, restarted: bool
 ) -> None:
-    """The bookie joined with the second of them, and a claimer that lost still copies entries of the first."""
+    """The bookie joined with the second fragment; a claimer that lost still copies entries of the first."""
     store = EntryStore(manual, clock)
 
     async def main() -> None:
@@ -108,7 +106,7 @@ def test_no_copy_comes_late_where_the_last_session_wrote_several_fragments(
 
 
 @pytest.mark.parametrize("ended_by", ["a later session", "deletion"])
-def test_a_search_for_orphans_ends_in_the_middle_when_its_writer_is_one_no_more(
+def test_a_search_for_orphans_stops_when_its_session_is_fenced_or_the_ledger_is_deleted(
     manual: Any, clock: Any, ended_by: str
 ) -> None:
     store = EntryStore(manual, clock)
@@ -142,7 +140,7 @@ def test_a_search_for_orphans_ends_in_the_middle_when_its_writer_is_one_no_more(
     trio.run(main)
 
 
-def test_a_search_for_orphans_that_a_crash_ended_is_made_again_by_the_next_session(
+def test_the_next_session_repeats_a_search_for_orphans_that_a_crash_ended(
     manual: Any, clock: Any, make_environment: Any
 ) -> None:  # invariant 8
     async def crash_in_the_middle() -> None:
@@ -157,7 +155,7 @@ def test_a_search_for_orphans_that_a_crash_ended_is_made_again_by_the_next_sessi
 
     async def claim_again() -> None:
         late = add(store, 1_000, session=1)
-        copied = put_copy(store, 10, 1, 2)  # of a claimer that lost, and found more; searched for later
+        copied = put_copy(store, 10, 1, 2)  # of a claimer that lost and found more entries; removed by a later search
         told = fence(store, 3)
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(late[0][1], Fenced)

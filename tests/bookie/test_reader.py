@@ -5,7 +5,7 @@ from gnomon.bookie.ledgers.reader import EntryRead, ReadVerdict
 from gnomon.bookie.record import Quorum
 
 
-def test_copies_are_asked_for_in_write_set_order_each_once() -> None:
+def test_each_bookie_is_asked_once_in_the_order_of_the_write_set() -> None:
     search = EntryRead(Quorum(4, 3, 2), EntryId(3))
     assert [search.next_bookie() for _ in range(4)] == [3, 0, 1, None]
 
@@ -14,14 +14,14 @@ def test_an_entry_is_absent_only_on_enough_explicit_answers() -> None:
     search = EntryRead(Quorum(3, 3, 2), EntryId(0))
     assert search.next_bookie() == 0
     search.negative()
-    assert search.next_bookie() == 1  # and its answer is an error
+    assert search.next_bookie() == 1  # bookie 1 answers with an error
     assert search.next_bookie() == 2
     search.negative()
     assert search.next_bookie() is None
     assert search.verdict is ReadVerdict.ABSENT
 
 
-def test_errors_are_no_answers() -> None:
+def test_errors_do_not_count_as_answers() -> None:
     search = EntryRead(Quorum(3, 3, 2), EntryId(0))
     while search.next_bookie() is not None:
         pass

@@ -36,14 +36,14 @@ def test_a_record_decodes_to_what_was_encoded() -> None:
     assert decode_record(record.encode()) == record
 
 
-def test_a_record_of_a_newer_format_is_refused_whatever_it_says() -> None:
+def test_a_record_of_a_newer_format_is_refused_whatever_its_fields() -> None:
     fields = msgpack.unpackb(record_of().encode())
     for said in ([99, *fields[1:]], [99, *fields[1:], "more"], [99]):
         with pytest.raises(UnreadableRecord, match="format 99, this version reads format 1; upgrade it"):
             decode_record(msgpack.packb(said))
 
 
-def test_what_is_no_record_is_refused() -> None:
+def test_a_value_that_is_no_record_is_refused() -> None:
     format_number, *fields = msgpack.unpackb(record_of().encode())
     for said in (5, None, [], {}, [format_number], [format_number, "ajar", *fields[1:]], [format_number, *[None] * 10]):
         with pytest.raises(UnreadableRecord, match="cannot be read"):
@@ -53,7 +53,7 @@ def test_what_is_no_record_is_refused() -> None:
             decode_record(value)
 
 
-def test_a_claim_bounds_what_lies_after_the_recovered_tail() -> None:
+def test_a_claim_bounds_the_entries_after_the_recovered_tail() -> None:
     record = claim(record_of(Quorum(3, 3, 2)), SessionId(2), EntryId(9))
     assert bounds(record) == [(0, 1), (10, 2)]
     assert record.fragment_of(EntryId(9)).session == 1
@@ -117,7 +117,7 @@ def test_a_password_is_kept_as_a_digest_that_fits_no_other() -> None:
     assert not password_fits(record_of(), "a", secret_of(b"secret"))
 
 
-def test_a_quorum_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_quorum_is_refused() -> None:
     for quorum in (Quorum(1, 2, 1), Quorum(3, 2, 3), Quorum(1, 1, 0)):
         with pytest.raises(ValueError, match="write quorum"):
             quorum.check()

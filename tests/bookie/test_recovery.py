@@ -15,7 +15,7 @@ SEEDS = 1_000
 STEPS = 180
 
 
-def test_what_is_acknowledged_survives_every_schedule_of_writers_claims_and_losses() -> None:
+def test_acknowledged_entries_survive_every_schedule_of_writers_claims_and_losses() -> None:
     acknowledged = claims = changes = 0
     for seed in range(SEEDS):
         cluster = Cluster(seed)
@@ -31,7 +31,7 @@ def test_what_is_acknowledged_survives_every_schedule_of_writers_claims_and_loss
     assert changes > SEEDS, "the schedules change too few ensembles to show anything"
 
 
-def test_recovery_trusts_nothing_before_enough_bookies_are_fenced() -> None:
+def test_recovery_reads_no_entry_before_enough_bookies_are_fenced() -> None:
     recovery = Recovery(record_of(Quorum(3, 3, 2)))
     recovery.fenced(0, EntryId(7), ANY_SESSION)
     recovery.fenced(0, EntryId(7), ANY_SESSION)
@@ -39,7 +39,7 @@ def test_recovery_trusts_nothing_before_enough_bookies_are_fenced() -> None:
         recovery.next_read()
 
 
-def test_recovery_asks_fenced_bookies_alone_and_needs_explicit_answers() -> None:
+def test_recovery_asks_only_fenced_bookies_and_needs_explicit_answers() -> None:
     recovery = Recovery(record_of(Quorum(3, 3, 2)))
     recovery.fenced(0, NO_ENTRY, ANY_SESSION)
     recovery.fenced(2, NO_ENTRY, ANY_SESSION)
@@ -50,7 +50,7 @@ def test_recovery_asks_fenced_bookies_alone_and_needs_explicit_answers() -> None
         recovery.next_read()  # bookie 2 answered with an error: one negative answer is not enough
 
 
-def test_recovery_reads_the_last_confirmed_entry_for_the_length_alone() -> None:
+def test_recovery_reads_the_last_confirmed_entry_only_for_the_length() -> None:
     recovery = Recovery(record_of(Quorum()))
     recovery.fenced(0, EntryId(4), ANY_SESSION)
     assert recovery.next_read() == (0, 4, 1)

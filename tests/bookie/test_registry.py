@@ -27,7 +27,7 @@ from gnomon.testing.storms.ledgers.ledger_cluster import (
 )
 
 FIRST_DISK = Revision(2)
-"""Of a bookie that was the first to write to the metadata, after its cluster's id."""
+"""The disk of the first bookie that writes to the metadata, after the cluster id."""
 
 
 async def metadata_of_another_cluster(world: SimulatedWorld) -> None:
@@ -35,7 +35,7 @@ async def metadata_of_another_cluster(world: SimulatedWorld) -> None:
     await run_metadata(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 
 
-def test_nothing_happens_to_entries_while_the_metadata_of_another_cluster_is_served_at_the_address() -> None:
+def test_entries_are_kept_while_the_address_serves_the_metadata_of_another_cluster() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=3, garbage_interval_seconds=2)
         await cluster.start()
@@ -65,7 +65,7 @@ def test_nothing_happens_to_entries_while_the_metadata_of_another_cluster_is_ser
     simulate(1, scenario)
 
 
-def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
+def test_a_bookie_refuses_calls_from_another_cluster() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
         await cluster.start()
@@ -85,7 +85,7 @@ def test_a_bookie_of_another_cluster_at_an_old_address_refuses() -> None:
     simulate(1, scenario)
 
 
-def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
+def test_a_bookie_refuses_calls_for_another_bookie_at_its_address() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         at = BookieRegistration("bookie-1", BOOKIE_PORT, FIRST_DISK)
         await client.metadata.txn([], [Put(f"{BOOKIES}bookie-2", at.encode())])
@@ -100,7 +100,7 @@ def test_a_bookie_is_not_taken_for_another_whose_address_it_has() -> None:
     with_cluster(work, bookies=1)
 
 
-def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
+def test_bookies_are_listed_again_after_a_compacted_history() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         metadata = client.metadata
         at = [BookieId(name) for name in ("stays", "goes", "drains", "returns")]
@@ -131,7 +131,7 @@ def test_what_was_missed_in_a_compacted_history_is_read_again() -> None:
     with_cluster(work, bookies=1)
 
 
-def test_a_bookie_whose_registration_cannot_be_read_is_alive_and_gets_no_new_ledgers_from_here() -> None:
+def test_a_bookie_with_an_unreadable_registration_is_alive_but_not_available() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         metadata, bookies = client.metadata, client.bookies
 
@@ -163,7 +163,7 @@ def test_a_bookie_whose_registration_cannot_be_read_is_alive_and_gets_no_new_led
 
 
 class DismissedBetween:
-    """Metadata whose bookie "leaves" is dismissed between the first two looks of a client."""
+    """Metadata whose bookie "leaves" is dismissed between the first two reads of a client."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -181,7 +181,7 @@ class DismissedBetween:
         return getattr(self._metadata, name)
 
 
-def test_a_bookie_that_is_dismissed_while_a_client_starts_is_not_known_to_it() -> None:
+def test_a_bookie_dismissed_while_a_client_starts_is_not_known_to_the_client() -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         await client.metadata.txn([], [Put(f"{COOKIES}leaves", b"cookie"), Put(f"{DRAINING}leaves", b"")])
         async with trio.open_nursery() as nursery:

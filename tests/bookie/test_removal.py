@@ -46,7 +46,7 @@ class _CountingCursor:
 
 
 def store(environment: Any, sessions: dict[int, int]) -> None:
-    """Puts copies, by entry, of these sessions."""
+    """Stores a copy of each entry, written by the given session."""
     with environment.environment.begin(write=True, db=environment.databases[ENTRIES]) as transaction:
         for entry, session in sessions.items():
             value = encode_entry(LEDGER, EntryId(entry), SessionId(session), EntryId(entry - 1), 0, [b"x"])
@@ -59,7 +59,7 @@ def entries_left(environment: Any) -> list[int]:
 
 
 def begin_session(environment: Any, *bounds: tuple[int, int]) -> tuple[int, list[int]]:
-    """Applies bounds, as (first entry, session); how many copies went, and where each search began."""
+    """Applies bounds of (first entry, session); returns the number of removed copies and where each search began."""
     given = [(EntryId(first), SessionId(session)) for first, session in bounds]
     entries, states = (environment.databases[name] for name in (ENTRIES, STATES))
     removed = 0
@@ -76,13 +76,13 @@ def begin_session(environment: Any, *bounds: tuple[int, int]) -> tuple[int, list
     return removed, searched_from
 
 
-def test_copies_of_sessions_below_that_of_their_fragment_go(environment: Any) -> None:
+def test_copies_of_sessions_below_that_of_their_fragment_are_removed(environment: Any) -> None:
     store(environment, {0: 1, 1: 1, 2: 1, 3: 2, 4: 1})
     assert begin_session(environment, (0, 1), (2, 2))[0] == 2
     assert entries_left(environment) == [0, 1, 3]
 
 
-def test_the_fragment_of_the_first_session_is_not_searched_for_older_copies_of_which_there_are_none(
+def test_the_fragment_of_the_first_session_is_not_searched(
     environment: Any,
 ) -> None:
     store(environment, dict.fromkeys(range(10), 1))
@@ -97,7 +97,7 @@ def test_fragments_whose_bounds_were_applied_before_are_not_searched_again(envir
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 100])
-def test_a_search_in_chunks_removes_what_one_in_a_single_transaction_would(
+def test_a_search_in_chunks_removes_the_same_copies_as_a_search_in_one_transaction(
     environment: Any, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:  # invariant 2
     monkeypatch.setattr(removal, "CHUNK_ENTRIES", chunk)
@@ -108,6 +108,6 @@ def test_a_search_in_chunks_removes_what_one_in_a_single_transaction_would(
     assert (len(searched_from) > 3) == (chunk < 9)
 
 
-def test_a_chunk_looks_at_so_many_entries_whether_they_go_or_not(environment: Any) -> None:  # invariant 2
+def test_a_chunk_scans_a_fixed_number_of_entries_removed_or_not(environment: Any) -> None:  # invariant 2
     store(environment, {entry: 1 + entry % 2 for entry in range(2_500)})
     assert begin_session(environment, (0, 1), (0, 2)) == (1_250, [0, 1_000, 2_000])

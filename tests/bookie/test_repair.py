@@ -1,4 +1,4 @@
-"""Copying what lost and incomplete bookies had, on the simulated network."""
+"""Copying the entries of lost and incomplete bookies, on the simulated network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerClu
 Change = Callable[[LedgerClient, Ledger], Awaitable[None]]
 
 
-def test_what_a_lost_bookie_had_is_copied_to_others_also_of_ledgers_that_nobody_has_open() -> None:
+def test_entries_of_a_lost_bookie_are_copied_to_others_also_if_no_writer_has_the_ledger_open() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         async def write(writer: LedgerClient) -> BookieId:
             for number in range(4):
@@ -47,7 +47,7 @@ def test_what_a_lost_bookie_had_is_copied_to_others_also_of_ledgers_that_nobody_
 
 
 @pytest.mark.parametrize("quorum", [WIDE, Quorum(4, 2, 2)])
-def test_what_is_copied_is_read_many_entries_at_a_time_and_not_from_the_bookie_that_is_gone(quorum: Quorum) -> None:
+def test_a_repair_reads_many_entries_per_call_and_does_not_ask_the_lost_bookie(quorum: Quorum) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", quorum)
         await fill(ledger, 200)
@@ -82,8 +82,8 @@ def test_what_is_copied_is_read_many_entries_at_a_time_and_not_from_the_bookie_t
 
 
 @pytest.mark.parametrize("quorum", [WIDE, Quorum(4, 2, 2)])
-def test_what_a_dead_writer_left_at_a_bookie_is_not_taken_for_the_entries_that_it_is_to_have(quorum: Quorum) -> None:
-    """The bookie was away when the bounds that exclude them were dropped, and stands in for another one now."""
+def test_a_repair_does_not_take_orphans_at_the_new_bookie_for_copies(quorum: Quorum) -> None:
+    """The spare bookie was not in the ensemble when the bounds of its orphans were dropped; now it replaces another."""
 
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         written: list[bytes] = []
@@ -138,7 +138,7 @@ def test_a_bookie_that_missed_entries_gets_them_when_it_is_back() -> None:
 
 
 async def moved_while(client: LedgerClient, lost: BookieId, meanwhile: Callable[[], Awaitable[object]]) -> bool:
-    """Whether a ledger is moved from a bookie, of four, while something else is done to it."""
+    """Whether a ledger on three of four bookies moves away from `lost` although `meanwhile` runs during the copy."""
     stored = await client.metadata.get(ledger_key("ledger"))
     assert stored is not None
     repair = LedgerRepair(client.metadata, client.bookies, stored, "ledger", Throttle(client.world.clock, 1e9))
@@ -176,7 +176,7 @@ async def claim(client: LedgerClient, _ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("change", [update, trim_some, seal, claim])
-def test_a_ledger_whose_record_changes_while_it_is_copied_need_not_be_copied_again(change: Change) -> None:
+def test_a_change_of_the_record_during_a_repair_needs_no_second_copy(change: Change) -> None:
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         first, spare = await beside_a_ledger(client)
         await fill(first, 10)
@@ -193,7 +193,7 @@ def test_a_ledger_whose_record_changes_while_it_is_copied_need_not_be_copied_aga
     with_cluster(work)
 
 
-def test_a_ledger_whose_record_changes_more_often_than_it_is_copied_is_repaired_all_the_same() -> None:
+def test_a_ledger_is_repaired_although_its_record_changes_during_each_copy() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         ledger = await client.create("ledger", WIDE)
@@ -208,7 +208,7 @@ def test_a_ledger_whose_record_changes_more_often_than_it_is_copied_is_repaired_
         slow = AuditSettings(grace_seconds=1, interval_seconds=1, repair_bytes_per_second=1_000_000)
         auditor = auditor_of(client, slow)
         async with running(auditor):
-            for number in range(10):  # copying takes longer than the record stays as it is
+            for number in range(10):  # a copy takes longer than the time between two changes
                 await ledger.update({"number": number})
                 await clock.sleep(2)
         assert lost not in ledger.record.bookies
@@ -219,10 +219,10 @@ def test_a_ledger_whose_record_changes_more_often_than_it_is_copied_is_repaired_
 
 
 @pytest.mark.parametrize(("change", "fragments"), [(trim_the_fragment, [10]), (claim, [0, 20])])
-def test_what_is_not_the_fragment_any_more_that_was_copied_names_no_other_bookie(
+def test_a_repair_does_not_move_a_fragment_that_no_longer_equals_the_copied_one(
     change: Change, fragments: list[int]
 ) -> None:
-    """The claim drops the bound between two fragments: the first one is then longer than what was copied."""
+    """The claim drops the bound between two fragments: the first one then has more entries than were copied."""
 
     async def work(client: LedgerClient, _cluster: LedgerCluster) -> None:
         first, spare = await beside_a_ledger(client)

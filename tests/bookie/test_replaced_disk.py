@@ -1,4 +1,4 @@
-"""A name that stands for another disk than before, on the simulated network: what one disk promised no other has."""
+"""Bookie names that get a new disk, on the simulated network: the new disk lacks the promises of the old one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WIDE = Quorum(3, 3, 2)
 
 
 def bookie_node(host: str, name: BookieId) -> Node:
-    """A machine of its own that runs a bookie once."""
+    """A node that runs a bookie once, on a machine of its own."""
 
     async def node(world: SimulatedWorld) -> None:
         settings = BookieNodeSettings(name, DATA, host="", port=BOOKIE_PORT, advertised_host=host, map_bytes=MAP_BYTES)
@@ -50,17 +50,17 @@ def bookie_node(host: str, name: BookieId) -> Node:
 
 
 async def replaced(client: LedgerClient, name: BookieId) -> None:
-    """Waits until the name of a bookie that is decommissioned stands for a new disk."""
+    """Waits until the name of a decommissioned bookie belongs to a new disk."""
     key = f"{COOKIES}{name}"
     first = await client.metadata.get(key)
     auditor = auditor_of(client, AuditSettings())
     while (found := await client.metadata.get(key)) is None or found == first:
         await auditor.audit()
         await client.world.clock.sleep(1)
-    await client.world.clock.sleep(10)  # whoever was connected to the old one is to the new one
+    await client.world.clock.sleep(10)  # clients of the old bookie connect to the new one
 
 
-def test_a_writer_that_was_taken_over_is_not_acknowledged_by_a_new_disk_under_the_name_of_one_that_promised() -> None:
+def test_a_fenced_writer_gets_no_acknowledgement_from_a_new_disk_under_the_name_of_a_fenced_one() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=4)
         network = simulation.network
@@ -93,7 +93,7 @@ def test_a_writer_that_was_taken_over_is_not_acknowledged_by_a_new_disk_under_th
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends_and_takes_nothing_from_that(
+def test_a_bookie_whose_name_moved_to_another_machine_ends_and_keeps_the_new_registration(
     seed: int,
 ) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -117,9 +117,9 @@ def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends
             await client.metadata.txn((), [Put(f"{DRAINING}{name}", b"")])
             await auditor.audit()
             new.start(bookie_node("new", name))
-            await clock.sleep(10 + seed)  # the lease of the old one is over
+            await clock.sleep(10 + seed)  # the lease of the old bookie ends
             revision = (await client.metadata.range(BOOKIES)).revision
-            await client.metadata.compact(revision)  # the old one comes too late to hear that it was dismissed
+            await client.metadata.compact(revision)  # the old bookie cannot watch its dismissal any more
             network.heal()
             while old.running:
                 assert await registered_at(client) == "new"
@@ -133,7 +133,7 @@ def test_a_bookie_that_was_away_while_its_name_was_given_to_another_machine_ends
     simulate(seed, scenario)
 
 
-def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk() -> None:
+def test_no_ledger_is_created_on_a_draining_bookie_or_on_a_replaced_disk() -> None:
     async def work(client: LedgerClient) -> None:
         metadata = client.metadata
 
@@ -145,7 +145,7 @@ def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk()
 
         async with trio.open_nursery() as nursery:
             late = RegisteredBookies(client.world, metadata, client.world.logger, nursery)
-            await late.load()  # and hears of nothing that comes
+            await late.load()  # it receives no later changes
             for name in ("bookie-1", "bookie-2", "bookie-3"):
                 await refused([Put(f"{DRAINING}{name}", b"")], [Delete(f"{DRAINING}{name}")])
             await create_ledger(metadata, late, "taken", quorum=WIDE)
@@ -163,7 +163,7 @@ def test_no_record_comes_to_name_a_bookie_that_is_to_leave_or_has_another_disk()
     simulate(1, scenario)
 
 
-def test_a_claim_and_a_change_of_bookies_take_none_that_is_to_leave() -> None:
+def test_a_claim_and_an_ensemble_change_use_no_draining_bookie() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger = await client.create("ledger", WIDE)
         await fill(ledger, 1)
@@ -185,7 +185,7 @@ def test_a_claim_and_a_change_of_bookies_take_none_that_is_to_leave() -> None:
     with_cluster(work)
 
 
-def test_a_bookie_that_was_let_go_is_no_member_until_it_comes_with_another_disk() -> None:
+def test_a_dismissed_bookie_is_no_member_until_it_registers_another_disk() -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         name = cluster.names[0]
         first = client.bookies.get(name)

@@ -1,4 +1,4 @@
-"""Whatever a peer asks of a bookie, it answers, and goes on."""
+"""A bookie answers every call of a peer, also invalid ones, and keeps serving."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARGUMENTS = [-1, 0, 0, 1, 1, 100, 2**63 - 1, 2**63, "text", b"bytes", None, True
 
 
 async def serves(simulation: Simulation, ask: Any) -> None:
-    """One bookie takes entries and gives them back after what `ask` asks of it."""
+    """Asserts that a bookie stores and returns entries before and after the calls of `ask`."""
     cluster = LedgerCluster(simulation, bookies=1)
     await cluster.start()
 
@@ -55,7 +55,7 @@ async def serves(simulation: Simulation, ask: Any) -> None:
     await cluster.run_client("peer", work)
 
 
-def test_senseless_calls_are_refused_and_the_bookie_goes_on() -> None:
+def test_invalid_calls_are_refused_and_the_bookie_keeps_serving() -> None:
     async def ask(peer: RpcClient) -> None:
         for method, args in SENSELESS:
             with pytest.raises(InvalidCall):

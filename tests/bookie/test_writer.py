@@ -10,7 +10,7 @@ def test_entries_are_confirmed_in_order_at_the_ack_quorum() -> None:
     first, second = writer.append(), writer.append()
     assert (first, second) == (0, 1)
     assert writer.stored(0, second) == NO_ENTRY
-    assert writer.stored(1, second) == NO_ENTRY  # complete, but the first is not
+    assert writer.stored(1, second) == NO_ENTRY  # the second is complete, the first is not
     assert writer.stored(2, first) == NO_ENTRY
     assert writer.stored(2, first) == NO_ENTRY  # the same bookie twice counts once
     assert writer.stored(0, first) == second
@@ -22,7 +22,7 @@ def test_adds_are_striped_over_the_ensemble() -> None:
     assert [writer.targets(EntryId(entry)) for entry in range(5)] == [(0, 1), (1, 2), (2, 3), (3, 0), (0, 1)]
 
 
-def test_a_lost_bookie_gets_nothing_until_it_is_back_and_its_answers_count() -> None:
+def test_a_lost_bookie_gets_no_adds_until_it_returns_and_its_earlier_answers_count() -> None:
     writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
     entry = writer.append()
     assert writer.stored(0, entry) == NO_ENTRY
@@ -38,7 +38,7 @@ def test_a_lost_bookie_gets_nothing_until_it_is_back_and_its_answers_count() -> 
     assert writer.targets(second) == (2, 0)
 
 
-def test_nothing_is_confirmed_while_the_ensemble_changes_and_replaced_bookies_count_no_more() -> None:
+def test_no_entry_is_confirmed_during_an_ensemble_change_and_replaced_bookies_do_not_count() -> None:
     writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
     first, second, third = writer.append(), writer.append(), writer.append()
     writer.stored(0, first)
@@ -48,12 +48,12 @@ def test_nothing_is_confirmed_while_the_ensemble_changes_and_replaced_bookies_co
     writer.lost(0)
     assert writer.begin_change() == second
     assert writer.stored(1, second) == first
-    assert writer.stored(1, third) == first  # complete, but the fragment it lies in is not recorded yet
+    assert writer.stored(1, third) == first  # complete, but its fragment is not recorded yet
     assert writer.end_change([0]) == (first, range(second, third + 1))
     assert writer.stored(0, second) == third
 
 
-def test_a_change_that_is_given_up_confirms_what_was_answered_meanwhile() -> None:
+def test_an_abandoned_ensemble_change_confirms_the_entries_answered_meanwhile() -> None:
     writer = LedgerWriter(Quorum(3, 3, 2), NO_ENTRY)
     entry = writer.append()
     writer.lost(2)

@@ -1,4 +1,4 @@
-"""A cluster of bookies on the simulated network, for tests of what one client does there."""
+"""A cluster of bookies on the simulated network, for tests with one client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerClu
 def with_cluster(
     work: Callable[[LedgerClient, LedgerCluster], Awaitable[None]], *, seed: int = 1, bookies: int = 4, **settings: Any
 ) -> None:
-    """Runs `work` as the machine `client` of a cluster of so many bookies; `settings` as `LedgerCluster` takes them."""
+    """Runs `work` on the machine `client` of a cluster of `bookies` bookies; `settings` go to `LedgerCluster`."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies, **settings)

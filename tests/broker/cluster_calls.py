@@ -1,4 +1,4 @@
-"""What clients ask of the brokers of a cluster."""
+"""Client requests to the brokers of a cluster, and ways to delay what a broker follows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEASE_SECONDS = 3.0
 def on_one_partition(
     seed: int, brokers: int, work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]], **kafka: str
 ) -> None:
-    """Runs `work` on a client of so many brokers, whose topic `orders` has one partition."""
+    """Runs `work` on a client of a cluster of `brokers` brokers, whose topic `orders` has one partition."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS, kafka=kafka)
@@ -89,7 +89,7 @@ async def delete(client: KafkaCluster, number: int) -> ErrorCode:
 
 
 async def cut_off(cluster: BrokerCluster, old: int) -> None:
-    """The metadata and one of the two brokers do not hear of each other any more; returns when the other one leads."""
+    """Cuts the links between the metadata and one of two brokers; returns when the other broker leads."""
     new = 3 - old
     for link in _links(old):
         cluster.simulation.network.block(*link)
@@ -108,7 +108,7 @@ def _links(broker: int) -> list[tuple[str, str]]:
 
 
 def followed_brokers(cluster: BrokerCluster, number: int) -> Follower:
-    """How a broker follows which brokers are alive."""
+    """The follower of the live brokers at one broker."""
     membership = cluster.serving[number].membership
     assert isinstance(membership, BrokerRegistration), "a broker of a cluster is registered"
     return membership.brokers.follower
@@ -116,14 +116,14 @@ def followed_brokers(cluster: BrokerCluster, number: int) -> Follower:
 
 @contextmanager
 def unheard(cluster: BrokerCluster, number: int) -> Iterator[list[WatchBatch]]:
-    """A broker hears of brokers that come and go when the block ends; gives what waits."""
+    """Delays the changes of live brokers at one broker until the block ends; yields the changes that wait."""
     with held_up(followed_brokers(cluster, number)) as heard:
         yield heard
 
 
 @contextmanager
 def held_up(follower: Follower) -> Iterator[list[WatchBatch]]:
-    """What a broker follows is applied when the block ends; gives what waits."""
+    """Delays the batches of a follower until the block ends; yields the batches that wait."""
     heard = list[WatchBatch]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_apply", heard.append)
@@ -134,7 +134,7 @@ def held_up(follower: Follower) -> Iterator[list[WatchBatch]]:
 
 @contextmanager
 def behind(follower: Follower) -> Iterator[None]:
-    """What a broker follows stays as it is until the block ends, as where a watch is late."""
+    """Delays the batches and the revision of a follower until the block ends, as a late watch does."""
     late = list[WatchBatch]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_apply", late.append)
@@ -146,7 +146,7 @@ def behind(follower: Follower) -> Iterator[None]:
 
 
 async def lose_leader(cluster: BrokerCluster) -> int:
-    """Kills the broker that leads the first partition; which one of the two leads it then."""
+    """Kills the broker, one of two, that leads the first partition; returns the next leader."""
     first = cluster.leader("orders", 0)
     cluster.brokers[first].kill()
     await cluster.settled(3 - first)
@@ -154,7 +154,7 @@ async def lose_leader(cluster: BrokerCluster) -> int:
 
 
 async def rejoin(cluster: BrokerCluster, number: int, topic: str = "orders") -> None:
-    """Starts a broker; returns when it leads the topic's first partition, as far as it knows itself."""
+    """Starts a broker; returns when it believes that it leads the topic's first partition."""
     cluster.start_broker(number)
     while number not in cluster.serving or cluster.leader_by(number, topic, 0) != number:
         await cluster.simulation.clock.sleep(0.01)
@@ -163,7 +163,7 @@ async def rejoin(cluster: BrokerCluster, number: int, topic: str = "orders") -> 
 async def produce_one(
     connection: WireConnection, partition: int = 0, *, producer_id: int = -1, sequence: int = -1
 ) -> ErrorCode:
-    """One record; with a `producer_id` it is of an idempotent producer's first epoch."""
+    """Produces one record; with a `producer_id`, in the first epoch of that idempotent producer."""
     epoch = -1 if producer_id < 0 else 0
     batch = build_batch(
         [Record(offset_delta=0, value=b"v")],

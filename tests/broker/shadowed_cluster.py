@@ -42,7 +42,7 @@ class Shadowed:
         assert self.owner != self.reader
 
     async def start_read(self, **configs: str) -> SourceImage:
-        """`start`, with one record and the shadow open; gives what the shadow shows."""
+        """Calls `start`, produces one record and opens the shadow; returns its image."""
         await self.start(**configs)
         await self.produce("first", 1)
         log = await self.shadow.opened()
@@ -73,7 +73,7 @@ class Shadowed:
         return self.cluster.serving[self.reader].broker.storage.entries.reads
 
     async def produce(self, name: str, count: int, pause: float = 0.01, value_bytes: int = 0) -> list[float]:
-        """Produces one record at a time; gives the seconds that each took."""
+        """Produces one record at a time; returns the seconds that each took."""
         took: list[float] = []
 
         async def work(client: KafkaCluster) -> None:
@@ -98,11 +98,11 @@ class Shadowed:
         return await self.cluster.run_client(f"final-{topic}-{self.clock.monotonic()}", work)
 
     async def trickle(self, name: str, seconds: float) -> list[float]:
-        """Produces a record every 10 ms; gives the seconds that each took."""
+        """Produces a record every 10 ms; returns the seconds that each took."""
         return await self.produce(name, round(seconds * 100), pause=0.01)
 
     async def caught_up(self, end: int, seconds: float) -> None:
-        """The shadow shows everything below `end` within this many seconds, and then has no backlog."""
+        """Waits until the shadow shows everything below `end` and has no backlog; fails after `seconds`."""
         log = await self.shadow.opened()
         assert log is not None
         until = self.clock.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Backlog quotas, and what subscriptions are told whose records went."""
+"""Backlog quotas, and the notification of subscriptions whose records were deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gnomon.wire.kafka.records import Record, build_batch
 LOOKED_SECONDS = LOOK_SECONDS + 1
 SELDOM = {"log.retention.check.interval.ms": "100000000"}
 BATCH_BYTES = 1080
-"""Of `produce`, at most."""
+"""The largest size of a batch of `produce`."""
 DROP = {"gnomon.backlog.quota.policy": "drop-oldest"}
 
 
@@ -44,7 +44,7 @@ async def produce(broker: EmbeddedBroker, client: BrokerClient, number: int) -> 
 
 
 async def orders(broker: EmbeddedBroker, client: BrokerClient, count: int, configs: dict[str, str]) -> None:
-    """The topic `orders` with so many batches of one record, five to a segment."""
+    """Creates the topic `orders` with `count` batches of one record, five to a segment."""
     segment = {"segment.bytes": str(5 * BATCH_BYTES), "retention.ms": "-1"}
     await client.create_topic("orders", configs={**segment, **configs})
     await more(broker, client, 0, count)
@@ -98,7 +98,7 @@ def test_the_offset_for_a_size_is_the_first_that_fits(bytes_max: int) -> None:
 # --- refusing -----------------------------------------------------------------------------------------------------
 
 
-def test_beyond_the_quota_producers_are_refused_with_the_subscriptions_name_until_it_has_read() -> None:
+def test_a_backlog_beyond_the_quota_refuses_produce_with_the_subscriptions_name_until_it_is_read() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 4, bytes_of(4))
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -117,7 +117,7 @@ def test_beyond_the_quota_producers_are_refused_with_the_subscriptions_name_unti
     play(scenario)
 
 
-def test_a_shadows_subscription_counts_and_one_that_was_deleted_does_not() -> None:
+def test_a_shadows_subscription_counts_and_a_deleted_subscription_does_not() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 5, bytes_of(4))
         await client.create_topic("copy", partitions=-1, configs={SHADOW_SOURCE: "orders"})
@@ -142,7 +142,7 @@ def test_a_topic_without_subscriptions_has_no_backlog() -> None:
     play(scenario)
 
 
-def test_positions_are_not_read_again_as_long_as_those_of_before_are_within_the_quota() -> None:
+def test_positions_are_not_read_again_while_the_last_known_ones_are_within_the_quota() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 2, {"gnomon.backlog.quota.ms": "100000"})
         await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -162,7 +162,7 @@ def test_positions_are_not_read_again_as_long_as_those_of_before_are_within_the_
     play(scenario)
 
 
-def test_the_age_of_the_oldest_record_counts_where_that_is_the_quota() -> None:
+def test_a_quota_in_milliseconds_limits_the_age_of_the_oldest_unread_record() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 3, {"gnomon.backlog.quota.ms": "15000"})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -179,7 +179,7 @@ def test_the_age_of_the_oldest_record_counts_where_that_is_the_quota() -> None:
     play(scenario)
 
 
-def test_a_quota_that_is_taken_away_refuses_nobody_any_more() -> None:
+def test_producers_are_accepted_again_after_the_quota_is_removed() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 5, bytes_of(4))
         await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -196,7 +196,7 @@ def test_a_quota_that_is_taken_away_refuses_nobody_any_more() -> None:
 # --- dropping -----------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_records_go_beyond_the_quota_and_their_reader_an_operator_and_a_metric_are_told() -> None:
+def test_the_oldest_records_beyond_the_quota_are_dropped_logged_counted_and_reported_to_their_consumer() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 3, {**bytes_of(4), **DROP})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest", queue_records=1)
@@ -208,13 +208,13 @@ def test_the_oldest_records_go_beyond_the_quota_and_their_reader_an_operator_and
         (told,) = [fields for event, fields in broker.events if event == "backlog_dropped"]
         assert (told["subscription"], told["of_topic"], told["first"], told["end"]) == ("billing", "orders", 2, 8)
         assert await missed(consumer) == (2, 8)
-        assert await read(consumer, 4) == [8, 9, 10, 11]  # and nothing that had been sent before
+        assert await read(consumer, 4) == [8, 9, 10, 11]  # and no record that had been sent before
         assert (await client.fetch("orders", 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     play(scenario)
 
 
-def test_records_that_waited_too_long_go_where_that_is_the_quota() -> None:
+def test_a_quota_in_milliseconds_drops_records_that_are_too_old() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 3, {"gnomon.backlog.quota.ms": "15000", **DROP})
         await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -240,11 +240,11 @@ def test_nothing_is_dropped_for_a_position_that_cannot_be_read() -> None:
     play(scenario)
 
 
-# --- what readers are told ----------------------------------------------------------------------------------------
+# --- notification of missed records -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topic", ["orders", "copy"])
-def test_a_consumer_is_told_once_of_records_that_were_deleted_before_it_acknowledged_them(topic: str) -> None:
+def test_a_consumer_is_notified_once_of_records_deleted_before_it_acknowledged_them(topic: str) -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 12, {})
         await client.create_topic("copy", partitions=-1, configs={SHADOW_SOURCE: "orders"})
@@ -261,7 +261,7 @@ def test_a_consumer_is_told_once_of_records_that_were_deleted_before_it_acknowle
     play(scenario)
 
 
-def test_a_consumer_that_had_read_everything_is_told_nothing() -> None:
+def test_a_consumer_that_had_read_everything_is_not_notified() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 7, {})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -281,7 +281,7 @@ def test_a_consumer_that_had_read_everything_is_told_nothing() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("end_of_cut", [9, 10])
-def test_a_consumer_that_was_away_is_told_when_it_comes_back_also_after_a_restart_and_only_then(
+def test_a_consumer_that_was_away_is_notified_once_when_it_subscribes_again_also_after_a_restart(
     restarted: bool, end_of_cut: int
 ) -> None:
     """Segments begin at 0, 5 and 10."""
@@ -307,7 +307,7 @@ def test_a_consumer_that_was_away_is_told_when_it_comes_back_also_after_a_restar
     play(scenario)
 
 
-def test_a_listener_is_told_by_a_call() -> None:
+def test_a_listener_is_notified_by_a_callback() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(broker, client, 3, {})
         told: list[RecordsMissed] = []
@@ -325,7 +325,7 @@ def test_a_listener_is_told_by_a_call() -> None:
     play(scenario)
 
 
-def test_consumers_of_a_shadow_on_another_broker_are_told_too() -> None:
+def test_consumers_of_a_shadow_on_another_broker_are_notified_too() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, kafka=SELDOM)
         await cluster.start()

@@ -1,4 +1,4 @@
-"""Bad input, each a test: whatever a peer sends, the node serves on and only that peer's connection may end."""
+"""Bad input: whatever a peer sends, the node continues to serve, and only that peer's connection may end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_bytes_that_are_no_request_end_their_connection_with_a_clear_reason(data
     simulate_broker(scenario)
 
 
-def test_a_frame_that_never_ends_holds_no_more_memory_than_has_arrived() -> None:
+def test_an_unfinished_frame_takes_memory_only_for_the_bytes_that_arrived() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         raws = [await broker.connect_raw() for _ in range(20)]
         for raw in raws:
@@ -143,7 +143,7 @@ _LONG_NAME = encode_unsigned_varint(40_001) + b"n" * 40_000
     ],
     ids=["produce", "fetch", "metadata", "describe groups"],
 )
-def test_a_text_longer_than_kafkas_is_refused_and_not_repeated(key: int, version: int, body: bytes) -> None:
+def test_a_string_longer_than_kafka_allows_is_refused_without_an_answer(key: int, version: int, body: bytes) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         raw = await broker.connect_raw()
         raw.send_frame(_header(key, version) + body)
@@ -153,7 +153,7 @@ def test_a_text_longer_than_kafkas_is_refused_and_not_repeated(key: int, version
 
 
 @pytest.mark.parametrize(("key", "version", "item"), [(15, 5, b"\2g"), (42, 2, b"\2g"), (9, 8, b"\2g\0\0")])
-def test_a_request_about_too_many_groups_is_refused_before_one_is_answered(key: int, version: int, item: bytes) -> None:
+def test_a_request_about_too_many_groups_is_refused_as_a_whole(key: int, version: int, item: bytes) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         raw = await broker.connect_raw()
         raw.send_frame(
@@ -164,7 +164,7 @@ def test_a_request_about_too_many_groups_is_refused_before_one_is_answered(key: 
     simulate_broker(scenario)
 
 
-def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_sent() -> None:
+def test_a_client_with_the_longest_client_id_gets_a_member_id_that_can_be_sent() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
         join = JoinGroupRequest(
@@ -180,7 +180,7 @@ def test_a_member_of_a_client_with_the_longest_of_names_gets_an_id_that_can_be_s
     simulate_broker(scenario)
 
 
-def test_an_answer_that_cannot_be_said_ends_its_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_encoded_ends_only_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ClusterHandlers, "find_coordinator", lambda self, request: FindCoordinatorResponse(port=1 << 40)
     )
@@ -204,7 +204,7 @@ def test_unknown_tagged_fields_are_skipped_in_header_and_body() -> None:
     simulate_broker(scenario)
 
 
-def test_only_produce_may_be_larger_than_what_decoding_may_cost() -> None:
+def test_only_a_produce_request_may_exceed_the_size_limit_of_decoding() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         raw = await broker.connect_raw()
         raw.send_frame(_header(15, 0) + bytes(DECODED_BYTES_MAX))
@@ -216,7 +216,7 @@ def test_only_produce_may_be_larger_than_what_decoding_may_cost() -> None:
     simulate_broker(scenario)
 
 
-def test_a_batch_with_a_wrong_checksum_is_refused_and_its_connection_lives_on() -> None:
+def test_a_batch_with_a_wrong_checksum_is_refused_and_its_connection_stays_open() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -229,8 +229,8 @@ def test_a_batch_with_a_wrong_checksum_is_refused_and_its_connection_lives_on() 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_frames_of_every_api_and_version_leave_the_node_serving(seed: int) -> None:
-    """A thousand frames a seed: noise behind a sound header, and sound requests changed or cut."""
+def test_the_node_continues_to_serve_after_random_frames_of_every_api_and_version(seed: int) -> None:
+    """A thousand frames for each seed: noise after a valid header, and valid requests changed or cut short."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
         stream = random.Random(f"frames/{seed}")
@@ -265,7 +265,7 @@ def test_random_frames_of_every_api_and_version_leave_the_node_serving(seed: int
 
 
 def _sound_requests() -> dict[tuple[int, int], list[bytes]]:
-    """A few requests of every API and version, drawn from the declarations of their messages."""
+    """A few valid requests of every API and version, drawn from the declarations of their messages."""
     if not _SOUND:
         names = st.sampled_from(["t", "u", "", "g"])
         for api, version in _VERSIONS:
@@ -345,7 +345,7 @@ def test_a_fetch_of_more_partitions_than_the_store_has_readers_is_answered() -> 
     simulate_broker(scenario)
 
 
-def test_a_thousand_idle_and_slow_connections_leave_another_client_served() -> None:
+def test_a_client_is_served_beside_a_thousand_idle_and_slow_connections() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         for number in range(1000):
             raw = await broker.connect_raw()
@@ -360,7 +360,7 @@ def test_a_thousand_idle_and_slow_connections_leave_another_client_served() -> N
     simulate_broker(scenario)
 
 
-def test_slow_connections_with_large_unfinished_requests_leave_an_honest_producer_served() -> None:
+def test_a_producer_is_served_beside_slow_connections_with_large_unfinished_requests() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -382,7 +382,7 @@ def test_slow_connections_with_large_unfinished_requests_leave_an_honest_produce
     simulate_broker(scenario, broker=BrokerSettings(request_queue_bytes_max=8 << 20))
 
 
-def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
+def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         held = [await broker.connect_raw() for _ in range(3)]
         raw = await broker.connect_raw()

@@ -52,7 +52,7 @@ from gnomon.wire.kafka.records import Record, build_batch
 RECORD = Record(offset_delta=0, key=None, value=b"v")
 
 
-def test_every_broker_tells_the_same_brokers_and_leaders_and_sends_away_what_is_another_s() -> None:
+def test_all_brokers_describe_the_same_brokers_and_leaders_and_refuse_requests_for_other_leaders() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3)
         await cluster.start()
@@ -89,7 +89,7 @@ def test_every_broker_tells_the_same_brokers_and_leaders_and_sends_away_what_is_
     simulate(4, scenario)
 
 
-def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll_when_it_is_back() -> None:
+def test_segments_due_to_roll_accept_appends_while_the_metadata_is_away_and_roll_when_it_is_back() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, kafka={"log.segment.bytes": "2048"})
         await cluster.start()
@@ -113,12 +113,12 @@ def test_segments_that_are_due_to_roll_go_on_while_the_metadata_is_away_and_roll
         await cluster.run_client("reader", lambda client: read_all(client, history, 0))
         assert check_log(history) == []
         assert len(history.final) == 320
-        assert len(broker.routes.to_read("orders", 0).segments) > before + 1  # of another term, as the lease was over
+        assert len(broker.routes.to_read("orders", 0).segments) > before + 1  # one by a new claim: the lease had ended
 
     simulate(8, scenario)
 
 
-def test_taking_a_partition_over_costs_one_read_and_one_write() -> None:
+def test_a_takeover_of_a_partition_costs_one_metadata_read_and_one_write() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         assert await produce_one(await at(client, cluster.leader("orders", 0))) is ErrorCode.NONE
         second = await lose_leader(cluster)
@@ -157,8 +157,8 @@ def test_starting_a_broker_costs_the_same_with_100_000_partitions_as_with_one() 
     assert few[1] <= 1
 
 
-def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
-    """One that was told so forgets the whole cluster, and where it began."""
+def test_no_broker_ever_sends_clients_an_empty_list_of_brokers() -> None:
+    """A client that gets an empty list forgets the whole cluster, also its bootstrap addresses."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
@@ -185,7 +185,7 @@ def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
             cluster.start_client(f"client-{number}", partial(ask, number=number))
         for number in cluster.brokers:
             simulation.network.block(f"broker-{number}", "metadata")
-        await simulation.clock.sleep(3 * LEASE_SECONDS)  # both registrations end, which both hear of before they renew
+        await simulation.clock.sleep(3 * LEASE_SECONDS)  # both registrations end, and both brokers notice
         simulation.network.heal()
         await cluster.settled(*cluster.brokers)
         for machine in cluster.brokers.values():
@@ -199,14 +199,14 @@ def test_no_broker_ever_tells_clients_that_there_is_none() -> None:
     simulate(12, scenario)
 
 
-def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
+def test_a_client_gets_the_brokers_address_before_the_native_port_is_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
         cluster.brokers[1].kill()
-        await simulation.clock.sleep(3 * LEASE_SECONDS)  # nobody is registered any more
+        await simulation.clock.sleep(3 * LEASE_SECONDS)  # no broker is registered any more
         go_on = listening_late(monkeypatch)
         cluster.start_broker(1)
 
@@ -223,7 +223,7 @@ def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_b
     simulate(1, scenario)
 
 
-def test_a_second_broker_with_the_id_of_a_live_one_says_that_it_waits_and_is_refused() -> None:
+def test_a_broker_with_the_id_of_a_live_broker_logs_that_it_waits_and_is_refused() -> None:
     traces = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -242,7 +242,7 @@ def test_a_second_broker_with_the_id_of_a_live_one_says_that_it_waits_and_is_ref
     assert len([line for trace in traces for line in trace.lines if "warning: waiting" in line]) == 1
 
 
-def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -> None:
+def test_the_first_append_to_a_partition_waits_for_bookies_for_all_its_copies() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -266,7 +266,7 @@ def test_a_partition_is_begun_only_when_there_are_bookies_for_all_its_copies() -
     simulate(1, scenario)
 
 
-def test_acks_all_is_refused_where_a_topic_asks_for_more_copies_than_a_record_has_when_it_is_acknowledged() -> None:
+def test_acks_all_is_refused_if_min_insync_replicas_exceeds_the_ack_quorum() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()

@@ -1,4 +1,4 @@
-"""A deleted topic's name, which is free once nobody serves the topic any more."""
+"""The name of a deleted topic: it is free once no broker serves the topic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gnomon.testing.storms.kafka.wire_client import KafkaCluster
 from gnomon.wire.kafka.errors import ErrorCode
 
 
-@pytest.mark.parametrize("away_seconds", [0.0, 1.0, 20.0])  # the longest ends its lease
-def test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more(away_seconds: float) -> None:
+@pytest.mark.parametrize("away_seconds", [0.0, 1.0, 20.0])  # the longest one ends the broker's lease
+def test_a_topic_is_created_again_once_no_broker_serves_its_last_life(away_seconds: float) -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         clock, network = cluster.simulation.clock, cluster.simulation.network
         old = cluster.leader("orders", 0)
@@ -39,11 +39,11 @@ def test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more(aw
     on_one_partition(1, 2, work)
 
 
-def test_who_hears_of_a_deletion_answers_for_no_later_one_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_does_not_confirm_a_later_deletion_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
         records, metadata, key = node.records, node.storage.metadata, deleted_key("orders")
-        other = Topic("other", UUID(int=1), 1, {})  # the news that topics changed
+        other = Topic("other", UUID(int=1), 1, {})  # an event, so that the image reaches the revision of the deletion
         await metadata.txn((), (Put(key, b""), Put(topic_key("other"), other.encode())))
         write = records.write
 

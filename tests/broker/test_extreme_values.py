@@ -1,4 +1,4 @@
-"""Every field of every request at the ends of its type, the rest sound: nothing that a client can send stops a node."""
+"""Each field of every request at the extreme values of its type, the other fields valid: no request stops a node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS = {
     "session_epoch": -1,
     "session_timeout_ms": 10_000,
 }
-"""What leads far into a handler, where that is not 0."""
+"""Values that lead far into a handler, for fields where 0 does not."""
 _LEFT_EMPTY = {"assignments", "forgotten_topics_data", "configs"}
 _ENDS: dict[str, tuple[Any, ...]] = {
     **{f"int{bits}": (0, -1, (1 << (bits - 1)) - 1, -(1 << (bits - 1))) for bits in (8, 16, 32, 64)},
@@ -50,7 +50,7 @@ _BATCH = build_batch([Record(value=b"v")], base_timestamp=1)
 
 
 def _sound(cls: type[Struct], version: int, topic_id: UUID) -> Any:
-    """A struct with one element in every array, whose values a broker takes."""
+    """A struct with values that a broker accepts, and one element in every array."""
     made = cls()
     for field in cls.FIELDS:
         if field.present(version) and field.name not in _LEFT_EMPTY:
@@ -88,11 +88,11 @@ def _leaves(made: Any, version: int) -> Iterator[tuple[Any, Field]]:
 
 
 def _requests(api: Api, version: int, topic_id: UUID, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The sound request, and as many more as it has fields with ends."""
+    """The valid request, and one more for each extreme value of each of its fields."""
     made = _sound(api.request, version, topic_id)
     found = [encode(made, version)]
     with monkeypatch.context() as patch:
-        patch.setattr(primitives, "STRING_BYTES_MAX", 40_000)  # a client may say it, where its version has the words
+        patch.setattr(primitives, "STRING_BYTES_MAX", 40_000)  # clients may exceed it if the version can encode that
         for owner, field in _leaves(made, version):
             assert isinstance(field.kind, FieldKind)
             sound = getattr(owner, field.name)
@@ -107,7 +107,7 @@ def _requests(api: Api, version: int, topic_id: UUID, monkeypatch: pytest.Monkey
 
 
 def _versions(api: Api) -> list[int]:
-    """The oldest and the newest, and the last ones before and the first ones with compact lengths."""
+    """The oldest and the newest version, the last one before compact lengths and the first one with them."""
     served = [version for version in range(api.min_version, api.max_version + 1) if api.serves(version)]
     headers = {request_header_version(api.key, version): version for version in served}
     first = {request_header_version(api.key, version): version for version in reversed(served)}
@@ -115,7 +115,7 @@ def _versions(api: Api) -> list[int]:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_no_value_at_the_end_of_its_type_stops_a_node_or_outlives_it_as_poison(
+def test_no_extreme_value_stops_a_node_or_disables_it_after_a_restart(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -139,7 +139,7 @@ def test_no_value_at_the_end_of_its_type_stops_a_node_or_outlives_it_as_poison(
 
 
 async def _ensure_topic(broker: EmbeddedBroker) -> UUID:
-    """The id of the topic "t", which some request may just have deleted."""
+    """The id of the topic "t", which is created again if a request has deleted it."""
     client = await broker.connect()
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     await client.ask(CreateTopicsRequest(topics=[topic]), 7)

@@ -12,7 +12,7 @@ from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordin
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 
-def test_groups_move_with_their_partition_and_no_commit_goes_back() -> None:
+def test_groups_move_with_their_partition_and_no_committed_offset_goes_back() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS, kafka={"offsets.topic.num.partitions": "1"})
         await cluster.start()
@@ -48,7 +48,7 @@ def test_groups_move_with_their_partition_and_no_commit_goes_back() -> None:
     simulate(6, scenario)
 
 
-def test_a_deleted_topic_s_offsets_are_forgotten_by_all_brokers_before_its_name_is_free() -> None:
+def test_all_brokers_delete_the_offsets_of_a_deleted_topic_before_its_name_is_free() -> None:
     groups = [f"group-{number}" for number in range(12)]
 
     async def scenario(simulation: Simulation) -> None:

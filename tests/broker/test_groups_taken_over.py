@@ -1,4 +1,4 @@
-"""Groups that go to another broker, which the one before has not heard of: no offset is told that is not the last."""
+"""Groups that move to another broker unknown to their previous coordinator: no stale offset is returned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFFSETS = "__consumer_offsets"
 Work: TypeAlias = Callable[[BrokerCluster, KafkaCluster, int, int], Awaitable[None]]
 
 
-def test_an_offset_is_not_told_from_a_log_that_was_open_before_another_broker_went_on_with_it() -> None:
+def test_a_coordinator_returns_no_offset_from_an_open_log_that_another_broker_has_claimed() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
         assert await commit(await at(client, new), 5) is ErrorCode.NONE
         cluster.brokers[new].kill()
@@ -44,7 +44,7 @@ def test_an_offset_is_not_told_from_a_log_that_was_open_before_another_broker_we
     on_one_partition_of_groups(12, work)
 
 
-def test_a_coordinator_that_a_broker_behind_the_news_took_the_groups_from_has_them_again_once_it_is_asked() -> None:
+def test_a_coordinator_that_lost_its_groups_to_a_broker_that_lags_loads_them_again_on_request() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
         cluster.brokers[new].kill()
         await cluster.settled(old)
@@ -59,7 +59,7 @@ def test_a_coordinator_that_a_broker_behind_the_news_took_the_groups_from_has_th
     on_one_partition_of_groups(14, work)
 
 
-def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_know_the_last_ones() -> None:
+def test_a_replaced_coordinator_does_not_confirm_the_deletion_of_offsets_that_it_does_not_know() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
         cluster.brokers[new].kill()
         await cluster.settled(old)
@@ -78,7 +78,7 @@ def test_a_deleted_topic_s_offsets_are_not_forgotten_by_a_broker_that_does_not_k
 
 
 def on_one_partition_of_groups(seed: int, work: Work) -> None:
-    """Runs `work` on a client of two brokers: the second one named coordinates all groups while it lives."""
+    """Runs `work` with a client and the numbers of two brokers: the second coordinates all groups while it lives."""
 
     async def between(cluster: BrokerCluster, client: KafkaCluster) -> None:
         found, _ = await ask_until(client, find)
@@ -107,7 +107,7 @@ async def offset(connection: WireConnection) -> tuple[ErrorCode, int]:
 
 
 async def offset_at_last(client: KafkaCluster, number: int) -> int:
-    """What a coordinator tells within a second: it may have to read its log anew first."""
+    """The offset that a coordinator returns within a second: it may have to read its log again first."""
     for _ in range(10):
         error, found = await offset(await at(client, number))
         if error is ErrorCode.NONE:

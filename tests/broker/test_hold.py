@@ -1,4 +1,4 @@
-"""Retention waits for durable subscriptions: those of the topic, and of its shadows on whatever broker."""
+"""Retention waits for durable subscriptions: those of the topic and those of its shadows on any broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE_RECORD_A_SEGMENT = {"segment.bytes": "14", "retention.bytes": "0", "retentio
 
 
 async def orders(client: BrokerClient, count: int, configs: dict[str, str] | None = None) -> None:
-    """The topic `orders` with so many segments of one record, all of them due."""
+    """Creates the topic `orders` with `count` segments of one record, all of them due for retention."""
     await client.create_topic("orders", configs={**ONE_RECORD_A_SEGMENT, **(configs or {})})
     await more(client, 0, count)
 
@@ -41,7 +41,7 @@ async def more(client: BrokerClient, first: int, count: int) -> None:
 
 
 async def trimmed(broker: EmbeddedBroker) -> int:
-    """Where the log starts after retention."""
+    """Enforces retention; returns the start of the log."""
     node = broker.serving.broker
     await node.retention.enforce()
     topic = node.topics.image.get("orders")
@@ -72,7 +72,7 @@ def test_a_topic_without_subscriptions_is_trimmed_by_time_and_size_alone() -> No
     play(scenario)
 
 
-def test_nothing_is_trimmed_that_a_subscription_has_not_read_and_what_it_has_read_is() -> None:
+def test_records_are_trimmed_once_every_subscription_has_read_them_and_not_before() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -87,7 +87,7 @@ def test_nothing_is_trimmed_that_a_subscription_has_not_read_and_what_it_has_rea
     play(scenario)
 
 
-def test_what_is_not_due_by_time_or_size_stays_although_all_have_read_it() -> None:
+def test_records_that_are_not_due_by_time_or_size_stay_although_they_were_read() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5, {"retention.bytes": "-1", "retention.ms": "-1"})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -97,7 +97,7 @@ def test_what_is_not_due_by_time_or_size_stays_although_all_have_read_it() -> No
     play(scenario)
 
 
-def test_a_topic_that_holds_nothing_is_trimmed_although_a_subscription_has_not_read_it() -> None:
+def test_a_topic_with_hold_none_is_trimmed_although_a_subscription_has_not_read_it() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5, {"gnomon.retention.hold": "none"})
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -110,7 +110,7 @@ def test_a_topic_that_holds_nothing_is_trimmed_although_a_subscription_has_not_r
 
 
 def test_a_subscription_that_reads_a_sealed_segment_to_its_end_does_not_hold_it() -> None:
-    """It stands at the end of a segment that was rolled since, and there is nothing to read behind it."""
+    """The position is the end of a segment that was rolled since, and no record comes after it."""
 
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 3, {"retention.bytes": "-1", "retention.ms": "1000"})
@@ -124,7 +124,7 @@ def test_a_subscription_that_reads_a_sealed_segment_to_its_end_does_not_hold_it(
     play(scenario)
 
 
-def test_a_shadows_subscription_holds_what_the_sources_own_have_read_and_the_other_way_round() -> None:
+def test_records_are_held_until_the_subscriptions_of_source_and_shadow_have_both_read_them() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         await cast(client)
@@ -141,7 +141,7 @@ def test_a_shadows_subscription_holds_what_the_sources_own_have_read_and_the_oth
     play(scenario)
 
 
-def test_subscriptions_hold_the_partitions_that_come_before_anybody_reads_these() -> None:
+def test_subscriptions_hold_the_new_partitions_of_a_topic_before_any_consumer_reads_them() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 1)
         await cast(client)
@@ -162,7 +162,7 @@ def test_subscriptions_hold_the_partitions_that_come_before_anybody_reads_these(
     play(scenario)
 
 
-def test_a_subscription_that_was_deleted_and_those_of_a_deleted_shadow_hold_nothing() -> None:
+def test_a_deleted_subscription_and_the_subscriptions_of_a_deleted_shadow_hold_nothing() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         await cast(client)
@@ -178,7 +178,7 @@ def test_a_subscription_that_was_deleted_and_those_of_a_deleted_shadow_hold_noth
     play(scenario)
 
 
-def test_a_subscription_of_nobody_holds_after_a_restart_of_the_broker() -> None:
+def test_a_subscription_without_consumers_holds_records_after_a_restart_of_the_broker() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(await broker.connect(), 5)
         async with native(broker) as subscriber:
@@ -189,7 +189,7 @@ def test_a_subscription_of_nobody_holds_after_a_restart_of_the_broker() -> None:
     simulate_broker(scenario, kafka=SELDOM)
 
 
-def test_a_damaged_position_holds_everything_and_is_told_by_its_name() -> None:
+def test_a_damaged_position_holds_everything_and_is_logged_with_its_subscription() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -207,7 +207,7 @@ def test_a_damaged_position_holds_everything_and_is_told_by_its_name() -> None:
 
 
 def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], times: int = 1) -> list[str]:
-    """Does `act` right before the transaction that gives up segments."""
+    """Runs `act` right before a transaction that deletes segments, at most `times` times."""
     node = broker.serving.broker
     inner, done = node.storage.metadata, list[str]()
 
@@ -230,7 +230,7 @@ def _overtaken(broker: EmbeddedBroker, act: Callable[[], Awaitable[object]], tim
 
 
 @pytest.mark.parametrize("topic", ["orders", "copy"])
-def test_a_subscription_that_is_made_at_the_moment_of_the_trim_loses_nothing(topic: str) -> None:
+def test_a_subscription_created_during_a_trim_loses_nothing(topic: str) -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         await cast(client)
@@ -247,7 +247,7 @@ def test_a_subscription_that_is_made_at_the_moment_of_the_trim_loses_nothing(top
     play(scenario)
 
 
-def test_a_trim_that_a_new_subscription_has_overtaken_is_tried_again() -> None:
+def test_a_trim_that_conflicts_with_a_new_subscription_is_retried() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         done = _overtaken(broker, lambda: subscriber.subscribe("orders", "late", initial_position="latest"))
@@ -257,7 +257,7 @@ def test_a_trim_that_a_new_subscription_has_overtaken_is_tried_again() -> None:
     play(scenario)
 
 
-def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing() -> None:
+def test_a_subscription_reset_during_a_trim_loses_nothing() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -270,7 +270,7 @@ def test_a_subscription_that_goes_back_at_the_moment_of_the_trim_loses_nothing()
     play(scenario)
 
 
-def test_subscriptions_of_shadows_count_that_this_broker_has_not_heard_of() -> None:
+def test_a_shadows_subscriptions_count_although_this_brokers_image_lacks_the_shadow() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 3)
         node = broker.serving.broker
@@ -287,7 +287,7 @@ def test_subscriptions_of_shadows_count_that_this_broker_has_not_heard_of() -> N
     play(scenario)
 
 
-def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> None:
+def test_a_topic_deleted_while_its_positions_are_read_does_not_stop_retention() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 5)
         await subscriber.subscribe("orders", "billing")
@@ -314,7 +314,7 @@ def test_a_topic_that_is_deleted_while_its_positions_are_read_stops_nobody() -> 
     play(scenario)
 
 
-def test_the_key_that_a_trim_compares_goes_with_the_topic() -> None:
+def test_the_hold_key_is_deleted_with_its_topic() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, 2)
         await subscriber.subscribe("orders", "billing")
@@ -331,7 +331,7 @@ def test_the_key_that_a_trim_compares_goes_with_the_topic() -> None:
 
 
 async def _retained(cluster: BrokerCluster) -> int:
-    """Has the source's broker trim; where the log starts then."""
+    """Enforces retention at the source's broker; returns the start of the log."""
     node = cluster.serving[cluster.leader("orders", 0)].broker
     await node.retention.enforce()
     log = await node.partitions.use(node.topics.find("orders"), 0).opened()

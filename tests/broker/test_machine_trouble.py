@@ -1,4 +1,4 @@
-"""What the machine refuses a node: room on its disk, its device, its data directory, its port."""
+"""A node on a machine with a full disk, a failed device, or a data directory or port that it cannot use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _batch() -> bytes:
     return build_batch([Record(offset_delta=0, key=None, value=b"v")], base_timestamp=1)
 
 
-def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() -> None:
+def test_producers_get_a_retriable_error_with_a_text_until_a_full_disk_has_room_again() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -58,7 +58,7 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_when_there_is_room() ->
     simulate_broker(scenario)
 
 
-def test_changes_that_a_full_disk_refuses_are_answered_so_and_their_connection_lives_on() -> None:
+def test_changes_get_a_storage_error_while_the_disk_is_full_and_their_connection_stays_open() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -89,7 +89,7 @@ def test_changes_that_a_full_disk_refuses_are_answered_so_and_their_connection_l
 
 
 class TakesNothing:
-    """Metadata that refuses every transaction for good, as an etcd does one that is too large for it."""
+    """Metadata that refuses every transaction with a final error, as etcd refuses one that is too large."""
 
     def __init__(self, inner: Metadata) -> None:
         self._inner = inner
@@ -101,7 +101,7 @@ class TakesNothing:
         raise InvalidRequest("it takes no more than this")
 
 
-def test_changes_that_the_metadata_service_does_not_take_are_answered_with_its_reason_and_change_nothing() -> None:
+def test_changes_refused_by_the_metadata_service_are_answered_with_its_reason_and_change_nothing() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in a whole broker: where groups lie, and what becomes of them when the topic cannot be had."""
+"""`__consumer_offsets` in a whole broker: where groups are stored, and offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _offset(client: BrokerClient, group: str) -> int:
     return offset
 
 
-def test_groups_stay_where_they_are_when_the_setting_changes() -> None:
+def test_groups_keep_their_partition_when_the_configured_number_of_partitions_changes() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -53,7 +53,7 @@ def test_groups_stay_where_they_are_when_the_setting_changes() -> None:
     simulate_broker(scenario, kafka={"offsets.topic.num.partitions": "10"})
 
 
-def test_clients_neither_create_the_topic_nor_change_it() -> None:
+def test_clients_can_neither_create_nor_alter_the_offsets_topic() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         asked = CreatableTopic(name="__consumer_offsets", num_partitions=1, replication_factor=1)
@@ -68,7 +68,7 @@ def test_clients_neither_create_the_topic_nor_change_it() -> None:
     simulate_broker(scenario)
 
 
-def test_a_full_disk_refuses_groups_until_there_is_room() -> None:
+def test_a_join_is_refused_on_a_full_disk_until_there_is_room() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
@@ -83,7 +83,7 @@ def test_a_full_disk_refuses_groups_until_there_is_room() -> None:
     simulate_broker(scenario)
 
 
-def test_retention_never_reaches_a_topic_of_the_brokers_own() -> None:
+def test_configured_retention_and_batch_size_do_not_apply_to_internal_topics() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
         made = node.creation.check_new("__consumer_offsets", 1, {"max.message.bytes": "1"}, internal=True)
@@ -99,7 +99,7 @@ async def _delete(client: BrokerClient) -> None:
     assert response.responses[0].error_code == ErrorCode.NONE
 
 
-def test_offsets_of_a_deleted_topic_do_not_come_back_with_its_next_life_after_a_crash() -> None:
+def test_offsets_of_a_deleted_topic_do_not_return_in_its_next_life_after_a_crash() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")

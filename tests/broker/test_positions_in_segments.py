@@ -1,4 +1,4 @@
-"""Quotas and retention go by where subscriptions stand, wherever their positions are kept."""
+"""Quotas and retention use the positions of subscriptions in either store of positions."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from gnomon.wire.kafka.records import Record, build_batch
 LOOKED_SECONDS = LOOK_SECONDS + 1
 BATCH_BYTES = 1080
 QUOTA = {"gnomon.backlog.quota.bytes": str(4 * BATCH_BYTES)}
-"""Of four batches."""
+"""A quota of four batches."""
 DROP = {**QUOTA, "gnomon.backlog.quota.policy": "drop-oldest"}
 OF_ONE_BATCH = {"segment.bytes": "14", "retention.ms": "-1"}
 DUE = {**OF_ONE_BATCH, "retention.bytes": "0"}
-"""Everything but the last segment, each of one record, is due."""
+"""Every segment except the last is due; each has one record."""
 
 Scenario = Callable[[EmbeddedBroker, BrokerClient, NativeClient], Awaitable[None]]
 
 
 @pytest.fixture(params=["metadata", "segments"], autouse=True)
 def positions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where positions are kept."""
+    """The store of positions: in the metadata or in segments."""
     open_store = stores.subscriptions_store
 
     def opened(settings: SubscriptionsSettings, *where: Any, **how: Any) -> SubscriptionsStore:
@@ -107,10 +107,10 @@ def test_producers_are_accepted_again_once_the_backlog_is_gone(topic: str, kill:
         assert await read(consumer, 1) == [0]
         assert await read(consumer, 9) == list(range(1, 10))
         if kill:
-            await consumer.close()  # nobody loads its position after the restart
+            await consumer.close()  # no consumer loads its position after the restart
             await broker.restart()
             client = await broker.connect()
-            await more(client, 10, 1)  # which brings the partition into use
+            await more(client, 10, 1)  # brings the partition into use
         await broker.simulation.sleep(LOOKED_SECONDS)
         await more(client, 11, 3)
         await broker.simulation.sleep(LOOKED_SECONDS)
@@ -121,9 +121,7 @@ def test_producers_are_accepted_again_once_the_backlog_is_gone(topic: str, kill:
 
 @killed
 @topics
-def test_records_that_were_acknowledged_are_neither_dropped_for_a_backlog_nor_told_as_missed(
-    topic: str, kill: bool
-) -> None:
+def test_acknowledged_records_are_neither_dropped_for_a_backlog_nor_reported_as_missed(topic: str, kill: bool) -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, DROP)
         consumer = await subscriber.subscribe(topic, "billing", initial_position="earliest")
@@ -147,7 +145,7 @@ def test_records_that_were_acknowledged_are_neither_dropped_for_a_backlog_nor_to
 
 
 @topics
-def test_an_event_of_dropped_records_begins_where_the_subscription_stands(topic: str) -> None:
+def test_dropped_records_are_reported_from_the_position_of_the_subscription_on(topic: str) -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, DROP)
         consumer = await subscriber.subscribe(topic, "billing", initial_position="earliest", queue_records=1)
@@ -174,7 +172,7 @@ def test_records_that_were_acknowledged_out_of_order_are_not_counted_as_dropped(
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest", type="shared")
         await more(client, 0, 4)
         messages = [await consumer.receive() for _ in range(4)]
-        for offset in (0, 2):  # stored one after the other
+        for offset in (0, 2):  # each is stored on its own
             consumer.ack(messages[offset])
             await broker.simulation.sleep(LOOK_SECONDS / 5)
         await more(client, 4, 4)
@@ -187,7 +185,7 @@ def test_records_that_were_acknowledged_out_of_order_are_not_counted_as_dropped(
 
 
 @pytest.mark.parametrize("positions", ["segments"], indirect=True)
-def test_nobody_is_refused_by_a_position_that_was_good_enough_before_the_log_grew(
+def test_producers_are_not_refused_for_a_position_that_was_within_the_quota_before_the_log_grew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ask = Holds.slowest
@@ -217,9 +215,7 @@ def test_nobody_is_refused_by_a_position_that_was_good_enough_before_the_log_gre
 
 @killed
 @topics
-def test_retention_frees_what_every_subscription_has_read_also_of_one_that_is_idle_since(
-    topic: str, kill: bool
-) -> None:
+def test_retention_frees_the_records_read_by_a_subscription_that_has_been_idle_since(topic: str, kill: bool) -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, DUE)
         consumer = await subscriber.subscribe(topic, "billing", initial_position="earliest")
@@ -241,7 +237,7 @@ def test_retention_frees_what_every_subscription_has_read_also_of_one_that_is_id
 
 
 @pytest.mark.parametrize("positions", ["segments"], indirect=True)
-def test_a_subscription_that_goes_back_after_its_segment_was_read_holds_what_it_reads_again() -> None:
+def test_a_subscription_reset_after_its_segment_was_read_holds_the_records_that_it_reads_again() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, DUE)
         retention = broker.serving.broker.retention
@@ -265,11 +261,11 @@ def test_a_subscription_that_goes_back_after_its_segment_was_read_holds_what_it_
     play(scenario)
 
 
-# --- costs, and what cannot be read -------------------------------------------------------------------------------
+# --- costs, and segments out of reach -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("positions", ["segments"], indirect=True)
-def test_a_segment_is_read_again_only_where_the_position_that_was_read_would_hold_something_up() -> None:
+def test_a_segment_is_read_again_only_if_its_last_known_position_would_exceed_the_quota() -> None:
     async def scenario(broker: EmbeddedBroker, client: BrokerClient, subscriber: NativeClient) -> None:
         await orders(client, QUOTA)
         consumer = await subscriber.subscribe("orders", "billing", initial_position="earliest")
@@ -293,7 +289,7 @@ def test_a_segment_is_read_again_only_where_the_position_that_was_read_would_hol
         await look()
         await more(client, 12, 1)
         await look()
-        others = 2 + 1 + 1  # the key, twice; the topics with subscriptions; the positions of the one that has some
+        others = 2 + 1 + 1  # the key, twice; the topics with subscriptions; the positions of the one such topic
         assert reads[1:] == [1, others + 2, others + 1], (
             "the key alone; then both segments; then one of two that are even"
         )
@@ -304,7 +300,7 @@ def test_a_segment_is_read_again_only_where_the_position_that_was_read_would_hol
 
 @pytest.mark.parametrize("positions", ["segments"], indirect=True)
 @pytest.mark.parametrize("policy", [QUOTA, DROP], ids=["refuse-produce", "drop-oldest"])
-def test_while_a_segment_is_out_of_reach_nobody_is_refused_anew_and_nothing_is_dropped(
+def test_while_a_segment_is_out_of_reach_no_more_producers_are_refused_and_nothing_is_dropped(
     policy: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def out_of_reach(*where: Any) -> Position | None:
@@ -336,7 +332,7 @@ def test_while_a_segment_is_out_of_reach_nobody_is_refused_anew_and_nothing_is_d
 # --- several brokers ----------------------------------------------------------------------------------------------
 
 
-def test_the_sources_broker_reads_positions_of_a_shadows_owner_also_after_that_one_was_killed() -> None:
+def test_the_sources_broker_reads_the_positions_of_a_shadow_also_after_the_shadows_owner_was_killed() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, kafka={"log.retention.check.interval.ms": "1000"})
         await cluster.start()
@@ -369,7 +365,7 @@ def test_the_sources_broker_reads_positions_of_a_shadows_owner_also_after_that_o
             await more(source, 11, 1)
             assert log.log.start_offset == 8
             async with connect(addresses, world=client.world) as subscriber:
-                consumer = await subscriber.subscribe("copy", "screens")  # at the one that takes over
+                consumer = await subscriber.subscribe("copy", "screens")  # at the next owner
                 assert await read(consumer, 2) == [8, 9]
                 await simulation.sleep(2.0)
                 assert log.log.start_offset == 10

@@ -1,4 +1,4 @@
-"""A whole node: what it says when it starts, and that it ends when it is asked to."""
+"""A whole node: its warnings and answers when it starts, and its graceful end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gnomon.wire.kafka.records import Record, build_batch
         (BrokerSettings(kafka_host="127.0.0.1"), False),
     ],
 )
-def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: BrokerSettings, warned: bool) -> None:
+def test_a_node_warns_of_an_address_that_remote_clients_cannot_use(broker: BrokerSettings, warned: bool) -> None:
     async def scenario(simulation: Simulation) -> None:
         stop, ended = trio.Event(), trio.Event()
         served: list[Serving] = []
@@ -53,7 +53,7 @@ def test_an_address_that_clients_elsewhere_cannot_use_is_warned_of(broker: Broke
     simulate(1, scenario)
 
 
-def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_broker_is(
+def test_a_client_gets_the_brokers_address_before_the_native_port_is_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -69,7 +69,7 @@ def test_a_client_that_comes_before_the_native_port_is_bound_is_told_where_the_b
     simulate_broker(scenario)
 
 
-def test_a_device_that_fails_while_the_node_stops_is_its_end_and_reason() -> None:
+def test_a_device_failure_while_the_node_stops_ends_it_with_that_reason() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -86,7 +86,7 @@ def test_a_device_that_fails_while_the_node_stops_is_its_end_and_reason() -> Non
         simulate_broker(scenario)
 
 
-def test_what_waits_for_the_metadata_when_the_node_stops_is_dropped_in_peace() -> None:
+def test_changes_that_wait_for_the_metadata_when_the_node_stops_are_dropped_without_an_error() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         clients = [await broker.connect() for _ in range(3)]
         broker.machine.disk.conditions.slowness = 100_000

@@ -41,7 +41,7 @@ class _Waiting:
         return self.error
 
 
-def test_reading_a_long_log_gives_way_to_other_tasks() -> None:
+def test_reading_a_long_log_yields_to_other_tasks() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         node = broker.serving.broker
         async with trio.open_nursery() as nursery:
@@ -82,7 +82,7 @@ def test_nothing_is_appended_to_a_log_that_was_not_read() -> None:
     simulate_broker(scenario)
 
 
-def test_a_log_that_is_taken_over_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_log_is_refused_once_another_broker_claims_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_logs, "READ_BYTES", 1)
 
     async def scenario(broker: EmbeddedBroker) -> None:
@@ -105,7 +105,7 @@ def test_a_log_that_is_taken_over_while_it_is_read_is_refused(monkeypatch: pytes
 
 
 def test_a_record_is_read_with_the_producer_epoch_and_control_flag_of_its_batch() -> None:
-    """A broker takes no markers of transactions yet, so that the partition is given batches in place of its own."""
+    """The test replaces the batches of the partition, because a broker accepts no transaction markers yet."""
     record = [Record(offset_delta=0, key=b"k", value=b"v")]
     producer: dict[str, int] = {"base_timestamp": 0, "producer_id": 7, "producer_epoch": 3}
     batches = [

@@ -1,4 +1,4 @@
-"""Partitions that go to another broker: nothing is lost, doubled, or acknowledged by two."""
+"""Partitions that move to another broker: no record is lost, duplicated, or acknowledged by two brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gnomon.wire.kafka.messages.positions import (
 )
 
 
-def test_a_killed_broker_s_partitions_are_served_by_another_within_the_lease_and_a_second() -> None:
+def test_the_partitions_of_a_killed_broker_are_served_by_another_within_the_lease_plus_a_second() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -57,7 +57,7 @@ def test_a_killed_broker_s_partitions_are_served_by_another_within_the_lease_and
     simulate(1, scenario)
 
 
-def test_idempotent_producers_go_on_while_brokers_are_killed_and_nothing_is_lost_or_doubled() -> None:
+def test_idempotent_producers_lose_and_duplicate_nothing_while_brokers_are_killed() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -84,7 +84,7 @@ def test_idempotent_producers_go_on_while_brokers_are_killed_and_nothing_is_lost
     simulate(2, scenario)
 
 
-def test_a_rolling_restart_is_seen_by_no_client_as_more_than_a_new_leader() -> None:
+def test_clients_see_a_rolling_restart_only_as_a_change_of_leader() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS, kafka={"num.partitions": "4"})
         await cluster.start()
@@ -115,7 +115,7 @@ def test_a_rolling_restart_is_seen_by_no_client_as_more_than_a_new_leader() -> N
     simulate(3, scenario)
 
 
-def test_leader_epochs_rise_with_each_claim_and_old_ones_end_where_they_did() -> None:
+def test_leader_epochs_rise_with_each_claim_and_old_epochs_keep_their_end() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         connection = await at(client, cluster.leader("orders", 0))
         assert await produce_one(connection) is ErrorCode.NONE
@@ -124,7 +124,7 @@ def test_leader_epochs_rise_with_each_claim_and_old_ones_end_where_they_did() ->
         assert await latest(connection) == (ErrorCode.NONE, 1, 1)
         assert await produce_one(connection) is ErrorCode.NONE
         for current, error in ((-1, 0), (0, 0), (1, 0), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
-            # librdkafka takes the epoch of the record it read last for the current one, which it was not told.
+            # librdkafka sends the epoch of the last record it read as the current epoch, which it does not know.
             wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=0)
             topic = OffsetForLeaderTopic(topic="orders", partitions=[wanted])
             answer = await connection.request(
@@ -137,7 +137,7 @@ def test_leader_epochs_rise_with_each_claim_and_old_ones_end_where_they_did() ->
     on_one_partition(5, 2, work)
 
 
-def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data() -> None:
+def test_two_brokers_that_both_believe_they_lead_never_acknowledge_divergent_data() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.start()
@@ -147,7 +147,7 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
         new = 3 - old
 
         async def stubborn(client: KafkaCluster) -> None:
-            """Knows the old leader alone."""
+            """Produces as a client that knows only the old leader."""
             only = KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "stubborn")
             await produce(only, history, "stubborn", 0, 1000)
 
@@ -173,7 +173,7 @@ def test_two_brokers_that_both_believe_to_lead_never_acknowledge_divergent_data(
     simulate(7, scenario)
 
 
-def test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_meanwhile() -> None:
+def test_a_broker_that_was_cut_off_refuses_requests_until_it_knows_who_led_meanwhile() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         old = cluster.leader("orders", 0)
         new = 3 - old
@@ -196,7 +196,7 @@ def test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_m
     on_one_partition(8, 2, work)
 
 
-def test_a_batch_is_called_missing_only_while_the_metadata_answers() -> None:
+def test_a_producer_gets_an_out_of_order_error_only_while_the_metadata_answers() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         connection = await at(client, 1)
         assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
@@ -208,7 +208,7 @@ def test_a_batch_is_called_missing_only_while_the_metadata_answers() -> None:
     on_one_partition(9, 1, work)
 
 
-def test_a_reader_that_is_ahead_of_a_leader_that_has_not_heard_of_the_next_one_is_sent_there() -> None:
+def test_a_replaced_leader_that_lags_redirects_a_reader_that_is_ahead_of_it() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         new = cluster.leader("orders", 0)
         old = 3 - new
@@ -228,7 +228,7 @@ def test_a_reader_that_is_ahead_of_a_leader_that_has_not_heard_of_the_next_one_i
     on_one_partition(10, 2, work)
 
 
-def test_a_reader_beyond_the_end_is_told_so_when_it_comes_again() -> None:
+def test_a_reader_beyond_the_end_gets_offset_out_of_range_on_its_second_fetch() -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
         connection = await at(client, 1)
         assert await produce_one(connection) is ErrorCode.NONE
@@ -247,7 +247,7 @@ async def fetch_behind_it(connection: WireConnection) -> ErrorCode:
 
 
 @pytest.mark.parametrize("ask", [fetch_behind_it, partial(produce_one, producer_id=7, sequence=2)])
-def test_a_leader_that_a_broker_behind_the_news_took_the_log_from_finds_out_once_it_has_to_be_certain(
+def test_a_leader_learns_by_read_index_that_a_broker_that_lags_has_claimed_its_log(
     ask: Callable[[WireConnection], Awaitable[ErrorCode]],
 ) -> None:
     async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:

@@ -35,9 +35,9 @@ SECONDS_WITHOUT_MINUTES = 12.0
 CALM_SECONDS = 2.0
 DISK_BYTES_A_SECOND = 4 << 20
 DISK_BYTES = 256 << 20
-"""Of each bookie, and DISK_BYTES_A_SECOND for as long as it shall last."""
+"""The size of each bookie's disk, plus DISK_BYTES_A_SECOND for each second of the storm."""
 IMPATIENT = {"request.timeout.ms": 3000, "socket.timeout.ms": 4000}
-"""Of the first producer, which so leaves a silent broker soon; by default that takes a client half a minute."""
+"""Timeouts of the first producer, which so leaves a silent broker soon; by default a client takes half a minute."""
 GAP_SECONDS_MIN = 1.0
 PROGRESS_SECONDS = 10.0
 GAPS_SHOWN = 8
@@ -56,7 +56,7 @@ def say(text: str) -> None:
 
 
 def outspoken(file: Path) -> dict[str, object]:
-    """Config of consumers that write down there why they read nothing."""
+    """Config of consumers that log in detail to this file, to show why they read nothing."""
     written = logging.FileHandler(file)
     written.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.Logger("consumers")
@@ -65,7 +65,7 @@ def outspoken(file: Path) -> dict[str, object]:
 
 
 def weather(storm: ProcessStorm, load: Load, workers: list[Worker], seconds: float, began: float) -> None:
-    """Lets it rage, and says every now and then how it goes; ends early where a client was told what it must not be."""
+    """Runs the storm and prints its progress; ends early if a client has failed."""
     progress_at, read_before = began, 0
     while (now := time.monotonic()) < began + seconds and all(worker.is_alive() for worker in workers):
         storm.tick()
@@ -82,7 +82,7 @@ def weather(storm: ProcessStorm, load: Load, workers: list[Worker], seconds: flo
 
 
 def settle(storm: ProcessStorm, load: Load, producers: list[Worker], consumers: list[Worker]) -> list[str]:
-    """Heals the cluster; everything has to be acknowledged, read by the group, and right. Returns what is not."""
+    """Heals the cluster, ends the clients and returns findings: records that are not acknowledged, read, or right."""
     found: list[str] = []
 
     def judge(what: str, step: Callable[[], Any]) -> Any:
@@ -138,7 +138,7 @@ def causes(storm: ProcessStorm, gap: Gap) -> str:
     return "; ".join(f"{fault.text} at {fault.since - gap.since:+.1f}" for fault in hit) or "no fault"
 
 
-def test_a_cluster_in_a_storm_keeps_what_it_acknowledged_and_serves_again(tmp_path: Path) -> None:
+def test_a_cluster_in_a_storm_keeps_acknowledged_records_and_serves_again(tmp_path: Path) -> None:
     minutes = float(os.environ.get("MINUTES") or 0)
     seconds = minutes * 60 or SECONDS_WITHOUT_MINUTES
     seed = int(os.environ.get("SEED") or random.randrange(10**6))

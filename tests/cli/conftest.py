@@ -1,4 +1,4 @@
-"""The command line, as a shell runs it or inside the process of the tests, and one broker for all who only ask it."""
+"""Fixtures that run the command line, in its own process or in that of the tests, and a broker that tests share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours without settings, and with these."""
+    """The environment of this process without gnomon's settings, and with these variables."""
     return {**{name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}, **variables}
 
 
@@ -47,7 +47,7 @@ def gnomon() -> Run:
 
 @pytest.fixture(scope="session")
 def invoke() -> Callable[..., Result]:
-    """`gnomon` in this process; its standard input has a file descriptor, as any has."""
+    """Runs `gnomon` in this process; its standard input has a file descriptor, as in a shell."""
 
     def run(given: list[str], stdin: bytes, variables: dict[str, str] | None = None) -> Result:
         with tempfile.TemporaryFile() as file:
@@ -60,7 +60,7 @@ def invoke() -> Callable[..., Result]:
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]) -> Run:
-    """`gnomon` in this process, which spares the start of another one; metadata that is away is given up at once."""
+    """Runs `gnomon` in this process, which is faster than a new one; it hardly waits for metadata that is away."""
     monkeypatch.setattr(cluster_metadata, "ANSWER_SECONDS", 0.2)
     for name in os.environ:
         if name.startswith("GNOMON_"):
@@ -72,7 +72,7 @@ def inside(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]) -> Ru
         try:
             result = invoke(given, stdin.encode(), variables)
         finally:
-            signal.signal(signal.SIGTERM, at_sigterm)  # `consume` takes it for its process
+            signal.signal(signal.SIGTERM, at_sigterm)  # `consume` installs a handler of its own
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return subprocess.CompletedProcess(given, result.exit_code, result.stdout, result.stderr)

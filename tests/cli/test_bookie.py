@@ -46,7 +46,7 @@ def page(daemon: Daemon, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_daemons_say_one_line_serve_their_health_and_end_with_0(tmp_path: Path, inside: Run) -> None:
+def test_daemons_print_one_ready_line_serve_health_checks_and_end_with_0(tmp_path: Path, inside: Run) -> None:
     with LedgerProcesses(tmp_path / "c", bookies=1) as cluster:
         metadata, bookie = cluster.daemons["metadata"], cluster.daemons["bookie-1"]
         assert re.fullmatch(r"127\.0\.0\.1:\d+", metadata.ready["metadata"])
@@ -68,7 +68,7 @@ def test_daemons_say_one_line_serve_their_health_and_end_with_0(tmp_path: Path, 
         assert metadata.stop() == 0
 
 
-def test_a_bookie_that_has_lost_the_metadata_says_so(tmp_path: Path) -> None:
+def test_a_bookie_that_lost_the_metadata_is_not_ready(tmp_path: Path) -> None:
     with LedgerProcesses(tmp_path / "c", bookies=1) as cluster:
         cluster.daemons["metadata"].pause()
         bookie = cluster.daemons["bookie-1"]
@@ -78,7 +78,7 @@ def test_a_bookie_that_has_lost_the_metadata_says_so(tmp_path: Path) -> None:
         wait_until(lambda: page(bookie, "/readyz")[0] == 200, "it is registered again")
 
 
-def test_what_cannot_start_says_why_in_one_line(tmp_path: Path, inside: Run) -> None:
+def test_a_daemon_that_cannot_start_prints_the_reason_in_one_line(tmp_path: Path, inside: Run) -> None:
     def refused(code: int, text: str, *command: object) -> None:
         done = inside(*command, *ports)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
@@ -108,7 +108,7 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path: Path, inside: Run) -> 
         refused(1, busy, "metadata", "--data-dir", where / "newest")
 
 
-def test_the_disk_of_another_bookie_is_refused_and_a_replaced_one_until_the_old_is_decommissioned(
+def test_a_bookie_refuses_a_foreign_disk_and_a_new_one_until_it_is_decommissioned(
     cluster: LedgerProcesses, inside: Run
 ) -> None:
     cluster.daemons["bookie-1"].stop()
@@ -179,7 +179,7 @@ def test_metadata_that_does_not_answer_ends_with_3(inside: Run) -> None:
 @pytest.mark.parametrize(
     "command", ["bookie list", "bookie --name x --port 0 --admin-port 0", "broker --id 1 --admin-port 0"]
 )
-def test_metadata_that_is_waited_for_is_named_with_how_long(
+def test_a_command_that_waits_for_the_metadata_prints_its_address_and_the_time(
     inside: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.setattr(cluster_metadata, "TOLD_SECONDS", 0.05)
@@ -206,7 +206,7 @@ def test_a_cluster_keeps_its_metadata_in_etcd(tmp_path: Path, inside: Run) -> No
             daemon.kill()
 
 
-def test_a_cluster_in_etcd_needs_its_package(gnomon: Run, tmp_path: Path) -> None:
+def test_metadata_in_etcd_needs_the_etcd_extra(gnomon: Run, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['httpx2'] = None\n")
     done = gnomon("bookie", "list", "--metadata", "etcd://127.0.0.1:1", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
@@ -230,7 +230,7 @@ def test_tail_follows_a_ledger_until_it_is_stopped(
         assert tail.returncode == 0
 
 
-def test_tail_ends_when_nobody_reads_it_any_more_though_no_entry_comes(cluster: LedgerProcesses, inside: Run) -> None:
+def test_tail_notices_a_closed_output_while_no_entry_arrives(cluster: LedgerProcesses, inside: Run) -> None:
     at = ("--metadata", cluster.metadata)
     assert inside("ledger", "create", "unread", *at).returncode == 0
     assert inside("ledger", "append", "unread", *at, stdin="one\n").returncode == 0

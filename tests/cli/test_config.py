@@ -33,7 +33,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
     assert shown["bookie.durability"]["value"] == "synced"
 
 
-def test_a_value_that_follows_from_another_setting_has_its_origin(
+def test_a_value_derived_from_another_setting_has_the_origin_of_that_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "gnomon.toml"
@@ -70,8 +70,8 @@ def test_the_table_has_one_line_for_each_setting() -> None:
     assert len(lines) == len(settings()) + 1
 
 
-def test_what_is_set_counts_where_its_own_option_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNOMON_NATIVE_ADDRESS", "127.0.0.1:9")  # an option of commands, and no setting
+def test_set_applies_to_settings_whose_own_option_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_NATIVE_ADDRESS", "127.0.0.1:9")  # an option of commands, not a setting
     given = ("broker.kafka_port=1", "broker.native_port=2", "num.partitions=3")
     broker = read_settings(None, given, **{"broker.kafka_port": None, "broker.native_port": 7}).settings
     assert (broker.broker.kafka_port, broker.broker.native_port, broker.kafka["num.partitions"]) == (1, 7, "3")

@@ -1,4 +1,4 @@
-"""What a daemon lives through: a process of its own, as what is used up here belongs to a process."""
+"""Daemons that run out of file descriptors, ports or room for logs: processes, since these limits are per process."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Daemon:
         self._kafka = ready["kafka"].split(":")
 
     def connect(self) -> socket.socket:
-        """As a Kafka client."""
+        """Connects as a Kafka client."""
         return socket.create_connection((self._kafka[0], int(self._kafka[1])), SECONDS_MAX)
 
     def speak_http(self) -> None:
-        """On the port of Kafka, which is worth a line of the log; returns when the daemon has ended the connection."""
+        """Sends HTTP to Kafka's port, which the daemon logs; returns when the daemon has closed the connection."""
         with self.connect() as wrong:
             wrong.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert wrong.recv(1) == b""
 
     def page(self, path: str) -> tuple[int, str]:
-        """Status and text."""
+        """The status and the text of a page."""
         try:
             with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=SECONDS_MAX) as answer:
                 return answer.status, answer.read().decode()
@@ -58,14 +58,14 @@ class Daemon:
                 return error.code, error.read().decode()
 
     def leave_descriptors(self, count: int) -> None:
-        """Lets it have so many more."""
+        """Limits the daemon to this many more file descriptors."""
         taken = set(map(int, os.listdir(f"/proc/{self.process.pid}/fd")))
         free = [number for number in range(len(taken) + count + 1) if number not in taken]
         _, most = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (free[count], most))
 
     def end(self) -> str:
-        """Its log, once it has ended in good order."""
+        """Ends the daemon, which must exit with 0; returns its log."""
         self.process.terminate()
         _, stderr = self.process.communicate(timeout=SECONDS_MAX)
         assert self.process.returncode == 0, stderr
@@ -92,7 +92,7 @@ def taken_port() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def test_without_a_free_file_descriptor_it_waits_and_then_serves_who_waited(tmp_path: Path) -> None:
+def test_a_connection_waits_for_a_free_file_descriptor_and_is_then_served(tmp_path: Path) -> None:
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(0)
         waiting = broker.connect()
@@ -106,7 +106,7 @@ def test_without_a_free_file_descriptor_it_waits_and_then_serves_who_waited(tmp_
         assert lines_of(broker.end())[-1]["event"] == "connection_refused"
 
 
-def test_a_page_that_there_is_no_file_descriptor_for_costs_nothing_but_itself(tmp_path: Path) -> None:
+def test_a_page_that_lacks_a_file_descriptor_does_not_harm_later_pages(tmp_path: Path) -> None:
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(1)
         with suppress(OSError):
@@ -119,7 +119,7 @@ def test_a_page_that_there_is_no_file_descriptor_for_costs_nothing_but_itself(tm
         broker.end()
 
 
-def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is_one(tmp_path: Path) -> None:
+def test_a_page_waits_for_a_free_file_descriptor_and_is_then_served(tmp_path: Path) -> None:
     with daemon(tmp_path) as broker:
         broker.leave_descriptors(0)
         host, port = broker.admin.split(":")
@@ -134,7 +134,7 @@ def test_a_page_asked_for_without_a_free_file_descriptor_is_served_once_there_is
 
 
 @pytest.mark.parametrize("command", ["metadata", "bookie --name b --metadata 127.0.0.1:1"])
-def test_a_directory_in_use_is_told_of_before_a_port(
+def test_a_directory_in_use_is_reported_before_a_port_in_use(
     inside: Run, tmp_path: Path, taken_port: int, command: str
 ) -> None:
     with open(tmp_path / "LOCK", "w") as held:
@@ -155,7 +155,7 @@ def test_a_directory_in_use_is_told_of_before_a_port(
         "cluster up --metadata-port",
     ],
 )
-def test_one_that_finds_its_port_taken_leaves_the_directory_to_other_commands(
+def test_a_command_that_finds_its_port_taken_does_not_claim_the_directory(
     inside: Run, tmp_path: Path, taken_port: int, command: str
 ) -> None:
     done = inside(*command.split(), taken_port, "--data-dir", tmp_path)
@@ -165,7 +165,7 @@ def test_one_that_finds_its_port_taken_leaves_the_directory_to_other_commands(
 
 
 @pytest.mark.parametrize("command", [("bookie", "--name", "b"), ("broker", "--id", "7")], ids=["bookie", "broker"])
-def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_daemon_that_waits_for_the_metadata_ends_at_sigterm(tmp_path: Path, command: tuple[str, ...]) -> None:
     place = ("--data-dir", str(tmp_path)) if command[0] == "bookie" else ()
     arguments = [*command, *place, "--metadata", "127.0.0.1:1", "--admin-port", "0"]
     with subprocess.Popen([*GNOMON, *arguments], stderr=subprocess.PIPE, text=True) as waiting:
@@ -176,7 +176,7 @@ def test_one_that_waits_for_the_metadata_ends_when_it_is_told_to(tmp_path: Path,
     assert not (tmp_path / "FORMAT").exists()
 
 
-def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_log_lines_are_dropped_and_counted_when_the_disk_is_full(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full, daemon(tmp_path, full.fileno()) as broker:
         for _ in range(2):
             broker.speak_http()
@@ -184,7 +184,7 @@ def test_lines_that_the_log_has_no_room_for_are_dropped_and_counted(tmp_path: Pa
         broker.end()
 
 
-def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> None:
+def test_a_daemon_survives_a_broken_log_pipe(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     with open(writer, "wb") as log, daemon(tmp_path, log.fileno()) as broker:
         os.close(reader)
@@ -194,7 +194,7 @@ def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> None:
         broker.end()
 
 
-def test_a_closed_standard_error_ends_nothing_and_no_socket_gets_its_number(tmp_path: Path) -> None:
+def test_a_daemon_survives_a_closed_standard_error_and_gives_its_number_to_no_socket(tmp_path: Path) -> None:
     with daemon(tmp_path, before=["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]) as broker:
         for _ in range(2):
             broker.speak_http()

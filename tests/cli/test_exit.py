@@ -42,7 +42,7 @@ def test_every_error_that_an_operator_can_act_on_has_its_exit_code(error: Except
     assert failure.code == code
 
 
-def test_an_error_inside_groups_counts_as_itself() -> None:
+def test_an_error_inside_exception_groups_keeps_its_exit_code() -> None:
     failure = failure_of(ExceptionGroup("outer", [ExceptionGroup("inner", [DirectoryTaken("taken")])]))
     assert failure is not None
     assert (failure.code, str(failure)) == (Exit.CONFLICT, "taken")
@@ -53,12 +53,12 @@ def test_a_bug_has_no_exit_code_even_beside_an_operational_error() -> None:
     assert failure_of(ExceptionGroup("both", [DirectoryTaken("taken"), KeyError("x")])) is None
 
 
-def test_a_text_of_several_lines_becomes_one() -> None:
+def test_the_text_of_a_failure_becomes_one_line() -> None:
     assert str(Failure("first\n  second")) == "first second"
 
 
 @pytest.mark.parametrize("kind", LEDGER_ADVICE)
-def test_an_error_of_a_ledger_gives_the_command_line_s_advice(kind: type[LedgerError]) -> None:
+def test_a_ledger_error_carries_the_advice_of_the_command_line(kind: type[LedgerError]) -> None:
     error = EntryNotConfirmed(LedgerId(7), EntryId(2), EntryId(1)) if kind is EntryNotConfirmed else kind("so", "do")
     assert str(failure_of(error)) == f"{error.text}: {LEDGER_ADVICE[kind]}"
     assert str(error) != error.text
@@ -81,7 +81,7 @@ def test_the_table_names_librdkafkas_own_errors_by_their_numbers() -> None:
     assert {code for code in KAFKA_ERRORS if code < 0} == own
 
 
-def test_a_kafka_error_says_what_failed_why_and_what_to_do() -> None:
+def test_a_kafka_error_names_the_failed_action_the_reason_and_the_advice() -> None:
     failure = kafka_failure("describe topic 'x'", 3, "Broker: Unknown topic or partition")
     assert failure.code is Exit.CONFLICT
     assert str(failure) == (
@@ -89,7 +89,7 @@ def test_a_kafka_error_says_what_failed_why_and_what_to_do() -> None:
     )
 
 
-def test_what_passes_by_itself_while_leaders_change_is_unreachable_and_says_to_try_again() -> None:
+def test_an_error_of_a_leader_change_is_unreachable_and_advises_to_try_again() -> None:
     for code in (
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -29,7 +29,7 @@ def ledger(inside: Run, cluster: LedgerProcesses) -> Run:
     return run
 
 
-def test_the_commands_of_a_directory_work_on_a_cluster(ledger: Run, tmp_path: Path) -> None:
+def test_the_ledger_commands_work_on_a_cluster(ledger: Run, tmp_path: Path) -> None:
     assert ledger("create", "a/b", "--property", "owner=me").returncode == 0
     assert "its last is 2" in ledger("append", "a/b", stdin="one\ntwo\nthree").stderr
     whole = tmp_path / "whole"
@@ -53,7 +53,7 @@ def test_the_commands_of_a_directory_work_on_a_cluster(ledger: Run, tmp_path: Pa
     assert (end["last_entry"], end["session"] > shown["session"]) == (3, True)
     assert "its last entry is 3" in ledger("seal", "a/b").stderr
     assert ledger("append", "a/b", stdin="late\n").returncode == 5
-    assert ledger("tail", "a/b", "--from", 2).stdout == "three\nfour\n\n"  # ends: nothing follows
+    assert ledger("tail", "a/b", "--from", 2).stdout == "three\nfour\n\n"  # ends: the ledger is sealed
     assert ledger("delete", "a/b").returncode == 0
     assert ledger("show", "a/b").returncode == 5
 
@@ -100,7 +100,7 @@ def test_a_mac_needs_a_password(ledger: Run) -> None:
     assert "--password-file" in done.stderr
 
 
-def test_what_is_missing_taken_or_out_of_place_is_said(ledger: Run, tmp_path: Path) -> None:
+def test_missing_existing_and_internal_ledgers_and_unfit_options_are_refused(ledger: Run, tmp_path: Path) -> None:
     assert ledger("create", "there").returncode == 0
     assert ledger("create", "there").returncode == 5
     for command in ("show", "read", "append", "recover", "seal", "delete", "tail"):
@@ -114,7 +114,7 @@ def test_what_is_missing_taken_or_out_of_place_is_said(ledger: Run, tmp_path: Pa
     assert ledger("list", "--metadata", "127.0.0.1:1").returncode == 3
 
 
-def test_a_writer_that_lost_its_ledger_says_what_is_in_it(ledger: Run, cluster: LedgerProcesses) -> None:
+def test_a_writer_that_lost_its_ledger_reports_the_last_confirmed_entry(ledger: Run, cluster: LedgerProcesses) -> None:
     assert ledger("create", "contested").returncode == 0
     command = [sys.executable, "-m", "gnomon.cli.main", "ledger", "append", "contested", "--metadata", cluster.metadata]
     pipe = subprocess.PIPE

@@ -14,7 +14,7 @@ from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 
 
 def broker_modules(import_times: str) -> list[str]:
-    """The modules of the broker in what `-X importtime` writes."""
+    """The modules of the broker in the output of `-X importtime`."""
     return re.findall(r"^import time:.*\| +(gnomon\.broker\S*)$", import_times, re.MULTILINE)
 
 
@@ -32,7 +32,7 @@ def test_importing_the_command_of_a_broker_loads_modules_of_the_broker() -> None
     assert "gnomon.broker.broker" in imported_by("gnomon.cli.broker")
 
 
-def test_a_bookie_and_a_metadata_service_that_serve_have_loaded_no_module_of_the_broker(
+def test_a_serving_bookie_and_metadata_service_have_loaded_no_module_of_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")

@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_in_its_own_help_what_the_list_says(name: str) -> None:
+def test_the_help_of_every_command_begins_with_its_line_in_the_list(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert (command.help or "").startswith(COMMANDS[name].line.removesuffix("."))
@@ -56,7 +56,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         ("input <&-", "ledger append x"),
     ],
 )
-def test_a_closed_standard_stream_ends_what_needs_it_with_one_line(closed: str, command: str) -> None:
+def test_a_command_that_needs_a_closed_standard_stream_ends_with_one_line(closed: str, command: str) -> None:
     name, redirection = closed.split()
     gnomon = f"{shlex.quote(sys.executable)} -m gnomon.cli.main"
     done = subprocess.run(f"{gnomon} {command} {redirection}", shell=True, capture_output=True, text=True)
@@ -70,7 +70,7 @@ def test_a_command_that_needs_no_closed_stream_does_its_work(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["topic", "--help"], ["completion", "bash"]])
-def test_output_that_there_is_no_room_for_is_one_line(words: list[str]) -> None:
+def test_output_to_a_full_disk_ends_with_one_line(words: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "gnomon.cli.main", *words],

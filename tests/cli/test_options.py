@@ -52,9 +52,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("command", "number"), NUMBERS)
-def test_a_number_beyond_what_is_sent_or_stored_is_refused_with_its_range(
-    inside: Run, command: str, number: int
-) -> None:
+def test_a_number_out_of_range_is_refused_with_the_range(inside: Run, command: str, number: int) -> None:
     for given in (number, 10**30):
         done = inside(*command.split(), given)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -63,7 +61,7 @@ def test_a_number_beyond_what_is_sent_or_stored_is_refused_with_its_range(
 
 @pytest.mark.parametrize("command", NAMED)
 @pytest.mark.parametrize(("name", "problem"), [("", "is empty"), ("a\udcff", "is not UTF-8")])
-def test_an_empty_name_or_one_that_is_no_text_is_refused(inside: Run, command: str, name: str, problem: str) -> None:
+def test_a_name_that_is_empty_or_not_utf_8_is_refused(inside: Run, command: str, name: str, problem: str) -> None:
     done = inside(*command.split(), name)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert f": {name!r} {problem}" in done.stderr or f": {problem}" in done.stderr
@@ -71,19 +69,19 @@ def test_an_empty_name_or_one_that_is_no_text_is_refused(inside: Run, command: s
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "1e300"])
 @pytest.mark.parametrize("command", ["produce", "consume"])
-def test_a_timeout_is_a_number_of_seconds(inside: Run, command: str, seconds: str) -> None:
+def test_an_invalid_timeout_is_refused(inside: Run, command: str, seconds: str) -> None:
     done = inside(command, "t", "--timeout", seconds)
     assert (done.returncode, done.stdout) == (2, "")
     assert "'--timeout'" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["produce t --header", "topic create t --config", "ledger create l --property"])
-def test_a_pair_that_is_no_text_is_refused(inside: Run, option: str) -> None:
+def test_a_pair_that_is_not_utf_8_is_refused(inside: Run, option: str) -> None:
     done = inside(*option.split(), "a=\udcff")
     assert (done.returncode, "is not UTF-8" in done.stderr) == (2, True), done.stderr
 
 
-def test_an_address_that_nothing_can_have_is_refused_or_unreachable(inside: Run) -> None:
+def test_an_impossible_address_is_refused_or_unreachable(inside: Run) -> None:
     assert inside("topic", "list", "--bootstrap-server", "127.0.0.1:65536").returncode == 2
     odd = inside("topic", "list", "--bootstrap-server", "a..b:9092")
     assert (odd.returncode, "'a..b' is no host name" in odd.stderr) == (3, True)

@@ -26,7 +26,9 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_one_line_when_it_serves_and_ends_with_0_when_asked(tmp_path: Path, number: signal.Signals) -> None:
+def test_standalone_prints_one_line_when_it_is_ready_and_ends_with_0_at_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     process = start("--data-dir", str(tmp_path / "data"))
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -38,7 +40,7 @@ def test_it_says_one_line_when_it_serves_and_ends_with_0_when_asked(tmp_path: Pa
     assert (process.returncode, stdout) == (0, "")
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, gnomon: Run) -> None:
+def test_flags_win_over_the_file_and_the_file_over_the_default(tmp_path: Path, gnomon: Run) -> None:
     file = tmp_path / "gnomon.toml"
     file.write_text('data_dir = "/nowhere"\n[kafka]\nnum.partitions = 7\n')
     process = start(
@@ -52,7 +54,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, g
     assert "with 7 partitions" in created.stderr
 
 
-def test_a_wildcard_address_without_a_name_is_warned_of(tmp_path: Path) -> None:
+def test_a_wildcard_address_without_an_advertised_host_is_a_warning(tmp_path: Path) -> None:
     process = start("--data-dir", str(tmp_path / "data"), "--set", "broker.kafka_host=0.0.0.0")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready kafka=0.0.0.0:")
@@ -64,7 +66,7 @@ def test_a_wildcard_address_without_a_name_is_warned_of(tmp_path: Path) -> None:
 def test_a_directory_in_use_ends_with_5_and_a_port_in_use_with_1(
     gnomon: Run, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    # The directory is what two processes must not share: it is told of before the ports that the first one has, too.
+    # Two processes must not share a directory: it is reported before the ports, which the first process has too.
     ports = ("--kafka-port", broker.port, "--native-port", broker.native_port, "--admin-port", broker.admin_port)
     taken = gnomon("standalone", *ports, "--data-dir", broker.data_dir)
     assert (taken.returncode, taken.stdout, taken.stderr.count("\n")) == (5, "", 1)
@@ -90,7 +92,7 @@ def test_a_directory_whose_entries_are_gone_is_refused_until_they_are_put_back(
     assert inside("ledger", "create", "audit", *at).returncode == 0
     assert inside("ledger", "append", "audit", *at, stdin="one\n").returncode == 0
     (tmp_path / "data" / "bookie").rename(tmp_path / "kept")
-    for _ in range(2):  # the first attempt leaves an empty store behind
+    for _ in range(2):  # the first attempt creates an empty store
         for refused in (gnomon("standalone", *PORTS, *at), inside("ledger", "read", "audit", *at)):
             assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
             assert f"{tmp_path}/data/bookie was gone or empty" in refused.stderr
@@ -100,7 +102,7 @@ def test_a_directory_whose_entries_are_gone_is_refused_until_they_are_put_back(
     assert inside("ledger", "read", "audit", *at, "--format", "text").stdout == "one\n"
 
 
-def test_an_unknown_or_unfit_setting_ends_with_2(inside: Run) -> None:
+def test_an_unknown_or_invalid_setting_ends_with_2(inside: Run) -> None:
     unknown = inside("standalone", "--set", "num.partition=3")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "num.partitions" in unknown.stderr

@@ -1,4 +1,4 @@
-"""The native client against real brokers: what is read, acknowledged and read again."""
+"""The native client against real brokers: reads, acknowledgements and redeliveries."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gnomon.testing.kafka_broker import KafkaBroker
 
 FLUSH_SECONDS = 0.05
 FLUSHED_SECONDS = 20 * FLUSH_SECONDS
-"""After which the broker has stored what it was told, also on a busy machine."""
+"""After this time the broker has stored all acknowledgements, also on a busy machine."""
 NOTHING_SECONDS = 0.2
-"""So long nothing comes where nothing is to come."""
+"""Without a message for this time, a test assumes that none comes."""
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ def broker(running: KafkaBroker) -> Iterator[KafkaBroker]:
 
 
 def produce(broker: KafkaBroker, values: range, topic: str = "flights") -> None:
-    """Records in batches of ten, the last one perhaps of fewer, with one of five keys; each a millisecond later."""
-    # it sends when it is flushed, however slowly this program runs
+    """Produces batches of ten records (the last may have fewer), with five keys and one millisecond between records."""
+    # the producer sends only when it is flushed, however slowly this program runs
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 60_000})
-    producer.list_topics(topic)  # where it does not know the topic, the first ones go one by one
+    producer.list_topics(topic)  # a producer that does not know the topic sends the first records one by one
     now_ms = int(time.time() * 1000)
     for value in values:
         producer.produce(topic, key=str(value % 5), value=str(value), timestamp=now_ms + value)
@@ -70,7 +70,7 @@ async def nothing_comes(consumer: gnomon.Consumer) -> bool:
     return True
 
 
-def test_an_earliest_subscription_reads_all_records_and_resumes_after_those_it_acknowledged(
+def test_an_earliest_subscription_reads_all_records_and_resumes_after_the_acknowledged_ones(
     broker: KafkaBroker,
 ) -> None:
     produce(broker, range(100))
@@ -185,7 +185,9 @@ def test_invalid_options_are_refused_with_the_reason(broker: KafkaBroker) -> Non
     with_client(broker, work)
 
 
-def test_batches_of_a_shared_subscription_go_round_and_come_again_when_a_consumer_goes(broker: KafkaBroker) -> None:
+def test_a_shared_subscription_distributes_batches_and_redelivers_those_of_a_closed_consumer(
+    broker: KafkaBroker,
+) -> None:
     produce(broker, range(40))
 
     async def work(client: gnomon.NativeClient) -> None:
@@ -247,7 +249,7 @@ def test_records_of_a_key_go_to_one_consumer_in_order(broker: KafkaBroker) -> No
     with_client(broker, work)
 
 
-def test_a_negative_acknowledgement_brings_a_record_again_after_its_delay(broker: KafkaBroker) -> None:
+def test_a_negative_acknowledgement_redelivers_a_record_after_its_delay(broker: KafkaBroker) -> None:
     produce(broker, range(10))
 
     async def work(client: gnomon.NativeClient) -> None:
@@ -305,7 +307,7 @@ def test_a_consumer_seeks_by_message_offset_time_and_to_either_end(broker: Kafka
     with_client(broker, work)
 
 
-def test_a_deleted_subscription_begins_again(broker: KafkaBroker) -> None:
+def test_a_subscription_created_again_after_its_deletion_starts_at_its_initial_position(broker: KafkaBroker) -> None:
     produce(broker, range(10))
 
     async def work(client: gnomon.NativeClient) -> None:
@@ -318,7 +320,7 @@ def test_a_deleted_subscription_begins_again(broker: KafkaBroker) -> None:
     with_client(broker, work)
 
 
-def test_a_thousand_subscriptions_of_one_connection_get_a_batch_that_travels_once(broker: KafkaBroker) -> None:
+def test_a_thousand_subscriptions_of_one_connection_share_one_copy_of_a_batch(broker: KafkaBroker) -> None:
     produce(broker, range(1))
     names = [f"reader-{number}" for number in range(1000)]
 
@@ -355,7 +357,7 @@ def test_a_consumer_reads_all_partitions_of_a_topic() -> None:
         with_client(broker, work)
 
 
-def test_programs_without_trio_block(broker: KafkaBroker) -> None:
+def test_a_program_without_trio_uses_the_blocking_client(broker: KafkaBroker) -> None:
     produce(broker, range(250))
     with gnomon.connect_blocking(broker.native_address) as client:
         consumer = client.subscribe("flights", "billing", initial_position="earliest")
@@ -379,7 +381,7 @@ def test_programs_without_trio_block(broker: KafkaBroker) -> None:
         consumer.receive()
 
 
-def test_a_blocking_client_outlives_wrong_answers(broker: KafkaBroker) -> None:
+def test_a_blocking_client_survives_invalid_acknowledgements(broker: KafkaBroker) -> None:
     produce(broker, range(1))
     with gnomon.connect_blocking(broker.native_address) as client:
         consumer = client.subscribe("flights", "billing", initial_position="earliest")
@@ -413,7 +415,7 @@ def test_a_blocking_seek_of_one_partition_keeps_the_messages_fetched_from_the_ot
                 consumer.receive()
 
 
-def test_a_blocking_consumer_that_does_not_wait_gets_the_messages_present(broker: KafkaBroker) -> None:
+def test_a_blocking_receive_without_a_wait_returns_the_messages_present(broker: KafkaBroker) -> None:
     produce(broker, range(10))
     with gnomon.connect_blocking(broker.native_address) as client:
         consumer = client.subscribe("flights", "billing", initial_position="earliest")
@@ -426,7 +428,7 @@ def test_a_blocking_consumer_that_does_not_wait_gets_the_messages_present(broker
         assert consumer.receive(seconds=0) is None
 
 
-def test_a_blocking_seek_loses_nothing_of_a_thread_that_receives(broker: KafkaBroker) -> None:
+def test_a_blocking_seek_loses_no_message_of_a_receiving_thread(broker: KafkaBroker) -> None:
     produce(broker, range(50))
     with gnomon.connect_blocking(broker.native_address) as client:
         for turn in range(10):
@@ -440,7 +442,7 @@ def test_a_blocking_seek_loses_nothing_of_a_thread_that_receives(broker: KafkaBr
 
             receiver = threading.Thread(target=receive)
             receiver.start()
-            time.sleep(0.05)  # it waits by now
+            time.sleep(0.05)  # the receiver waits by now
             consumer.seek("earliest")
             receiver.join()
             assert sorted(found) == list(range(50))
@@ -448,7 +450,7 @@ def test_a_blocking_seek_loses_nothing_of_a_thread_that_receives(broker: KafkaBr
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, which would end pytest."""
+    """Replaces KeyboardInterrupt, which would end pytest."""
 
 
 def interrupted_while(call: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""What leaves the block of `connect`: the block's own exception, or a failure of the client beside it."""
+"""Exceptions that leave the block of `connect`: the block's own, and failures of the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), ExceptionGroup("mine", [KeyError("x")])])
-def test_an_exception_of_the_block_leaves_a_client_of_the_real_world_as_itself(error: BaseException) -> None:
+def test_an_exception_of_the_block_is_raised_unchanged_in_the_production_world(error: BaseException) -> None:
     async def main() -> None:
         async with gnomon.connect(NOWHERE):
             raise error
@@ -26,7 +26,7 @@ def test_an_exception_of_the_block_leaves_a_client_of_the_real_world_as_itself(e
     assert caught.value is error
 
 
-def test_an_exception_of_the_block_leaves_a_client_at_work_as_itself() -> None:
+def test_an_exception_of_the_block_is_raised_unchanged_while_the_client_consumes() -> None:
     async def read_and_fail(broker: EmbeddedBroker) -> None:
         async with native(broker) as client:
             consumer = await client.subscribe("orders", "billing", initial_position="earliest")

@@ -1,4 +1,4 @@
-"""What consumers say of what they were given: what counts after a seek, and batches that cannot be read."""
+"""Acknowledgements of consumers after seeks and lost connections, missed records, and unreadable batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_acknowledgements_of_messages_received_before_a_seek_do_not_undo_it() ->
             before = [await worker.receive() for _ in range(10)]
             operator = await client.subscribe("orders", "billing", type="failover")
             await operator.seek("earliest")
-            worker.ack(before[3])  # on its way back, maybe
+            worker.ack(before[3])  # possibly before the worker is notified of the seek
             await operator.close()
             await broker.simulation.sleep(1.0)
             worker.ack(before[5])
@@ -47,7 +47,7 @@ def test_acknowledgements_of_messages_received_before_a_seek_do_not_undo_it() ->
     simulate_broker(scenario)
 
 
-def test_messages_received_before_a_broker_ended_are_acknowledged_after_it() -> None:
+def test_messages_received_before_a_restart_of_the_broker_can_be_acknowledged_after_it() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client:
@@ -88,7 +88,7 @@ def test_records_delivered_before_subscribe_is_answered_can_be_acknowledged(
     simulate_broker(scenario)
 
 
-def test_late_acknowledgements_of_a_connection_that_was_replaced_do_not_undo_a_seek() -> None:
+def test_late_acknowledgements_of_a_replaced_connection_do_not_undo_a_seek() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         item = ["billing", 1, "me", 1000]
@@ -121,7 +121,7 @@ def test_queued_records_that_were_missed_are_not_handed_out() -> None:
             with pytest.raises(RecordsMissed, match="between offsets 1 and 5"):
                 await consumer.receive()
             assert await values(consumer, 4) == [5, 6, 7, 8]
-            await orders(broker, 9, first=9)  # for which there are permits
+            await orders(broker, 9, first=9)  # there are permits for these records
             assert await values(consumer, 9) == list(range(9, 18))
             assert await consumer.backlog() == 0
 
@@ -156,7 +156,7 @@ def test_records_removed_while_subscriptions_are_loaded_are_reported_as_missed(m
 
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_batch_that_cannot_be_read_costs_no_permits(first: int) -> None:
-    """The client of one that begins at `first` is given the rest of the first batch by slots."""
+    """A seek into a batch makes the broker send the rest of that batch by slots."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 0)
@@ -198,14 +198,14 @@ def test_a_batch_that_cannot_be_read_ends_its_listener_and_no_other() -> None:
 
 
 def unreadable(count: int) -> bytes:
-    """A batch that says gzip and is not."""
+    """A batch that declares gzip and is not compressed."""
     batch = bytearray(build_batch([Record(offset_delta=each) for each in range(count)], base_timestamp=1))
     batch[CRC_FROM : CRC_FROM + 2] = pack(">h", 1)
     batch[CRC_FROM - 4 : CRC_FROM] = pack(">I", crc32c(bytes(batch[CRC_FROM:])))
     return bytes(batch)
 
 
-def test_tasks_that_receive_of_one_consumer_at_a_time_are_all_served() -> None:
+def test_concurrent_receives_of_one_consumer_are_all_served() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 0)
         async with native(broker) as client:
@@ -219,7 +219,7 @@ def test_tasks_that_receive_of_one_consumer_at_a_time_are_all_served() -> None:
                 async with trio.open_nursery() as nursery:
                     for _ in range(3):
                         nursery.start_soon(receive)
-                    await broker.simulation.sleep(1.0)  # all wait
+                    await broker.simulation.sleep(1.0)  # all tasks wait
                     await orders(broker, 3, first=1)
             assert sorted(found) == [1, 2, 3]
 
@@ -258,7 +258,7 @@ def test_a_client_resumes_after_half_an_hour_without_a_broker() -> None:
     simulate_broker(scenario)
 
 
-def test_all_up_to_a_message_is_acknowledged_also_where_no_broker_is_known_just_then() -> None:
+def test_a_cumulative_acknowledgement_without_a_connection_is_sent_later() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 10)
         async with native(broker) as client:
@@ -295,7 +295,7 @@ def test_keys_of_removed_records_go_to_their_next_owner() -> None:
         async with native(broker) as client, trio.open_nursery() as nursery:
             one = await client.subscribe("orders", "one", type="key_shared", initial_position="earliest")
             await produce(range(40))
-            await broker.simulation.clock.sleep(1)  # they wait here
+            await broker.simulation.clock.sleep(1)  # the records wait in the client
             await delete_records(kafka, 40)
             with pytest.raises(RecordsMissed):
                 await one.receive()

@@ -1,4 +1,4 @@
-"""Calls of the native client that are cancelled: what was begun is finished, what was given up is taken back."""
+"""Cancelled calls of the native client: their effects are completed or undone."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gnomon.testing.storms.subscriptions.cancelled_calls import CALLS, PROMPT_SE
 
 RECORDS = 3
 SETTLED_SECONDS = 0.2
-"""What was begun is finished by then. Positions are stored later, every second."""
+"""After this time started work is finished. Positions are stored later, every second."""
 COMMIT_SECONDS = 0.005
-"""Longer than a message travels: a cancellation reaches the broker while it stores something."""
+"""Longer than the delay of a message, so that a cancellation reaches the broker during a commit."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_consumer_closed_in_a_cancelled_task_frees_its_subscription() -> None:
 
 @pytest.fixture(params=["metadata", "segments"])
 def positions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where positions are kept."""
+    """Selects the store of positions: metadata or segments."""
     open_store = stores.subscriptions_store
 
     def opened(settings: SubscriptionsSettings, *where: Any, **how: Any) -> SubscriptionsStore:

@@ -1,4 +1,4 @@
-"""Seeks of consumers that have not taken all that was sent to them: nothing of before a seek is received after it."""
+"""Seeks of consumers with unread deliveries: no record sent before a seek is received after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHES = 300
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
-def test_the_next_message_after_a_seek_is_the_one_asked_for_whatever_was_sent_before(kind: Type) -> None:
+def test_the_next_message_after_a_seek_is_the_requested_one_despite_earlier_deliveries(kind: Type) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, BATCHES)
         with slow_streams(lambda: 0.001):
@@ -34,7 +34,7 @@ def test_the_next_message_after_a_seek_is_the_one_asked_for_whatever_was_sent_be
     simulate_broker(scenario)
 
 
-def test_acknowledging_up_to_a_message_after_a_seek_acknowledges_no_record_that_was_not_received() -> None:
+def test_a_cumulative_acknowledgement_after_a_seek_covers_no_record_after_its_message() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, BATCHES)
         with slow_streams(lambda: 0.001):
@@ -48,7 +48,7 @@ def test_acknowledging_up_to_a_message_after_a_seek_acknowledges_no_record_that_
     simulate_broker(scenario)
 
 
-def test_a_connection_that_is_lost_while_hundreds_of_deliveries_wait_is_replaced_and_no_call_is_refused() -> None:
+def test_a_connection_lost_while_hundreds_of_deliveries_wait_is_replaced_and_no_call_is_refused() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, BATCHES)
         with slow_streams(lambda: 0.001):
@@ -65,7 +65,7 @@ def test_a_connection_that_is_lost_while_hundreds_of_deliveries_wait_is_replaced
     simulate_broker(scenario)
 
 
-def test_a_partition_that_is_found_while_its_consumer_seeks_is_consumed_and_the_seek_succeeds(
+def test_a_partition_found_during_a_seek_is_consumed_and_the_seek_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ask = Leaders.ask

@@ -1,4 +1,4 @@
-"""Seeks to places that do not exist: consuming goes on at the nearest one that does, and the call says where."""
+"""Seeks to missing positions: consuming continues at the nearest existing one, and the call returns its offset."""
 
 from __future__ import annotations
 

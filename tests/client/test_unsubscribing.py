@@ -1,4 +1,4 @@
-"""Subscriptions that are deleted while somebody else needs them, on one simulated broker."""
+"""Deletions of subscriptions during calls of other consumers, on one simulated broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gnomon.testing.storms.kafka.embedded_broker import HOST, NATIVE_PORT, Embed
 from gnomon.wire.kafka.records import Record, build_batch
 
 
-def test_a_subscription_that_is_deleted_twice_at_once_is_deleted_once() -> None:
+def test_two_concurrent_deletions_of_a_subscription_both_succeed() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         async with rpc(broker) as peer, peer.stream("receive"):
@@ -86,7 +86,7 @@ def test_a_consumer_that_subscribes_during_a_deletion_creates_the_subscription_a
     simulate_broker(scenario)
 
 
-def test_a_subscription_is_deleted_in_partitions_that_its_consumer_has_not_heard_of_as_well() -> None:
+def test_a_subscription_is_deleted_also_in_partitions_that_its_consumer_does_not_know() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         async with native(broker) as client:
@@ -136,7 +136,7 @@ def test_a_consumer_whose_unsubscribe_is_refused_continues() -> None:
     simulate_broker(scenario)
 
 
-def test_a_deletion_that_one_partition_refuses_skips_nothing_in_the_others() -> None:
+def test_a_deletion_refused_by_one_partition_skips_no_records_of_the_others() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         kafka = await broker.connect()
         await kafka.create_topic("orders", partitions=2)
@@ -154,7 +154,7 @@ def test_a_deletion_that_one_partition_refuses_skips_nothing_in_the_others() -> 
     simulate_broker(scenario)
 
 
-def test_a_consumer_that_subscribes_to_a_half_deleted_subscription_costs_the_other_nothing(
+def test_a_consumer_of_a_half_deleted_subscription_makes_the_other_one_miss_no_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:

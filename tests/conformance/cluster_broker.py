@@ -1,4 +1,4 @@
-"""A cluster that is started, killed and asked as `KafkaBroker` is: two brokers, three bookies, the metadata."""
+"""A cluster with the interface of `KafkaBroker`: two brokers, three bookies, the metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = {
 
 
 class ClusterBroker:
-    """The brokers of a cluster, of which `kill` takes one after the other, together with a bookie."""
+    """The brokers of a cluster; each `kill` kills the next broker and the next bookie."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object]) -> None:
         kafka = {f"kafka.{name}": value for name, value in settings.items()}
@@ -37,21 +37,21 @@ class ClusterBroker:
         assert self._cluster.ended == [], "a process ended by itself"
 
     def kill(self) -> None:
-        """SIGKILL to one broker and one bookie."""
+        """Kills one broker and one bookie with SIGKILL."""
         for role in ("broker", "bookie"):
             nodes = self._cluster.of(role)
             self._cluster.kill(nodes[self._kills % len(nodes)])
         self._kills += 1
 
     def start(self) -> None:
-        """Starts again what was killed, and waits until it serves."""
+        """Restarts the killed processes, and waits until they serve."""
         for node in self._cluster.of("broker", "bookie"):
             if not node.running:
                 self._cluster.want(node)
         self._cluster.wait_until_all_serve()
 
     def restart_all(self) -> None:
-        """Every bookie and every broker, one after the other: SIGTERM, and a new start."""
+        """Restarts every bookie and every broker with SIGTERM, one after the other."""
         for node in self._cluster.of("bookie", "broker"):
             self._cluster.stop(node)
             wait_until(lambda node=node: self._cluster.tick() or not node.serves, f"{node.name} ends")

@@ -1,9 +1,9 @@
-"""Other people's clients against a broker in a process of its own, or with `--cluster` against a cluster.
+"""Clients of other projects with a broker in a process of its own, or with `--cluster` with a cluster.
 
-With `--shadows` what they read is shadows in a cluster, each on another broker than its source, to which they write.
+With `--shadows` the clients write to sources in a cluster and read their shadows, which are on other brokers.
 
-The libraries from PyPI are asked the same questions through `families`. Clients that need more than PyPI are asked
-theirs when pytest gets `--all-clients`.
+The same tests run with all libraries from PyPI, through `families`. Clients that need more than PyPI are tested with
+`--all-clients`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["java"]
 OTHER_CLIENTS = "test_other_clients.py"
 OTHER_CLIENTS_OF_SHADOWS = "test_shadow_other_clients.py"
 READING = ("test_records.py", "test_groups.py", "test_shadows.py", OTHER_CLIENTS_OF_SHADOWS)
-"""What can be asked of shadows; and of test_admin.py what is about groups."""
+"""The test files that run on shadows; of test_admin.py only the tests of groups run."""
 ABOUT_GROUPS = "test_groups_"
 
 
@@ -48,7 +48,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = [item for item in items if Path(__file__).parent in item.path.parents]
-    for item in here:  # kafka-python loads its schemas by a call that Python gave up
+    for item in here:  # kafka-python loads its schemas by a deprecated call
         item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"))
     if config.getoption("--shadows"):
         writing = [item for item in here if item.path.name not in READING and not item.name.startswith(ABOUT_GROUPS)]
@@ -71,7 +71,7 @@ def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def started(request: pytest.FixtureRequest, directories: pytest.TempPathFactory) -> Broker:
-    """What the clients are asked their questions against."""
+    """The broker or the cluster that the clients use."""
     if request.config.getoption("--cluster") or request.config.getoption("--shadows"):
         return ClusterBroker(directories.mktemp("cluster"), SETTINGS)
     return KafkaBroker(settings=SETTINGS)

@@ -1,4 +1,4 @@
-"""Programs that ask a client's questions."""
+"""Programs that test a client."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PROGRAM_SECONDS = 240
 
 
 def run(command: Sequence[str], given: str | None = None) -> str:
-    """The program's standard output.
+    """Runs the program; returns its standard output.
 
     Raises:
-        AssertionError: it failed; the text is what it wrote.
+        AssertionError: the program failed; the text has its output.
     """
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

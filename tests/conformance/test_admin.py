@@ -23,7 +23,7 @@ NON_EMPTY_GROUP = 68
 
 
 def create_with_ten_records(family: Family, admin: Admin, topic: str) -> None:
-    """A topic of one partition, offsets 0 to 9."""
+    """Creates a topic of one partition with offsets 0 to 9."""
     admin.create_topic(topic, 1)
     producer = family.producer()
     for number in range(10):
@@ -45,7 +45,7 @@ def test_topics_are_created_described_grown_and_deleted(family: Family, admin: A
     assert refused(family, admin.delete_topic, topic) == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_configs_are_told_and_altered(family: Family, admin: Admin, topic: str) -> None:
+def test_topic_configs_are_described_and_altered(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 1, {"retention.ms": "60000"})
     configs = admin.configs(topic)
     assert configs["retention.ms"] == "60000"
@@ -89,7 +89,7 @@ def test_groups_are_listed_described_reset_and_deleted(family: Family, admin: Ad
         assert admin.committed(topic, topic) in ({}, {0: -1})
 
 
-def test_a_topic_that_is_written_to_is_created(family: Family, admin: Admin, topic: str) -> None:
+def test_a_write_creates_a_missing_topic(family: Family, admin: Admin, topic: str) -> None:
     producer = family.producer()
     producer.send(topic, b"first")
     assert producer.flush() == [0]
@@ -97,7 +97,7 @@ def test_a_topic_that_is_written_to_is_created(family: Family, admin: Admin, top
     assert admin.partitions(topic) == SETTINGS["num.partitions"]
 
 
-def test_an_unknown_topic_is_an_error_where_topics_are_not_created(family_name: str) -> None:
+def test_an_unknown_topic_is_an_error_if_writes_create_no_topics(family_name: str) -> None:
     with KafkaBroker(settings={"auto.create.topics.enable": False}) as broker:
         family = connected(family_name, broker)
         admin = family.admin()
@@ -119,7 +119,7 @@ def test_transactions_are_refused_with_an_error(family: Family, topic: str) -> N
     assert refused(family, family.begin_transactions, topic) != 0
 
 
-def test_the_broker_s_log_says_why_transactions_are_refused_whatever_the_client_says(family_name: str) -> None:
+def test_the_brokers_log_has_the_reason_why_transactions_are_refused(family_name: str) -> None:
     with KafkaBroker() as broker:
         family = connected(family_name, broker)
         assert refused(family, family.begin_transactions, "tx") != 0

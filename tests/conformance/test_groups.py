@@ -1,4 +1,4 @@
-"""Groups that grow, shrink, come back and go on after the broker was killed."""
+"""Groups that grow, shrink, return, and continue after a kill of the broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_group_grows_to_three_and_shrinks_to_two_without_a_loss(
     assert len(places) == sent
 
 
-def test_a_group_goes_on_where_it_committed(family: Family, admin: Admin, topic: str) -> None:
+def test_a_group_continues_from_its_last_commit(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 1)
     producer = family.producer()
     for number in range(20):
@@ -72,7 +72,7 @@ def test_a_group_goes_on_where_it_committed(family: Family, admin: Admin, topic:
     assert admin.committed(topic, topic) == {0: 20}
 
 
-def test_a_static_member_comes_back_without_a_rebalance(family: Family, admin: Admin, topic: str) -> None:
+def test_a_static_member_returns_without_a_rebalance(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 4)
 
     def join(instance: str) -> Member:
@@ -90,7 +90,7 @@ def test_a_static_member_comes_back_without_a_rebalance(family: Family, admin: A
     stays.close()
 
 
-def test_a_group_goes_on_after_the_broker_was_killed(own_broker: KafkaBroker, own_family: Family, topic: str) -> None:
+def test_a_group_continues_after_a_kill_of_the_broker(own_broker: KafkaBroker, own_family: Family, topic: str) -> None:
     admin = own_family.admin()
     admin.create_topic(topic, 1)
     admin.close()

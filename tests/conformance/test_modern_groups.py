@@ -1,4 +1,4 @@
-"""librdkafka with what is not built yet: the new consumer group protocol and share groups end with a clear error."""
+"""librdkafka with features that are not built: the new consumer group protocol and share groups end with an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDS_SECONDS = 20
 
 
 def _fatal_error(consumer: Any) -> KafkaError:
-    """What polling ends with."""
+    """The error with which polling ends."""
     end = time.monotonic() + ENDS_SECONDS
     while time.monotonic() < end:
         try:
@@ -41,7 +41,7 @@ def test_a_consumer_of_the_new_protocol_ends_with_a_fatal_error(broker: KafkaBro
     assert "version not supported" in error.str()
 
 
-def test_the_broker_s_log_says_what_to_set_where_the_client_does_not_show_the_answer_s_text() -> None:
+def test_the_brokers_log_has_the_advice_that_the_client_does_not_show() -> None:
     with KafkaBroker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "modern", "group.protocol": "consumer"}
         consumer = Consumer(settings, logger=QUIET)

@@ -1,7 +1,7 @@
-"""Clients that need a toolchain of their own (`make conformance`): each is skipped loudly where it is absent.
+"""Clients that need a toolchain of their own (`make conformance`): each is skipped with a message if it is missing.
 
-Each program asks its library everything: topics, codecs, a group of three that grows and shrinks, commits, and, after
-the broker was killed, whether the group goes on. It ends with an error at the first thing that is not as it should be.
+Each program tests its whole library: topics, codecs, a group of three that grows and shrinks, commits, and the group
+after a kill of the broker. It ends with an error at the first wrong result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gnomon.testing import KafkaBroker
 
 
 def run_around_a_kill(command: Sequence[str], broker: KafkaBroker) -> list[str]:
-    """The lines that the program writes before the broker is killed and after it came back."""
+    """The lines that the program prints before a kill of the broker and after its restart."""
     first = run([*command, "first", broker.bootstrap_servers])
     broker.kill()
     broker.start()

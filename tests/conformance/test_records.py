@@ -1,4 +1,4 @@
-"""What was produced is what is consumed, whatever the client, its defaults and its codec."""
+"""Records are consumed as they were produced, with every client, its defaults and each codec."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_keys_values_and_headers_may_be_null_or_empty(family: Family, admin: Adm
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_comes_back(family: Family, admin: Admin, topic: str, codec: str) -> None:
+def test_records_in_every_codec_are_read_back(family: Family, admin: Admin, topic: str, codec: str) -> None:
     if codec not in family.codecs():
         pytest.skip(f"{family.name} finds no library for {codec}: its optional dependencies are not installed")
     admin.create_topic(topic, 1)
@@ -67,7 +67,7 @@ def test_every_codec_comes_back(family: Family, admin: Admin, topic: str, codec:
     reader.close()
 
 
-def test_a_record_close_to_the_limit_is_taken_and_a_larger_one_refused(
+def test_a_record_close_to_the_limit_is_accepted_and_a_larger_one_is_refused(
     family: Family, admin: Admin, topic: str
 ) -> None:
     admin.create_topic(topic, 1)
@@ -87,7 +87,7 @@ def test_a_record_close_to_the_limit_is_taken_and_a_larger_one_refused(
     reader.close()
 
 
-def test_a_reader_starts_where_it_is_told(family: Family, admin: Admin, topic: str) -> None:
+def test_a_reader_starts_at_the_given_position(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 1)
     producer = family.producer()
     for number in range(10):
@@ -107,7 +107,7 @@ def test_a_reader_starts_where_it_is_told(family: Family, admin: Admin, topic: s
     assert {record.value for record in seen} == {b"later"}
 
 
-def test_a_time_is_found(family: Family, admin: Admin, topic: str) -> None:
+def test_an_offset_is_found_by_its_time(family: Family, admin: Admin, topic: str) -> None:
     admin.create_topic(topic, 1)
     producer = family.producer()
     for number in range(10):

@@ -1,4 +1,4 @@
-"""A cluster is restarted process by process, and clients with default settings see nothing of it but latency."""
+"""A cluster is restarted process by process; clients with default settings see no effect except latency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(cluster: ClusterBroker, topic: str) -> None:
 
 
 class Librdkafka:
-    """A producer and a consumer, and what they were told."""
+    """A producer and a consumer, and the answers and errors that they got."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: set[bytes] = set()
@@ -48,7 +48,7 @@ class Librdkafka:
             thread.start()
 
     def finish(self) -> None:
-        """Ends once all that was sent has been answered and read."""
+        """Stops producing; returns after every record is answered and read."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -102,7 +102,7 @@ def test_librdkafka_sees_no_error(cluster: ClusterBroker) -> None:
 
 @pytest.fixture
 def asked_java(request: pytest.FixtureRequest) -> list[str]:
-    """How to start a program on Kafka's jars; stands before `cluster`, which is not to be started for nothing."""
+    """The command that runs a program on Kafka's jars; precedes `cluster`, so that a skipped test starts no cluster."""
     if not request.config.getoption("--all-clients"):
         pytest.skip("Java is asked with --all-clients")
     java: list[str] = request.getfixturevalue("java")

@@ -1,4 +1,4 @@
-"""What clients with a toolchain of their own read of shadows (`make conformance`); see test_other_clients.py."""
+"""Clients with a toolchain of their own read shadows (`make conformance`); see test_other_clients.py."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def test_kcat_reads_shadows(broker: KafkaBroker, codec: str) -> None:
 
 
 def cast(source: str, shadow: str, broker: KafkaBroker) -> None:
-    """Creates a shadow by gnomon's command line: Kafka's own knows no config that Kafka does not have."""
+    """Creates a shadow by gnomon's command line: Kafka's own refuses configs that Kafka does not have."""
     gnomon = [sys.executable, "-m", "gnomon.cli.main"]
     run([*gnomon, "topic", "create-shadow", source, shadow, "--bootstrap-server", broker.bootstrap_servers])

@@ -1,4 +1,4 @@
-"""A shadow through each library: it is read as its source is, and refuses what would change it."""
+"""A shadow with each library: it is read like its source, and refuses changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INVALID_CONFIG = 40
 POLICY_VIOLATION = 44
 
 
-def test_a_shadow_shows_its_source_and_is_not_written_to(family_name: str, broker: KafkaBroker, topic: str) -> None:
+def test_a_shadow_shows_its_source_and_refuses_changes(family_name: str, broker: KafkaBroker, topic: str) -> None:
     family = connected(family_name, broker)
     admin = family.admin()
     admin.create_topic(topic, 2)

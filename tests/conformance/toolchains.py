@@ -1,4 +1,4 @@
-"""What other people's clients need beside PyPI: where it is missing, their tests skip with the reason."""
+"""Tools that clients of other projects need beside PyPI: without them the tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FETCH_SECONDS = 600
 
 
 def tool(name: str, what_for: str) -> str:
-    """The path of a program, or a skip that says what is missed without it."""
+    """The path of a program; without it the test is skipped with the reason."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"no {name} on the path: {what_for}")
@@ -23,7 +23,7 @@ def tool(name: str, what_for: str) -> str:
 
 
 def fetched(command: Sequence[str], folder: Path, what: str) -> None:
-    """Runs what fetches a client; a skip where that is impossible."""
+    """Runs the command that fetches a client; if it fails, the test is skipped."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS)
     if done.returncode:
         pytest.skip(f"{what} could not be fetched: {(done.stdout + done.stderr).strip()[-400:]}")
@@ -31,7 +31,7 @@ def fetched(command: Sequence[str], folder: Path, what: str) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> list[str]:
-    """How to start a program on Kafka's jars."""
+    """The command that runs a program on Kafka's jars."""
     found = tool("java", "Kafka's Java client and console tools need a JVM, 17 or newer")
     jars = CACHE / "java"
     if not list(jars.glob("kafka-tools-*.jar")):

@@ -1,4 +1,4 @@
-"""A real broker under load, killed with SIGKILL again and again: what it acknowledged is there, once, in its place.
+"""A real broker under load, killed repeatedly with SIGKILL: each acknowledged record is there once, at its offset.
 
 `--kills 50` kills it more often; the figures come with pytest's `-s`.
 """
@@ -25,7 +25,7 @@ CONSUMERS = 2
 
 
 def _kill_and_start(broker: KafkaBroker, stream: random.Random) -> list[float]:
-    """Kills the broker, in some rounds once more while it starts; returns when."""
+    """Kills the broker, in some rounds again while it starts; returns the times of the kills."""
     kills = [time.monotonic()]
     broker.kill()
     while stream.random() < 0.3:
@@ -50,9 +50,7 @@ def _try_to_start(broker: KafkaBroker) -> None:
         pass
 
 
-def test_a_broker_that_is_killed_under_load_keeps_what_it_acknowledged(
-    tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_a_broker_killed_under_load_keeps_acknowledged_records(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     stream = random.Random("kills")
     settings = {"log.segment.bytes": 65_536, "group.initial.rebalance.delay.ms": 0}
     kills: list[float] = []
@@ -69,7 +67,7 @@ def test_a_broker_that_is_killed_under_load_keeps_what_it_acknowledged(
             time.sleep(stream.random())
             kills += _kill_and_start(broker, stream)
             ready = time.monotonic()
-            if stream.random() < 0.8:  # else it is killed again wherever its clients are by then
+            if stream.random() < 0.8:  # otherwise the next kill may come before the clients recover
                 resumed.append(load.wait_until_acknowledged(ready))
         time.sleep(0.5)
         for producer in producers:

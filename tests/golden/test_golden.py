@@ -1,4 +1,4 @@
-"""Stored and sent bytes stay what they are: each format against the file of its name beside this module.
+"""Stored and sent bytes do not change: each format is compared with the file of its name beside this module.
 
 A file holds samples, `name: hex` a line. Each is encoded and compared byte for byte, then decoded and compared with the
 value. A change that makes a test here fail changes a format: see docs/formats.md for what else goes with it.
@@ -327,7 +327,7 @@ def golden(name: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_written_and_read_byte_for_byte_as_its_golden_file_says(name: str) -> None:
+def test_a_format_is_written_and_read_byte_for_byte_as_in_its_golden_file(name: str) -> None:
     samples = FORMATS[name]()
     written = "\n".join(f"{label}: {sample.encoded.hex()}" for label, sample in samples.items())
     assert {label: sample.encoded for label, sample in samples.items()} == golden(name), f"now:\n{written}"

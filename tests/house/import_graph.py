@@ -1,6 +1,6 @@
-"""The import graph of the product, imports for types counted: floors, wings, and the circles in it.
+"""The import graph of the product, with imports for types: floors, wings, and the circles in it.
 
-    python tests/house/import_graph.py          # the wings, each with those that it imports
+    python tests/house/import_graph.py          # the wings, each with the wings that it imports
 
 Imports inside functions count as well.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FLOORS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing")
-"""From the bottom up: each may import those before it."""
+"""The floors from the bottom up: each may import those before it."""
 
 
 def module_of(path: Path, root: Path = ROOT) -> str:
@@ -23,7 +23,7 @@ def module_of(path: Path, root: Path = ROOT) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, of a name `from` a module both the module and the name in it."""
+    """The dotted names that a file imports; for a name `from` a module both the module and the name in it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

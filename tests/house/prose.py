@@ -21,7 +21,7 @@ WORDS = re.compile(
 )
 """Words of the dialect; CONTRIBUTING.md ("How prose is written") has those to write instead."""
 NAMES = re.compile(r"`[^`]*`")
-"""Names of the code in a docstring may be what they are."""
+"""Names of the code in a docstring are not judged."""
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool, bool]]:

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md: gnomon's own settings, then every broker setting and topic config that goes by Kafka's name.
+"""Writes docs/settings.md: gnomon's own settings, then every broker setting and topic config with Kafka's name.
 
 python tests/house/settings_page.py
 """
@@ -115,7 +115,7 @@ def _key_columns(key: ConfigKey) -> str:
 
 
 def _values(key: ConfigKey) -> str:
-    """What is refused, in the words that a client gets: asked with a value that no key honours."""
+    """The limits of a key's values, from the error that a client gets for a value that no key allows."""
     if key.name in DERIVED:
         return f"cannot be set: follows from {DERIVED[key.name]}"
     reason = key.judge("-1000" if key.type in _NUMBERS else "neither")

@@ -1,4 +1,4 @@
-"""The tables of docs/ARCHITECTURE.md that show the ways through the code: each step with its functions, by file."""
+"""The tables of docs/ARCHITECTURE.md that show the paths through the code: each step with its functions, by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordination runtime knows none of its tenants: nothing of groups, and nothing of Kafka, is left in it."""
+"""The coordination runtime knows none of its tenants: it mentions neither groups nor Kafka."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def test_a_planted_word_is_found(planted: str) -> None:
     assert len(words_of_tenants(planted)) == 1
 
 
-def test_words_that_only_contain_one_are_none() -> None:
+def test_words_that_only_contain_a_word_of_tenants_are_not_found() -> None:
     assert words_of_tenants("def remember(self, grouped, base_offset):  # the commit of a batch") == []

@@ -1,4 +1,4 @@
-"""The documents say what the code is: the paths through the code, the settings, the links."""
+"""The documents agree with the code: the paths through the code, the settings, the links."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_step_of_a_path_is_a_function_of_its_file() -> None:
     assert wrong == []
 
 
-def test_application_developers_are_told_where_they_look_that_a_poll_may_return_early() -> None:
+def test_the_pages_for_application_developers_explain_that_a_poll_may_return_early() -> None:
     page = (DOCS / "kafka-clients.md").read_text(encoding="utf-8")
     assert "## A poll may return early and empty" in page
     assert "fetch.max.wait.ms" in page
@@ -68,12 +68,12 @@ def test_application_developers_are_told_where_they_look_that_a_poll_may_return_
         assert "kafka-clients.md" in (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_the_page_of_settings_is_the_one_written_from_the_code() -> None:
+def test_the_settings_page_equals_the_one_generated_from_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == settings_page(), "write it again: python tests/house/settings_page.py"
 
 
-def test_the_page_of_settings_says_which_of_them_no_file_can_set() -> None:
+def test_the_settings_page_marks_exactly_the_settings_that_cannot_be_set() -> None:
     values = {name: "1" if key.default is None else key.default for name, key in BROKER_CONFIGS.items()}
     refused = {name for name, value in values.items() if _refusal(name, value) is not None}
     rows = re.findall(r"^\| `([^`]+)` \|.*\| cannot be set: follows from [a-z]", PAGE.read_text(encoding="utf-8"), re.M)
@@ -89,7 +89,7 @@ def _refusal(name: str, text: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_have_existing_targets(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     wrong = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
@@ -102,7 +102,7 @@ def shell_lines(page: Path) -> list[str]:
 
 
 def unknown_in(words: list[str]) -> list[str]:
-    """What of a `gnomon` command line names no command or option."""
+    """The words of a `gnomon` command line that are no existing command or option."""
     command: click.Command = main
     context = click.Context(main)
     while words and isinstance(command, click.Group) and not words[0].startswith("-"):

@@ -82,7 +82,7 @@ PURE = (
     "broker/kafka/fetch_sessions.py",
     "broker/kafka/connections/request_memory.py",
 )
-"""Modules that decide and do nothing: no Trio, no clock, no disk. Modules that they import are held to the same."""
+"""Modules without effects: no Trio, no clock, no disk. The same holds for the modules that they import."""
 WINGS = (
     "errors",
     "limits",
@@ -153,7 +153,7 @@ def test_no_wings_import_each_other() -> None:
     assert circles(wings(graph())) == []
 
 
-def test_the_storage_node_and_the_ledger_client_see_nothing_of_each_other() -> None:
+def test_the_storage_node_and_the_ledger_client_do_not_import_each_other() -> None:
     found = wings(graph())
     assert found["bookie.storage"] & {"bookie.ledgers", "bookie.registry", "bookie.remote", "bookie.repair"} == set()
     assert found["bookie.ledgers"] & {"bookie.storage", "bookie.local_bookie", "bookie.node", "bookie.repair"} == set()
@@ -165,7 +165,7 @@ def plant(root: Path, module: str, text: str) -> None:
     path.write_text(text)
 
 
-def test_an_import_upward_and_a_circle_of_types_are_found_where_they_are_planted(tmp_path: Path) -> None:
+def test_a_planted_upward_import_and_a_planted_circle_of_types_are_found(tmp_path: Path) -> None:
     plant(tmp_path, "wire.frame", "def late() -> None:\n    from gnomon.broker import node\n")
     plant(tmp_path, "broker.node", "import gnomon.broker.topics\n")
     circle = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gnomon.broker.node import Node\n"
@@ -195,13 +195,13 @@ def test_the_wings_of_the_broker_have_an_order() -> None:
     assert wrong == []
 
 
-def test_only_the_assembly_sees_all_parts_of_a_broker() -> None:
+def test_only_the_assembly_imports_the_whole_broker() -> None:
     seen_by = [name for name, imported in graph().items() if "broker.broker" in imported]
     assert [name for name in seen_by if name.startswith("broker.") and name not in ASSEMBLY] == []
     assert [name for name in seen_by if name.startswith("client.")] == []
 
 
-def test_a_circle_between_wings_is_found_where_it_is_planted(tmp_path: Path) -> None:
+def test_a_planted_circle_between_wings_is_found(tmp_path: Path) -> None:
     plant(tmp_path, "broker.kafka.connections.server", "from gnomon.broker.native import hosts\n")
     plant(tmp_path, "broker.native.server", "from gnomon.broker.kafka.connections import server\n")
     plant(tmp_path, "broker.native.hosts", "")
@@ -216,18 +216,18 @@ def is_pure(path: Path) -> bool:
 
 
 def touched(path: Path) -> list[str]:
-    """The modules of the world outside that a module imports; a type of one touches nothing."""
+    """The modules of the outside world that a module imports; imports for types do not count."""
     names = {name for name, typing_only in imports(path) if not typing_only and name != "random"}
     return sorted(name for name in names if name.split(".")[0] in NOT_PURE)
 
 
-def test_pure_modules_and_all_that_they_import_touch_nothing_outside() -> None:
+def test_pure_modules_and_their_imports_do_not_touch_the_outside_world() -> None:
     impure = {module_of(path): touched(path) for path in sources() if touched(path)}
     pure = [module_of(path) for path in sources() if is_pure(path)]
     assert reaching(graph(), pure, impure) == []
 
 
-def test_a_pure_module_that_reaches_the_world_through_another_is_found_where_it_is_planted(tmp_path: Path) -> None:
+def test_a_planted_pure_module_that_reaches_the_world_through_another_is_found(tmp_path: Path) -> None:
     plant(tmp_path, "log.rules", "import gnomon.log.helped\n")
     plant(tmp_path, "log.helped", "from gnomon.runtime import clock\n")
     plant(tmp_path, "runtime.clock", "import time\n")
@@ -246,7 +246,7 @@ def test_native_calls_and_shadows_do_not_import_each_other() -> None:
     assert "broker.shadow" not in imported["broker.native"]
 
 
-def test_the_log_and_the_broker_see_storage_only_through_its_clients() -> None:
+def test_the_log_and_the_broker_use_storage_only_through_its_clients() -> None:
     clients = {
         "gnomon.metadata.client",
         "gnomon.metadata.cluster_id",
@@ -259,7 +259,7 @@ def test_the_log_and_the_broker_see_storage_only_through_its_clients() -> None:
     }
     wrong = []
     for path in [path for floor in ("log", "broker") for path in sorted((ROOT / floor).rglob("*.py"))]:
-        if path.name in ("standalone.py", "stores.py", "clustered.py"):  # build a node, with all that is in it
+        if path.name in ("standalone.py", "stores.py", "clustered.py"):  # these build a whole node
             continue
         for name, _ in imports(path):
             if name.startswith(("gnomon.metadata", "gnomon.bookie")) and name not in clients:

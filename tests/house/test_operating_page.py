@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating.md"
 FOLDERS = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli")
 WRITTEN = {"info", "warning", "error", "exception"}
-"""The methods of a `Logger` whose events an operator reads, unless told otherwise."""
+"""The methods of a `Logger` whose events an operator sees by default."""
 WATCH_ARGUMENTS = 3
-"""Of `Metrics.watch`; what watches the metadata is called with two."""
+"""The number of arguments of `Metrics.watch`; the `watch` of the metadata takes two."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -43,7 +43,7 @@ def text_of(node: ast.expr) -> str | None:
 
 
 def events(module: ast.Module) -> Iterator[str]:
-    """What a module logs; where a function is given the event, what its callers give it."""
+    """The events that a module logs; if the event is a parameter, the values that callers pass."""
     for name, call in calls(module):
         if name in WRITTEN and call.args:
             event = text_of(call.args[0])
@@ -51,7 +51,7 @@ def events(module: ast.Module) -> Iterator[str]:
 
 
 def given(module: ast.Module, parameter: ast.expr) -> list[str]:
-    """What the callers of the function around it give for a parameter."""
+    """The values that callers pass for this parameter of the function around it."""
     around = [node for node in ast.walk(module) if isinstance(node, Function) and parameter in ast.walk(node)]
     function = around[-1]  # the innermost
     assert isinstance(parameter, ast.Name), f"{function.name}: an event is a text"
@@ -63,7 +63,7 @@ def given(module: ast.Module, parameter: ast.expr) -> list[str]:
 
 
 def metrics() -> set[str]:
-    """As `/metrics` calls them: those that every node counts, and those that somebody watches."""
+    """The names on `/metrics`: the metrics of every node, and the watched numbers."""
     found = set()
     for family in Metrics().collect():
         found.add(f"{family.name}_total" if family.type == "counter" else family.name)
@@ -82,12 +82,12 @@ def section(title: str) -> str:
 
 
 def first_cells(title: str) -> set[str]:
-    """What the first cells of a section's table name, but for the texts behind `…`."""
+    """The names in the first cells of a section's table, except those after `…`."""
     cells = re.findall(r"^\| (`[^|…]*)", section(title), re.M)
     return set(re.findall(r"`([^`]+)`", "\n".join(cells)))
 
 
-def test_the_table_of_events_names_all_that_are_logged_above_debug_and_no_other() -> None:
+def test_the_table_of_events_names_exactly_the_events_logged_above_debug() -> None:
     written = {event for _, module in modules() for event in events(module)}
     assert len(written) > 40
     named = first_cells("Log events")
@@ -95,7 +95,7 @@ def test_the_table_of_events_names_all_that_are_logged_above_debug_and_no_other(
     assert sorted(named - written) == []
 
 
-def test_the_table_of_metrics_names_all_that_are_served_and_no_other() -> None:
+def test_the_table_of_metrics_names_exactly_the_metrics_that_are_served() -> None:
     served = metrics()
     assert len(served) > 30
     named = first_cells("Metrics")
@@ -103,6 +103,6 @@ def test_the_table_of_metrics_names_all_that_are_served_and_no_other() -> None:
     assert sorted(named - served) == []
 
 
-def test_a_metric_that_the_page_speaks_of_is_served() -> None:
+def test_a_metric_that_the_page_mentions_is_served() -> None:
     spoken_of = set(re.findall(r"`(gnomon_\w+)`", PAGE.read_text(encoding="utf-8")))
     assert sorted(spoken_of - metrics()) == []

@@ -1,7 +1,7 @@
-"""The paths through the code that docs/ARCHITECTURE.md tells, against the calls of a broker that goes them.
+"""Compares the paths through the code in docs/ARCHITECTURE.md with the calls of a running broker.
 
-Every function that a step names has to be called while a node does what the table is about. Nothing here checks that
-the steps are complete, or their order.
+Every function that a step names must be called while a node does the work of the table. Neither the completeness of
+the steps nor their order is checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 60
 LARGE_BYTES = 1_000_000
 LARGE_BATCHES = 16
-"""More than the two sockets of a connection hold, so that some has to be kept for later."""
+"""More than the two sockets of a connection can buffer, so that the broker must keep a part for later."""
 
 Called = set[tuple[str, str]]
 
@@ -55,7 +55,7 @@ def _file(name: str) -> str:
 
 
 class Recorder:
-    """Every function that is called while a block lasts, and who calls it, in all threads that were begun since."""
+    """Records the functions called during a block, and their callers, in this thread and in those begun later."""
 
     def __init__(self) -> None:
         self._called: Called | None = None
@@ -102,7 +102,7 @@ def fetch_request(offset: int, wait_ms: int, bytes_max: int) -> FetchRequest:
 
 
 class Client:
-    """Sends requests and skips answers, with nothing of the broker's own code but the encoder of messages."""
+    """Sends requests and skips answers; uses no code of the broker except the encoder of messages."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -121,7 +121,7 @@ class Client:
         await self._stream.send_all(len(frame).to_bytes(4, "big") + frame)
 
     async def answer(self) -> int:
-        """Waits for one answer; its bytes."""
+        """Waits for one answer; returns its size in bytes."""
         size = int.from_bytes(await self._exactly(4), "big")
         await self._exactly(size)
         return size
@@ -146,7 +146,7 @@ class Client:
 
 
 def serve(data_dir: Path, life: Callable[[int], Awaitable[None]]) -> None:
-    """One life of a real node, with `life(port)` beside it."""
+    """Runs a real node until `life(port)` ends."""
     settings = Settings(
         data_dir=data_dir,
         broker=BrokerSettings(kafka_port=0, native_port=0),
@@ -174,7 +174,7 @@ def serve(data_dir: Path, life: Callable[[int], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-def test_the_functions_that_the_paths_name_are_those_that_are_called(tmp_path: Path, recorder: Recorder) -> None:
+def test_every_function_that_a_path_names_is_called(tmp_path: Path, recorder: Recorder) -> None:
     produced: Called = set()
     fetched: Called = set()
     recovered: Called = set()
@@ -221,7 +221,7 @@ def test_the_functions_that_the_paths_name_are_those_that_are_called(tmp_path: P
 
 
 async def leader(client: KafkaCluster) -> WireConnection:
-    """A connection to who leads the topic's partition, once there are both."""
+    """A connection to the leader of the topic's partition; waits until there is one."""
     while True:
         try:
             return await client.leader("t", 0)
@@ -229,7 +229,7 @@ async def leader(client: KafkaCluster) -> WireConnection:
             await client.world.clock.sleep(0.1)
 
 
-def test_so_are_those_on_the_path_to_bookies_in_other_processes(recorder: Recorder) -> None:
+def test_every_function_that_the_path_to_remote_bookies_names_is_called(recorder: Recorder) -> None:
     called: Called = set()
 
     async def produce(client: KafkaCluster) -> None:

@@ -14,7 +14,7 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 17
 FOLDERS_LEFT = {"bench/fanout"}
-"""Folders with more files than that: the list only gets shorter."""
+"""Folders with more files than FOLDER_FILES_MAX: the list only gets shorter."""
 EMPTY_NAMES = re.compile(r"(Manager|Util|Utils|Helper|Helpers|Impl|Base)$")
 ONE_MEANING = {"InvalidCall", "MalformedMessage", "UnreadableRecord", "Watcher"}
 """Names with one meaning in two protocols: an invalid call, a malformed message, a record that cannot be read; and the
@@ -49,17 +49,17 @@ def test_functions_stay_short() -> None:
     assert long == []
 
 
-def test_files_stay_one_noun() -> None:
+def test_files_stay_short() -> None:
     long = [str(path.relative_to(ROOT)) for path in product() if len(path.read_text().splitlines()) > FILE_LINES_MAX]
     assert long == []
 
 
-def test_no_folder_holds_more_loose_files_than_a_reader_can_survey() -> None:
+def test_only_listed_folders_hold_more_files_than_the_limit() -> None:
     held = Counter(str(path.parent.relative_to(ROOT)) for path in product() if path.name != "__init__.py")
     assert {folder for folder, count in held.items() if count > FOLDER_FILES_MAX} == FOLDERS_LEFT
 
 
-def test_no_name_is_empty() -> None:
+def test_no_file_or_class_has_an_empty_name_such_as_util() -> None:
     wrong = [str(path.relative_to(ROOT)) for path in product() if path.name in EMPTY_FILES]
     wrong += [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
@@ -80,7 +80,7 @@ def test_no_class_name_has_two_meanings() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in ONE_MEANING} == {}
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in product()
@@ -99,7 +99,7 @@ def test_nothing_is_left_unfinished() -> None:
     assert wrong == []
 
 
-def test_every_excuse_has_its_reason() -> None:
+def test_every_suppressed_warning_has_a_reason() -> None:
     bare = re.compile(r"#\s*(noqa(: ?[A-Z0-9, ]+)?|type: ignore(\[[a-z, -]+\])?)\s*$")
     allowed = re.compile(r"#\s*(noqa: ?[A-Z]+[0-9]+ - \S|type: ignore\[[a-z, -]+\])")
     wrong = [

@@ -1,4 +1,4 @@
-"""The bounds on Trio's version: the core takes each one that its public API allows, the simulation one alone."""
+"""The bounds on Trio's version: the core only has a lower one, the simulation needs private names of one version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trio_versions import ROOT, TESTS, dependencies, lowest_trio, pytest_argumen
 PRIVATE_NAMES = ("trio._", "_autojump", "_virtual_base")
 
 
-def test_the_core_bounds_trio_from_below_alone_and_the_testing_extra_from_above() -> None:
+def test_the_core_has_only_a_lower_bound_on_trio_and_the_testing_extra_an_upper_one() -> None:
     assert lowest_trio(dependencies()) == "0.25"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (bound,) = [one for one in project["optional-dependencies"]["testing"] if one.startswith("trio")]
@@ -28,7 +28,7 @@ def test_another_bound_of_the_core_is_refused(named: list[str]) -> None:
         lowest_trio(named)
 
 
-def test_private_names_of_trio_are_used_by_the_simulation_alone() -> None:
+def test_private_names_of_trio_are_used_only_by_the_simulation() -> None:
     floors = ("wire", "runtime", "metadata", "bookie", "log", "client", "broker", "cli", "testing")
     users = {
         str(path.relative_to(ROOT))
@@ -39,7 +39,7 @@ def test_private_names_of_trio_are_used_by_the_simulation_alone() -> None:
     assert users == {"testing/simulation/simulation.py"}
 
 
-def test_the_tests_of_the_core_are_there_and_leave_out_the_simulation() -> None:
+def test_the_tests_of_the_core_exist_and_exclude_the_simulation() -> None:
     arguments = pytest_arguments()
     assert arguments[: len(TESTS)] == list(TESTS)
     assert all((ROOT / name).exists() for name in TESTS)

@@ -1,4 +1,4 @@
-"""The built wheel, in an environment of its own: what `pip install` gives, not what the checkout has."""
+"""The built wheel, installed in a folder of its own and tried without the checkout."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def simulated(path: Path) -> bool:
 
 
 def pytest_arguments() -> list[str]:
-    """The arguments by which pytest runs `TESTS` without those that use the simulation."""
+    """The arguments of pytest for `TESTS`, without the tests that use the simulation."""
     paths = [
         path for name in TESTS for path in ([ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("*.py"))
     ]

@@ -1,4 +1,4 @@
-"""Prints the records of a topic partition, read from its bookies alone: the address of the metadata, topic, number."""
+"""Prints the records of a partition, read from the bookies only. Arguments: metadata address, topic, partition."""
 
 import sys
 from contextlib import aclosing

@@ -38,7 +38,7 @@ def cleaned(stored: memoryview, kept: Container[int]) -> bytes:
 
 
 async def clean(broker: EmbeddedBroker, partition: Partition, kept: Container[int]) -> None:
-    """One ledger takes the place of all sealed segments of the topic `orders`, with the records in `kept`."""
+    """Replaces all sealed segments of the topic `orders` with one ledger that has the records in `kept`."""
     inside = broker.serving.broker
     prefix = ledgers_prefix(inside.topics.find("orders").id, 0)
     old = partition.segments[:-1]

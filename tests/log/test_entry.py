@@ -64,7 +64,7 @@ def test_bytes_that_are_shorter_than_a_header_are_no_entry_of_a_partition() -> N
             unpack_header(memoryview(pack_header(*HEADER)[:size]))
 
 
-def test_the_error_names_the_entry_where_its_reader_knows_it() -> None:
+def test_the_error_names_the_entry_if_the_reader_knows_it() -> None:
     with pytest.raises(UnknownEntry, match="an entry is of kind 9") as caught:
         check_form(VERSION << 8 | 9)
     assert str(caught.value.at(5, "topics/a/0/0")).startswith("entry 5 of ledger 'topics/a/0/0' is of kind 9, which")

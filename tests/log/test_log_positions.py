@@ -19,7 +19,7 @@ BATCH = 4
 
 
 async def write(client: BrokerClient, batches: int, *, first: int = 0) -> None:
-    """By an idempotent producer, so that every segment begins with a snapshot, which covers no offset."""
+    """Writes as an idempotent producer, so that every segment begins with a snapshot, which covers no offset."""
     for number in range(first, first + batches):
         records = [Record(place, 0, value=bytes(60)) for place in range(BATCH)]
         batch = build_batch(
@@ -38,7 +38,7 @@ async def open_log(broker: EmbeddedBroker, batches: int) -> tuple[BrokerClient, 
     return client, partition, LogPositions(log, partition)
 
 
-def test_every_offset_has_a_dlsn_and_comes_back_from_it() -> None:
+def test_every_offset_has_a_dlsn_that_leads_back_to_the_offset() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         _, partition, positions = await open_log(broker, 20)
         assert len(partition.segments) > 3
@@ -51,7 +51,7 @@ def test_every_offset_has_a_dlsn_and_comes_back_from_it() -> None:
     simulate_broker(scenario)
 
 
-def test_a_shadow_of_a_partition_that_was_never_used_has_its_beginning_alone() -> None:
+def test_the_only_dlsn_of_a_shadow_of_an_unused_partition_is_the_beginning() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("orders")
@@ -67,7 +67,7 @@ def test_a_shadow_of_a_partition_that_was_never_used_has_its_beginning_alone() -
     simulate_broker(scenario)
 
 
-def test_a_dlsn_at_the_end_names_what_is_written_there_later() -> None:
+def test_a_dlsn_at_the_end_names_the_record_that_is_written_next() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client, partition, positions = await open_log(broker, 1)
         ends = []
@@ -81,7 +81,7 @@ def test_a_dlsn_at_the_end_names_what_is_written_there_later() -> None:
     simulate_broker(scenario)
 
 
-def test_a_dlsn_of_what_is_gone_is_the_start_and_one_that_never_was_is_within_the_log() -> None:
+def test_the_dlsn_of_a_deleted_record_leads_to_the_start_and_an_invalid_one_into_the_log() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         _, partition, positions = await open_log(broker, 20)
         dlsn = await positions.dlsn_of(Offset(3))
@@ -108,7 +108,7 @@ def test_a_batch_is_found_by_any_offset_that_it_covers(offset: int) -> None:
     simulate_broker(scenario)
 
 
-def test_the_end_is_where_what_was_shown_ends_not_where_a_writer_that_failed_left_the_ledger() -> None:
+def test_the_dlsn_of_the_end_is_that_of_the_high_watermark_not_of_the_end_of_the_ledger() -> None:
     class Shown(NamedTuple):
         start_offset: Offset
         high_watermark: Offset

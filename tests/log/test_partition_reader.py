@@ -55,7 +55,7 @@ def produce(address: str) -> None:
     assert producer.flush(30) == 0
 
 
-def test_a_program_of_thirty_lines_reads_a_partition_from_three_bookies_one_of_which_is_down(tmp_path: Path) -> None:
+def test_a_program_of_thirty_lines_reads_a_partition_with_one_of_three_bookies_down(tmp_path: Path) -> None:
     assert len(PROGRAM.read_text().splitlines()) <= 30
     with LedgerProcesses(tmp_path / "c") as cluster:
         at = ("--metadata", cluster.metadata, "--kafka-port", 0, "--native-port", 0, "--admin-port", 0)
@@ -72,7 +72,7 @@ def test_a_program_of_thirty_lines_reads_a_partition_from_three_bookies_one_of_w
 
 
 def printed(metadata: str) -> list[str]:
-    """The lines of the program."""
+    """The lines that the program prints."""
     command = [sys.executable, PROGRAM, metadata, "orders", "1"]
     read = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert read.stderr == ""
@@ -131,7 +131,7 @@ def play(scenario: Callable[[Written], Awaitable[None]]) -> None:
 
 
 async def values(reader: PartitionReader, offset: int | None = None, follow_seconds: float = 0.0) -> list[int]:
-    """The records that are read, each checked to stand where its number says."""
+    """The offsets of the records that are read; asserts that the value of each record is its offset."""
     found: list[int] = []
     at = None if offset is None else Offset(offset)
     async with aclosing(reader.batches(at, follow_seconds=follow_seconds)) as batches:
@@ -147,7 +147,7 @@ async def opened(ledgers: Ledgers, topic: str = "orders", partition: int = 0) ->
     return await open_partition(ledgers.metadata, ledgers.bookies, topic, partition)
 
 
-def test_nothing_is_claimed_or_changed_and_a_shadow_is_read_from_its_source() -> None:  # 1, 4
+def test_a_reader_claims_and_changes_nothing_and_reads_a_shadow_from_its_source() -> None:  # 1, 4
     async def scenario(written: Written) -> None:
         await written.produce(0, 40)
 
@@ -170,7 +170,7 @@ def test_nothing_is_claimed_or_changed_and_a_shadow_is_read_from_its_source() ->
     play(scenario)
 
 
-def test_what_brokers_left_is_read_from_any_offset_also_while_a_bookie_is_down() -> None:  # 2
+def test_the_log_of_stopped_brokers_is_read_from_any_offset_also_while_a_bookie_is_down() -> None:  # 2
     async def scenario(written: Written) -> None:
         await written.produce(0, 40)
         written.stop_brokers()
@@ -208,7 +208,7 @@ def test_a_follower_gets_each_record_once_and_ends_when_none_comes_in_time() -> 
     play(scenario)
 
 
-def test_a_follower_of_a_partition_that_nobody_has_written_to_gets_its_first_record() -> None:
+def test_a_follower_of_an_unused_partition_gets_its_first_record() -> None:
     async def scenario(written: Written) -> None:
         found: list[int] = []
 
@@ -259,7 +259,7 @@ def test_an_unknown_topic_or_partition_and_an_offset_outside_of_the_log_are_erro
     play(scenario)
 
 
-def test_an_entry_that_is_not_understood_and_a_ledger_that_is_no_segment_are_errors_that_name_them() -> None:  # 3
+def test_an_unknown_entry_and_a_ledger_that_is_no_segment_are_errors_that_name_them() -> None:  # 3
     async def scenario(written: Written) -> None:
         await written.produce(0, 3)
         leader = written.cluster.serving[written.cluster.leader("orders", 0)].broker
@@ -282,7 +282,7 @@ def test_an_entry_that_is_not_understood_and_a_ledger_that_is_no_segment_are_err
     play(scenario)
 
 
-def test_what_retention_gave_up_under_a_reader_is_an_error_that_says_where_the_log_begins() -> None:
+def test_records_deleted_before_a_read_are_an_error_that_names_the_log_start_offset() -> None:
     async def scenario(written: Written) -> None:
         await written.produce(0, 40)
 

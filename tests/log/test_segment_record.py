@@ -39,7 +39,7 @@ def test_a_name_without_a_cleaning_has_twenty_digits_and_no_suffix() -> None:
     ["", "17", "0" * 19, "0" * 21, "+" + "0" * 19, "0" * 18 + "_1", "a" * 20, "٣" * 20]
     + ["0" * 20 + suffix for suffix in (".", ".0", ".01", ".-1", ".x", ".1.1", " ", "\n", "..1")],
 )
-def test_a_name_that_no_segment_has_is_an_error_that_names_it(last: str) -> None:  # 3
+def test_an_invalid_name_is_an_error_that_contains_the_name(last: str) -> None:  # 3
     with pytest.raises(NotASegment, match=re.escape(repr(PREFIX + last))):
         parse_segment_name(PREFIX + last)
     assert not is_segment_name(PREFIX + last)

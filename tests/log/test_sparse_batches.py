@@ -1,4 +1,4 @@
-"""Batches that hold fewer records than they cover offsets, as compaction will make them, and all that reads them."""
+"""Batches with fewer records than offsets, as compaction will produce them, and all readers of such batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW = 1_700_000_000_000
 SEGMENTS = {"segment.bytes": "150", "retention.ms": "-1", "message.timestamp.after.max.ms": str(1 << 60)}
 
 TYPES: dict[Type, int] = {"exclusive": 1, "shared": 2, "key_shared": 2}
-"""Of subscriptions, with how many consumers each has."""
+"""The types of subscriptions, each with its number of consumers."""
 
 
 class Written(NamedTuple):
@@ -69,7 +69,7 @@ def encoded(batch: list[Written], codec: int) -> bytes:
 
 
 async def sparse_log(broker: EmbeddedBroker, batches: list[list[Written]], codec: int) -> list[Written]:
-    """Writes the batches, cleans all segments but the last one, and restarts the broker; gives what is left."""
+    """Writes batches, cleans all segments except the last one, restarts the broker; returns the records left."""
     client = await broker.connect()
     await client.create_topic("orders", configs=SEGMENTS)
     for batch in batches:
@@ -133,7 +133,7 @@ async def check_positions(broker: EmbeddedBroker, left: list[Written], end: int)
 
 
 async def check_subscriptions(broker: EmbeddedBroker, left: list[Written]) -> None:
-    """Every record that is left comes once, at its offset, and its id leads to it; then nothing is left to do."""
+    """Asserts that each record left is delivered once, at its offset, and that a seek to its id finds it."""
     expected = {one.offset: (one.value, one.key, one.timestamp) for one in left}
     async with connect(f"{HOST}:{NATIVE_PORT}", world=broker.client_world) as client:
         for kind, count in TYPES.items():
@@ -191,7 +191,7 @@ def sparse(*offsets: int, count: int = 6, append_time: bool = False) -> bytes:
     return cleaned(memoryview(stored), offsets)
 
 
-def test_a_search_by_time_in_a_sparse_batch_finds_a_record_that_is_there() -> None:
+def test_a_search_by_time_in_a_sparse_batch_finds_an_existing_record() -> None:
     batch = memoryview(sparse(11, 14))
     assert find_by_timestamp(batch, NOW, 1 << 20, 100) == (11, NOW + 1)
     assert find_by_timestamp(batch, NOW + 2, 1 << 20, 100) == (14, NOW + 4)
@@ -221,7 +221,7 @@ def test_slots_of_a_sparse_batch_are_the_same_however_it_is_cut_into_slices() ->
         assert [*slots.look(body, 10, cut - 10), *slots.look(body, cut, 16 - cut)] == whole
 
 
-def test_a_client_knows_the_places_of_a_sparse_batch_that_have_no_record() -> None:
+def test_a_client_knows_the_slots_of_a_sparse_batch_without_a_record() -> None:
     batch = DeliveredBatch(0, 0, 10, 0, sparse(11, 14))
     assert batch.count == 6
     assert [batch.records[place] is not None for place in range(6)] == [False, True, False, False, True, False]
@@ -229,7 +229,7 @@ def test_a_client_knows_the_places_of_a_sparse_batch_that_have_no_record() -> No
     assert [record is not None for record in dense.records] == [True] * 6
 
 
-def test_a_repeat_of_a_batch_that_was_cleaned_since_is_answered_with_its_offsets() -> None:
+def test_a_retry_of_a_batch_that_was_cleaned_meanwhile_is_answered_with_its_offsets() -> None:
     log = PartitionLog(LeaderEpoch(1), Offset(0), Offset(0), PartitionSettings())
     records = [Record(at, 0, None, b"value") for at in range(4)]
     produced = build_batch(records, base_timestamp=NOW, producer_id=7, producer_epoch=0, base_sequence=0)

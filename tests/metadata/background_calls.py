@@ -1,4 +1,4 @@
-"""Calls of a store that go on beside the test."""
+"""Calls of a store that run in the background of a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gnomon.metadata.embedded import EmbeddedMetadata
 
 
 class Asked:
-    """A call that goes on in the background, and its outcome when there is one."""
+    """A call in the background, and its outcome after it has ended."""
 
     def __init__(self) -> None:
         self.result: Any = None
@@ -35,7 +35,7 @@ class Asked:
 
 @asynccontextmanager
 async def calls() -> AsyncIterator[Callable[[Awaitable[Any]], Any]]:
-    """Starts calls in the order asked; what is unanswered at the end is cancelled."""
+    """Starts calls in the order of the requests; cancels the unanswered ones at the end of the block."""
     async with trio.open_nursery() as nursery:
 
         async def start(call: Awaitable[Any]) -> Asked:

@@ -43,7 +43,7 @@ async def open_store(world: Any) -> EmbeddedMetadata:
 
 
 def run_simulated(scenario: Scenario) -> None:
-    """Runs what is written against the interface alone on the simulated world, whose commits take time."""
+    """Runs a scenario on the embedded store in the simulated world, whose commits take time."""
     finished: list[bool] = []
 
     async def node(world: Any) -> None:
@@ -66,7 +66,7 @@ def run_simulated(scenario: Scenario) -> None:
 
 @pytest.fixture(scope="session")
 def etcd_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdBackend]:
-    """The etcd of all scenarios, started by the first."""
+    """The etcd of all scenarios; the first one starts it."""
     backend = EtcdBackend(lambda: tmp_path_factory.mktemp("etcd"))
     yield backend
     backend.close()
@@ -74,13 +74,13 @@ def etcd_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdBacke
 
 @pytest.fixture
 def etcd_world() -> EtcdWorld:
-    """What the connection to an etcd needs of a world, on real time."""
+    """The parts of a world that a connection to an etcd needs, on real time."""
     return EtcdWorld()
 
 
 @pytest.fixture
 def new_etcd(tmp_path: Path) -> Iterator[Callable[..., EtcdServer]]:
-    """As many etcds as a test asks for, started, with the options of `EtcdServer`."""
+    """Starts one more etcd at each call, with the options of `EtcdServer`."""
     etcd_or_skip()
     servers: list[EtcdServer] = []
 
@@ -103,7 +103,7 @@ def on_etcd(new_etcd: Callable[..., EtcdServer], etcd_world: EtcdWorld) -> Calla
 
 
 def run_remote(machine: Machine, scenario: Scenario) -> None:
-    """Runs what is written against the interface alone over real sockets; virtual time passes when nothing moves."""
+    """Runs a scenario on a remote store over real sockets; virtual time advances when all tasks wait."""
 
     async def main() -> None:
         with trio.fail_after(600):
@@ -114,7 +114,7 @@ def run_remote(machine: Machine, scenario: Scenario) -> None:
 
 
 async def serve_store(world: Any) -> None:
-    """A node with a metadata store that others may ask, on port 7."""
+    """A node that serves a metadata store on port 7."""
     metadata = await open_store(world)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metadata.run)
@@ -150,7 +150,7 @@ class DisturbedMetadata:
                 store.power_off()
                 await trio.sleep(0.01)
                 store.start(serve_store)
-        # A write that sets out before its client knows has an unknown outcome, which the suite does not expect.
+        # A write sent before its client notices the fault has an unknown outcome, which the suite does not expect.
         await trio.sleep(0.02)
         await self._inner.get("")
 
@@ -167,7 +167,7 @@ class DisturbedMetadata:
 
         async def disturbed(*args: Any) -> Any:
             async with self._disturbing:
-                # Of operations at once, a fault for one would leave the outcome of another unknown.
+                # A fault before one of several concurrent operations would leave the outcome of the others unknown.
                 if not self._under_way:
                     await self._disturb()
                 self._under_way += 1
@@ -180,7 +180,7 @@ class DisturbedMetadata:
 
 
 def run_remote_simulated(scenario: Scenario, disturbed: bool) -> None:
-    """Runs what is written against the interface alone between two simulated machines."""
+    """Runs a scenario on a remote store between two simulated machines."""
     finished: list[bool] = []
 
     async def cluster(simulation: Simulation) -> None:
@@ -215,7 +215,7 @@ def run_remote_simulated(scenario: Scenario, disturbed: bool) -> None:
     ]
 )
 def metadata_backend(request: pytest.FixtureRequest, machine: Machine) -> Callable[[Scenario], None]:
-    """Runs a scenario on a fresh, empty store of each backend; `trio.sleep` passes the store's time."""
+    """Runs a scenario on a fresh, empty store of each backend; `trio.sleep` advances the store's time."""
     if request.param == "etcd":
         etcd_or_skip()
         backend: EtcdBackend = request.getfixturevalue("etcd_backend")
@@ -231,5 +231,5 @@ def metadata_backend(request: pytest.FixtureRequest, machine: Machine) -> Callab
 
 @pytest.fixture(scope="session")
 def new_machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Machine]:
-    """As many machines as a test asks for."""
+    """Creates one more machine at each call."""
     return lambda: Machine(tmp_path_factory.mktemp("machine") / "metadata")

@@ -1,4 +1,4 @@
-"""An etcd that many scenarios share, on hastened time."""
+"""An etcd that many scenarios share, on accelerated time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gnomon.metadata.client import LeaseId, Revision
 from gnomon.testing.etcd_server import EtcdServer
 
 ETCD_HASTE = 8.0
-"""How many seconds of a scenario with leases pass in one of the machine's: etcd knows no virtual time."""
+"""Seconds of a scenario with leases per second of the machine: etcd has no virtual time."""
 
 
 class EtcdWorld(ClockOnlyWorld):
-    """A `World` of which the connection to etcd needs the clock, and random numbers for its pauses."""
+    """A `World` for a connection to etcd, which needs the clock, and random numbers for its pauses."""
 
     def random(self, name: str) -> random.Random:
         return random.Random(name)
 
 
 class HastenedMetadata:
-    """An etcd's metadata whose leases are shorter than asked for, and time, from the first of them on, faster."""
+    """The metadata of an etcd with leases shorter than requested; from the first lease on, time is faster."""
 
     def __init__(self, inner: Any, clock: MockClock) -> None:
         self._inner = inner
@@ -56,7 +56,7 @@ class EtcdBackend:
         self._scenarios = 0
 
     def run_scenario(self, scenario: Scenario) -> None:
-        """Runs what is written against the interface alone, on real or hastened time."""
+        """Runs a scenario on real or accelerated time."""
         from gnomon.metadata.etcd.etcd import EtcdMetadata  # needs httpx2
 
         if self._server is None:
@@ -72,7 +72,7 @@ class EtcdBackend:
                 metadata = HastenedMetadata(inner, clock)
                 with trio.fail_after(600):
                     await scenario(metadata)
-                for lease in metadata.leases:  # the end of one would be a revision of the next scenario
+                for lease in metadata.leases:  # the end of a lease would add a revision to the next scenario
                     await metadata.revoke(lease)
                 return metadata.compacted
 

@@ -1,4 +1,4 @@
-"""What tests do with a real etcd, on real time; tests that import this are skipped, loudly, without httpx2."""
+"""Helpers for tests with a real etcd, on real time; without httpx2 such tests are skipped and say so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnEtcd = Callable[..., None]
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    """On real time, for etcd knows no other; a test that hangs fails."""
+    """Runs `main` on real time, since etcd has no virtual time; a test that hangs fails."""
 
     async def bounded() -> None:
         with trio.fail_after(30):
@@ -43,7 +43,7 @@ def run_on_etcd(
     etcd_options: Sequence[str] = (),
     **options: Any,
 ) -> None:
-    """Runs `body` with an etcd of its own and the metadata in it, which has the rest of the options."""
+    """Runs `body` with an etcd of its own and the metadata in it; `options` go to `EtcdMetadata`."""
     server = new_etcd(options=etcd_options)
 
     async def main() -> None:
@@ -65,18 +65,18 @@ async def taken(watch: AsyncIterator[WatchBatch], count: int) -> list[WatchBatch
 
 
 async def ready(*servers: EtcdServer) -> None:
-    """Waits until each answers, while other tasks go on."""
+    """Waits until each server answers; other tasks continue."""
     for server in servers:
         await trio.to_thread.run_sync(server.wait_ready)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - what another process does sets no event
+    while not holds():  # noqa: ASYNC110 - another process sets no event
         await trio.sleep(0.005)
 
 
 async def answered(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Asks until there is an answer."""
+    """Repeats a call until the metadata is available."""
     while True:
         try:
             return await ask()
@@ -89,5 +89,5 @@ def keys(batches: list[WatchBatch]) -> list[str]:
 
 
 def compact(server: EtcdServer, revision: int) -> None:
-    """As another program, or etcd itself, would."""
+    """Compacts the history as another program, or etcd itself, would."""
     server.ask("kv/compaction", {"revision": str(revision), "physical": True})

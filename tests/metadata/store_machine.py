@@ -25,7 +25,7 @@ Scenario = Callable[[Metadata], Awaitable[None]]
 
 
 class InlineEnvironment:
-    """An `Environment` that commits within `submit`, unless it is held: then when the test says so."""
+    """An `Environment` that commits within `submit`; while it is `held`, only `release` commits."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class InlineEnvironment:
             self.release()
 
     def release(self) -> None:
-        """Commits what has been submitted, or fails it with `failing`."""
+        """Commits the submitted operations, or fails them with `failing`."""
         waiting, self.waiting = self.waiting, []
         for operation, done in waiting:
             if self.failing is not None:
@@ -55,7 +55,7 @@ class InlineEnvironment:
             done(result, None)
 
     def commit_untold(self) -> None:
-        """Commits what has been submitted, but the process dies before it hears of it."""
+        """Commits the submitted operations without an answer, as if the process dies after the commit."""
         for operation, _ in self.waiting:
             commit_group(self.lmdb, self.path, [operation])
 
@@ -73,7 +73,7 @@ class InlineEnvironment:
 
 
 class ClockOnlyWorld:
-    """A `World` of which the metadata store needs the clock alone."""
+    """A `World` with a clock only: the metadata store needs nothing else."""
 
     network: Any = None
     disk: Any = None
@@ -90,7 +90,7 @@ class ClockOnlyWorld:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A store behind its service, for clients in `world` that run in `nursery`."""
+    """A store with its service, for clients in `world` that run in `nursery`."""
 
     world: TrioWorld
     environment: InlineEnvironment
@@ -98,14 +98,14 @@ class Served:
     port: int
 
     def remote(self, **options: Any) -> RemoteMetadata:
-        """A client of it that runs."""
+        """A running client of the store."""
         remote = RemoteMetadata(self.world, [("127.0.0.1", self.port)], **options)
         self.nursery.start_soon(remote.run)
         return remote
 
 
 class Machine:
-    """One data directory, and the store in it as often as it is opened."""
+    """One data directory; the store in it can be opened several times."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,7 +134,7 @@ class Machine:
     def run_opened(
         self, main: Callable[[InlineEnvironment, EmbeddedMetadata], Awaitable[None]], **options: Any
     ) -> None:
-        """Runs an async test with the store, opened once; nothing but the test acts on it."""
+        """Runs an async test with the store, opened once; only the test acts on the store."""
 
         async def opened() -> None:
             with self.environment() as environment:
@@ -143,7 +143,7 @@ class Machine:
         self.run(opened)
 
     def run_scenario(self, scenario: Scenario) -> None:
-        """Runs what is written against the interface alone."""
+        """Runs a scenario on the embedded store, opened once and running."""
 
         async def main(environment: InlineEnvironment, metadata: EmbeddedMetadata) -> None:
             async with trio.open_nursery() as nursery:

@@ -1,6 +1,6 @@
-"""What every metadata backend has to do, written against the interface alone.
+"""The behaviour of every metadata backend, tested through the interface only.
 
-Another backend is put under it as a parameter of the fixture `metadata_backend`.
+Each backend is a parameter of the fixture `metadata_backend`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_a_transaction_takes_one_branch_by_its_comparisons(metadata_backend: Bac
 
 
 @pytest.mark.parametrize("field", list(KeyField))
-def test_every_field_can_be_compared_and_an_absent_key_has_nothing_in_it(
+def test_every_field_can_be_compared_and_is_zero_or_empty_for_an_absent_key(
     metadata_backend: Backend, field: KeyField
 ) -> None:
     async def scenario(metadata: Metadata) -> None:
@@ -186,7 +186,7 @@ def test_the_longest_key_allowed_is_stored(metadata_backend: Backend) -> None:
     metadata_backend(scenario)
 
 
-def test_of_concurrent_claims_of_one_version_one_wins(metadata_backend: Backend) -> None:
+def test_exactly_one_of_concurrent_claims_of_a_version_wins(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         await written(metadata, "ledger")
         won: list[bytes] = []
@@ -206,7 +206,7 @@ def test_of_concurrent_claims_of_one_version_one_wins(metadata_backend: Backend)
     metadata_backend(scenario)
 
 
-def test_a_watch_delivers_the_past_and_then_what_comes_each_revision_once(metadata_backend: Backend) -> None:
+def test_a_watch_delivers_past_and_later_revisions_once_each(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         a1 = await written(metadata, "w/a")
         await written(metadata, "other")
@@ -223,7 +223,7 @@ def test_a_watch_delivers_the_past_and_then_what_comes_each_revision_once(metada
     metadata_backend(scenario)
 
 
-def test_a_watch_that_waits_wakes_for_a_write_below_its_prefix_only(metadata_backend: Backend) -> None:
+def test_a_waiting_watch_receives_only_writes_below_its_prefix(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         seen: list[str] = []
 
@@ -243,7 +243,7 @@ def test_a_watch_that_waits_wakes_for_a_write_below_its_prefix_only(metadata_bac
     metadata_backend(scenario)
 
 
-def test_a_watch_from_the_future_begins_there(metadata_backend: Backend) -> None:
+def test_a_watch_can_begin_at_a_future_revision(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         now = (await written(metadata, "a")).mod_revision
         async with metadata.watch("", Revision(now + 2)) as watch:
@@ -308,7 +308,7 @@ def test_a_compacted_revision_is_an_error_that_says_where_history_begins(metadat
     metadata_backend(scenario)
 
 
-def test_a_revision_that_has_not_happened_cannot_be_compacted(metadata_backend: Backend) -> None:
+def test_a_future_revision_cannot_be_compacted(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         last = await written(metadata, "a")
         with pytest.raises(InvalidRequest, match="has not happened"):
@@ -317,7 +317,7 @@ def test_a_revision_that_has_not_happened_cannot_be_compacted(metadata_backend: 
     metadata_backend(scenario)
 
 
-def test_a_lease_that_runs_out_takes_all_its_keys_in_one_revision(metadata_backend: Backend) -> None:
+def test_the_end_of_a_lease_deletes_all_its_keys_in_one_revision(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         lease = await metadata.lease(10)
         result = await metadata.txn([], [Put("a", b"", lease), Put("b", b"", lease), Put("kept", b"")])
@@ -350,7 +350,7 @@ def test_a_lease_that_is_kept_alive_does_not_run_out(metadata_backend: Backend) 
 def test_a_short_lease_granted_after_a_long_one_runs_out_first(metadata_backend: Backend) -> None:
     async def scenario(metadata: Metadata) -> None:
         long = await metadata.lease(100)
-        await trio.sleep(1)  # the store waits for the long one now
+        await trio.sleep(1)  # the store waits for the end of the long lease now
         short = await metadata.lease(5)
         await metadata.txn([], [Put("long", b"", long), Put("short", b"", short)])
         await trio.sleep(20)
@@ -387,7 +387,7 @@ def test_a_key_put_again_without_its_lease_outlives_it(metadata_backend: Backend
 
 
 @pytest.mark.parametrize("ttl_seconds", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_lease_without_a_sensible_time_is_refused(metadata_backend: Backend, ttl_seconds: float) -> None:
+def test_a_lease_with_an_invalid_time_is_refused(metadata_backend: Backend, ttl_seconds: float) -> None:
     async def scenario(metadata: Metadata) -> None:
         with pytest.raises(InvalidRequest, match="positive"):
             await metadata.lease(ttl_seconds)

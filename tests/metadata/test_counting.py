@@ -1,4 +1,4 @@
-"""What a client operation costs the metadata service."""
+"""The number of calls that a client operation costs the metadata service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_reads_and_transactions_inside_the_block_are_counted(metadata_backend: C
     metadata_backend(scenario)
 
 
-def test_everything_is_passed_on_and_leases_and_watches_cost_nothing(metadata_backend: Callable[[Any], None]) -> None:
+def test_every_call_is_passed_on_and_leases_and_watches_are_not_counted(
+    metadata_backend: Callable[[Any], None],
+) -> None:
     async def scenario(inner: Metadata) -> None:
         counting = CountingMetadata(inner)
         with counting.measure() as cost:

@@ -1,4 +1,4 @@
-"""The embedded metadata store: what is durable, what is visible, and when."""
+"""The embedded metadata store: the times at which changes are durable and visible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FULL = DiskFull("no room")
 BROKEN = DiskFailed("EIO")
 
 
-def test_everything_answered_is_there_after_a_restart(machine: Any) -> None:
+def test_every_answered_change_survives_a_restart(machine: Any) -> None:
     async def main() -> None:
         with machine.environment() as environment:
             metadata = await machine.open(environment)
@@ -68,7 +68,7 @@ def test_a_write_is_neither_answered_nor_visible_before_it_is_durable(machine: A
     machine.run_opened(main)
 
 
-def test_what_is_asked_during_a_commit_becomes_one_commit_judged_in_order(machine: Any) -> None:  # invariant 1
+def test_requests_during_a_commit_become_one_commit_and_are_evaluated_in_order(machine: Any) -> None:  # invariant 1
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         environment.held = True
         async with calls() as start:
@@ -90,7 +90,7 @@ def test_what_is_asked_during_a_commit_becomes_one_commit_judged_in_order(machin
     machine.run_opened(main)
 
 
-def test_a_refusal_that_rests_on_an_unfinished_write_waits_for_it(machine: Any) -> None:  # invariant 3
+def test_a_refusal_that_depends_on_an_unfinished_write_waits_for_that_write(machine: Any) -> None:  # invariant 3
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         environment.held = True
         async with calls() as start:
@@ -119,7 +119,7 @@ def test_a_request_without_changes_costs_no_commit(machine: Any) -> None:
     machine.run_opened(main)
 
 
-def test_a_full_disk_leaves_no_trace_and_what_was_asked_meanwhile_is_judged_without_it(machine: Any) -> None:
+def test_a_write_that_fails_on_a_full_disk_has_no_effect_on_later_requests(machine: Any) -> None:
     async def main() -> None:  # invariant 4
         with machine.environment() as environment:
             metadata = await machine.open(environment)
@@ -141,7 +141,7 @@ def test_a_full_disk_leaves_no_trace_and_what_was_asked_meanwhile_is_judged_with
     machine.run(main)
 
 
-def test_a_failed_device_stops_the_node_and_every_writer_learns_that_its_outcome_is_unknown(machine: Any) -> None:
+def test_a_failed_device_stops_the_store_and_all_its_callers_get_an_error(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 5
         environment.held, environment.failing = True, BROKEN
         outcome: list[DiskFailed] = []
@@ -171,7 +171,7 @@ def test_a_failed_device_stops_the_node_and_every_writer_learns_that_its_outcome
     machine.run_opened(main)
 
 
-def test_a_closed_store_answers_whoever_waits(machine: Any) -> None:
+def test_a_closed_store_answers_all_waiting_callers(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         environment.held = True
         async with calls() as start:
@@ -228,7 +228,7 @@ def test_a_caller_that_is_cancelled_may_have_written(machine: Any) -> None:
     machine.run_opened(main)
 
 
-def test_a_watcher_that_falls_behind_the_history_is_told_and_the_others_miss_nothing(machine: Any) -> None:
+def test_a_watcher_that_falls_behind_the_history_gets_an_error_and_the_others_miss_nothing(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 6
         seen: list[int] = []
 
@@ -263,7 +263,7 @@ def test_a_watch_of_a_quiet_prefix_does_not_fall_out_of_the_history(machine: Any
     machine.run_opened(main, history_revisions=2)
 
 
-def test_a_watch_that_is_cancelled_while_it_waits_goes_on_where_it_was(machine: Any) -> None:
+def test_a_watch_continues_at_its_position_after_a_cancelled_wait(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         async with metadata.watch("", Revision(1)) as watch:
             for expected in (1, 2, 3):
@@ -275,7 +275,7 @@ def test_a_watch_that_is_cancelled_while_it_waits_goes_on_where_it_was(machine: 
     machine.run_opened(main)
 
 
-def test_history_is_trimmed_on_disk_too_and_at_once_when_the_setting_shrinks(machine: Any) -> None:
+def test_history_is_trimmed_also_on_disk_and_at_once_after_the_setting_is_lowered(machine: Any) -> None:
     def kept(environment: Any) -> int:
         with environment.read() as transaction:
             return int(transaction.stat(environment.databases[records.HISTORY])["entries"])
@@ -322,7 +322,7 @@ def test_leases_survive_a_restart_and_have_their_full_time_again(machine: Any) -
     machine.run(main)
 
 
-def test_however_long_a_commit_takes_it_ends_no_lease_that_was_kept_alive_in_time(machine: Any) -> None:
+def test_a_slow_commit_ends_no_lease_that_was_kept_alive_in_time(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 7
         kept, due = await metadata.lease(6), await metadata.lease(6)
         await metadata.txn([], [Put("kept", b"", kept), Put("due", b"", due)])
@@ -333,7 +333,7 @@ def test_however_long_a_commit_takes_it_ends_no_lease_that_was_kept_alive_in_tim
             await trio.sleep(3)
             keep_alive = await start(metadata.keep_alive(kept))
             await trio.sleep(5)
-            read = await start(metadata.txn([], [Get("kept"), Get("due")]))  # is committed with the end of one lease
+            read = await start(metadata.txn([], [Get("kept"), Get("due")]))  # committed with the end of `due`
             environment.release()
             await trio.sleep(7)
             environment.held = False
@@ -341,7 +341,7 @@ def test_however_long_a_commit_takes_it_ends_no_lease_that_was_kept_alive_in_tim
             await wait_all_tasks_blocked()
             assert keep_alive.error is None
             assert [item is not None for item in read.result.results] == [True, False]
-            await trio.sleep(5.9)  # of the full time from the answer on
+            await trio.sleep(5.9)  # the full time counts from the answer
             assert await metadata.get("kept") is not None
             await trio.sleep(0.2)
             assert await metadata.get("kept") is None
@@ -349,7 +349,7 @@ def test_however_long_a_commit_takes_it_ends_no_lease_that_was_kept_alive_in_tim
     machine.run_opened(main)
 
 
-def test_a_lease_lives_its_full_time_from_when_it_was_granted_however_long_that_took(machine: Any) -> None:
+def test_a_lease_lives_its_full_time_after_the_answer_of_a_slow_grant(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariant 7
         async with calls() as start:
             await start(metadata.run())
@@ -364,7 +364,7 @@ def test_a_lease_lives_its_full_time_from_when_it_was_granted_however_long_that_
     machine.run_opened(main)
 
 
-def test_on_a_full_disk_too_a_keep_alive_is_judged_as_of_when_it_was_asked(machine: Any) -> None:
+def test_a_keep_alive_is_evaluated_at_the_time_of_its_request_also_on_a_full_disk(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:  # invariants 4 and 7
         lease = await metadata.lease(6)
         environment.held, environment.failing = True, FULL
@@ -385,7 +385,7 @@ def test_on_a_full_disk_too_a_keep_alive_is_judged_as_of_when_it_was_asked(machi
     machine.run_opened(main)
 
 
-def test_a_lease_that_could_not_be_ended_on_a_full_disk_ends_when_there_is_room(machine: Any) -> None:
+def test_a_lease_that_expires_on_a_full_disk_ends_when_there_is_room(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         lease = await metadata.lease(10)
         await metadata.txn([], [Put("a", b"", lease)])
@@ -401,7 +401,7 @@ def test_a_lease_that_could_not_be_ended_on_a_full_disk_ends_when_there_is_room(
     machine.run_opened(main)
 
 
-def test_on_a_full_disk_a_lease_that_is_due_does_not_end_those_that_are_kept_alive(machine: Any) -> None:
+def test_an_expired_lease_on_a_full_disk_does_not_end_leases_that_are_kept_alive(machine: Any) -> None:
     async def main(environment: Any, metadata: EmbeddedMetadata) -> None:
         due, kept = await metadata.lease(10), await metadata.lease(10)
         await metadata.txn([], [Put("due", b"", due), Put("kept", b"", kept)])
@@ -420,7 +420,7 @@ def test_on_a_full_disk_a_lease_that_is_due_does_not_end_those_that_are_kept_ali
     machine.run_opened(main)
 
 
-def test_a_store_of_a_newer_format_is_refused_untouched(machine: Any) -> None:
+def test_a_store_of_a_newer_format_is_refused(machine: Any) -> None:
     async def main() -> None:
         with machine.environment() as environment:
             await machine.open(environment)
@@ -432,7 +432,7 @@ def test_a_store_of_a_newer_format_is_refused_untouched(machine: Any) -> None:
     machine.run(main)
 
 
-def test_many_claims_at_once_share_the_commits_of_the_production_world(tmp_path: Path) -> None:
+def test_concurrent_claims_share_commits_in_the_production_world(tmp_path: Path) -> None:
     async def opened(world: Any) -> tuple[Any, EmbeddedMetadata]:
         environment = world.disk.open_environment(
             tmp_path / "metadata", databases=DATABASES, map_bytes=1 << 26, durability=Durability.SYNCED

@@ -1,4 +1,4 @@
-"""The embedded store, asked, crashed and restarted at random, against a model of what must be in it."""
+"""The embedded store under random requests, crashes and restarts, against a model of its content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL = DiskFull("no room")
 
 
 async def asked(metadata: EmbeddedMetadata, request: Request) -> Any:
-    """The answer to a request of the model's, or the type of its error."""
+    """The store's answer to a request of the model, or the type of its error."""
     try:
         match request:
             case Txn(compare, then, otherwise):
@@ -46,7 +46,7 @@ async def asked(metadata: EmbeddedMetadata, request: Request) -> Any:
 
 
 class Crash:
-    """The process dies with requests under way, whose commit reached the disk or did not."""
+    """A crash while requests are in progress; if `kept`, their commit has reached the disk."""
 
     def __init__(self, under_way: list[Request], kept: bool) -> None:
         self.under_way, self.kept = list(under_way), kept
@@ -56,14 +56,14 @@ class Crash:
 
 
 class Life:
-    """A store that is asked, crashed and restarted, beside the model of what must be in it."""
+    """A store under requests, crashes and restarts, with the model of its content."""
 
     def __init__(self, machine: Any, history_revisions: int) -> None:
         self.machine, self.history_revisions = machine, history_revisions
         self.model = MetadataModel(history_revisions)
 
     async def live(self, steps: list[Any]) -> None:
-        """Each step is a request, seconds to wait, "full", or how a crash meets the request under way."""
+        """Runs steps: each is a request, a number of seconds to wait, "full", or a `Crash`."""
         while True:
             with self.machine.environment() as environment:
                 metadata = await self.machine.open(environment, self.history_revisions)
@@ -96,7 +96,7 @@ class Life:
         if not crash.kept:
             return
         environment.commit_untold()
-        # One commit is under way at a time: it holds the first request that changed something durably.
+        # Only one commit is in progress at a time: it contains the first request with a durable change.
         durable = self.durable()
         while crash.under_way and durable == self.durable():
             self.model.apply(crash.under_way.pop(0), trio.current_time())
@@ -128,7 +128,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(STEPS, max_size=25), history_revisions=st.sampled_from([2, 10_000]))
-def test_crashes_and_full_disks_lose_nothing_that_was_answered(
+def test_crashes_and_full_disks_lose_no_answered_change(
     new_machine: Callable[[], Any], steps: list[Any], history_revisions: int
 ) -> None:
     machine = new_machine()

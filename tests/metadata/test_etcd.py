@@ -1,4 +1,4 @@
-"""The metadata store in a real etcd: what the conformance suite cannot ask of every backend."""
+"""The metadata store in a real etcd: tests that do not apply to every backend."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_range_of_many_pages_is_of_one_revision(on_etcd: OnEtcd) -> None:
 
 
 @pytest.mark.parametrize("compactions", [1, 9])
-def test_a_range_that_is_compacted_between_its_pages_begins_again_within_bounds(
+def test_a_range_compacted_between_its_pages_is_retried_a_limited_number_of_times(
     new_etcd: NewEtcd, etcd_world: Any, monkeypatch: pytest.MonkeyPatch, compactions: int
 ) -> None:
     server = new_etcd()
@@ -145,7 +145,7 @@ def random_txn(draw: random.Random) -> Txn:
 
 
 def shifted(result: TxnResult, first: int) -> TxnResult:
-    """A result of etcd's, as a store that began `first` revisions later would have it."""
+    """A result of etcd with `first` subtracted from its revisions, as a new store would return it."""
     results = [
         replace(
             item,
@@ -159,7 +159,7 @@ def shifted(result: TxnResult, first: int) -> TxnResult:
     return TxnResult(result.succeeded, Revision(result.revision - first), tuple(results))
 
 
-def test_random_transactions_do_on_etcd_what_they_do_on_the_state_machine(on_etcd: OnEtcd) -> None:
+def test_random_transactions_have_equal_results_on_etcd_and_on_the_state_machine(on_etcd: OnEtcd) -> None:
     draw, state = random.Random(3), State()
     branches = {True: 0, False: 0}
 
@@ -167,7 +167,7 @@ def test_random_transactions_do_on_etcd_what_they_do_on_the_state_machine(on_etc
         first = (await metadata.range("")).revision
         for _ in range(600):
             request = random_txn(draw)
-            # Revisions are compared as etcd counts them.
+            # Comparisons use the revisions of etcd.
             moved = [
                 replace(compare, value=compare.value + first)
                 if isinstance(compare.value, int) and compare.value and compare.field is not KeyField.VERSION
@@ -187,7 +187,7 @@ def test_random_transactions_do_on_etcd_what_they_do_on_the_state_machine(on_etc
     on_etcd(main)
 
 
-def test_more_operations_than_etcd_takes_are_refused_and_nothing_is_applied(on_etcd: OnEtcd) -> None:
+def test_a_transaction_beyond_the_limits_of_etcd_is_refused_and_not_applied(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         puts = [Put(f"{number}", b"") for number in range(129)]
         compares = [Compare.absent(f"{number}") for number in range(129)]
@@ -203,7 +203,7 @@ def test_more_operations_than_etcd_takes_are_refused_and_nothing_is_applied(on_e
     on_etcd(main)
 
 
-def test_a_lease_is_rounded_up_to_whole_seconds_and_starts_anew_with_etcd(on_etcd: OnEtcd) -> None:
+def test_a_lease_is_rounded_up_to_whole_seconds_and_has_its_full_time_after_a_restart_of_etcd(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         for asked, granted in [(0.1, "1"), (1.0, "1"), (2.3, "3"), (30, "30")]:
             lease = await metadata.lease(asked)
@@ -224,7 +224,7 @@ def test_a_lease_is_rounded_up_to_whole_seconds_and_starts_anew_with_etcd(on_etc
     on_etcd(main)
 
 
-def test_a_full_etcd_leaves_a_write_unknown_and_goes_on_reading(on_etcd: OnEtcd) -> None:
+def test_a_full_etcd_leaves_the_outcome_of_a_write_unknown_and_still_serves_reads(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         acknowledged = 0
 
@@ -245,12 +245,12 @@ def test_a_full_etcd_leaves_a_write_unknown_and_goes_on_reading(on_etcd: OnEtcd)
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "gnomon", "\udc80/"])
-def test_a_prefix_that_could_begin_another_is_refused(etcd_world: Any, prefix: str) -> None:
+def test_an_invalid_prefix_is_refused(etcd_world: Any, prefix: str) -> None:
     with pytest.raises(InvalidRequest):
         EtcdMetadata(etcd_world, ["127.0.0.1:2379"], prefix=prefix)
 
 
-def test_a_closed_store_answers_nothing_more(on_etcd: OnEtcd) -> None:
+def test_a_closed_store_refuses_every_call(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         last = await put(metadata, "a")
         async with metadata.watch("", last.mod_revision) as watch:

@@ -1,4 +1,4 @@
-"""Calls to the members of an etcd: what is lost with one of them, and what is not."""
+"""Calls to the members of an etcd, and their outcomes when members fail."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from gnomon.testing.etcd_server import EtcdServer, free_port
 
 @asynccontextmanager
 async def serving(handler: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[str]:
-    """The address of something that is not etcd."""
+    """Serves connections with `handler` instead of etcd; yields the address."""
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, handler, 0, host="127.0.0.1"))
         yield "127.0.0.1:{1}".format(*listener.socket.getsockname())
         nursery.cancel_scope.cancel()
 
 
-def test_where_nobody_listens_every_call_is_unavailable(etcd_world: Any) -> None:
+def test_every_call_is_unavailable_if_no_endpoint_listens(etcd_world: Any) -> None:
     async def main() -> None:
         endpoints = [f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"]
         async with EtcdMetadata(etcd_world, endpoints, call_seconds=0.3) as metadata:
@@ -47,7 +47,9 @@ def test_where_nobody_listens_every_call_is_unavailable(etcd_world: Any) -> None
     run(main)
 
 
-def test_a_write_that_found_nobody_is_sent_to_the_next_endpoint(new_etcd: NewEtcd, etcd_world: Any) -> None:
+def test_a_write_to_an_endpoint_that_does_not_listen_is_sent_to_the_next_one(
+    new_etcd: NewEtcd, etcd_world: Any
+) -> None:
     server = new_etcd()
 
     async def main() -> None:
@@ -59,7 +61,7 @@ def test_a_write_that_found_nobody_is_sent_to_the_next_endpoint(new_etcd: NewEtc
 
 
 @pytest.mark.parametrize("hangs_up", [False, True], ids=["silence", "hung up"])
-def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again_but_a_read_is(
+def test_after_a_lost_answer_a_write_is_unknown_and_not_repeated_and_a_read_is_repeated(
     new_etcd: NewEtcd, etcd_world: Any, hangs_up: bool
 ) -> None:
     server = new_etcd()
@@ -88,7 +90,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again_but_a_read_i
                     await put(metadata, "a")
                 assert swallowed == 1
             async with EtcdMetadata(etcd_world, endpoints, call_seconds=4) as metadata:
-                item = await metadata.get("a")  # a try that is not answered leaves time for another
+                item = await metadata.get("a")  # an unanswered attempt leaves time for another one
                 assert item is not None
                 assert item.version == 1
                 assert swallowed == 2
@@ -96,7 +98,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again_but_a_read_i
     run(main)
 
 
-def test_an_etcd_that_stands_still_makes_calls_unavailable_until_it_goes_on(on_etcd: OnEtcd) -> None:
+def test_a_paused_etcd_makes_calls_unavailable_until_it_resumes(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         last = await answered(lambda: put(metadata, "a"))
         async with metadata.watch("", last.mod_revision) as watch:
@@ -116,7 +118,7 @@ def test_an_etcd_that_stands_still_makes_calls_unavailable_until_it_goes_on(on_e
     on_etcd(main, call_seconds=0.6, watch_quiet_seconds=0.1)
 
 
-def test_of_writes_under_a_kill_the_answered_are_kept_and_each_other_is_unknown(on_etcd: OnEtcd) -> None:
+def test_writes_during_kills_are_kept_if_answered_and_unknown_otherwise(on_etcd: OnEtcd) -> None:
     acknowledged: list[str] = []
     unknown: list[str] = []
     over = False
@@ -150,7 +152,7 @@ def test_of_writes_under_a_kill_the_answered_are_kept_and_each_other_is_unknown(
     on_etcd(main, call_seconds=5)
 
 
-def test_an_etcd_that_comes_back_without_its_data_is_an_error(on_etcd: OnEtcd) -> None:
+def test_an_etcd_that_restarts_without_its_data_is_an_error(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         last = await put(metadata, "a")
         async with metadata.watch("", last.mod_revision) as watch:
@@ -166,7 +168,7 @@ def test_an_etcd_that_comes_back_without_its_data_is_an_error(on_etcd: OnEtcd) -
     on_etcd(main)
 
 
-def test_members_of_a_cluster_stand_in_for_each_other(new_etcd: NewEtcd, etcd_world: Any) -> None:
+def test_calls_go_to_another_member_of_the_cluster_when_one_fails(new_etcd: NewEtcd, etcd_world: Any) -> None:
     peers = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     servers = [new_etcd(peers=peers, number=number) for number in range(3)]
     seen: list[str] = []
@@ -193,7 +195,7 @@ def test_members_of_a_cluster_stand_in_for_each_other(new_etcd: NewEtcd, etcd_wo
             await written(metadata, "2")
             servers[0].start()
             await ready(servers[0])
-            servers[1].pause()  # the one that is asked now: it stays connected and says nothing
+            servers[1].pause()  # the member in use: it stays connected and does not answer
             await written(metadata, "3")
             servers[2].kill()
             with pytest.raises(MetadataUnavailable):  # one of three has no quorum
@@ -212,7 +214,7 @@ def test_an_endpoint_that_is_no_plain_http_address_is_refused(etcd_world: Any, e
         EtcdMetadata(etcd_world, [endpoint])
 
 
-def test_no_endpoints_are_refused(etcd_world: Any) -> None:
+def test_an_empty_list_of_endpoints_is_refused(etcd_world: Any) -> None:
     with pytest.raises(InvalidRequest, match="at least one"):
         EtcdMetadata(etcd_world, [])
 
@@ -221,7 +223,7 @@ def test_no_endpoints_are_refused(etcd_world: Any) -> None:
     "body",
     [b"hello", b"[]", b"{}", b'{"status":"ok"}', b'{"header":null}', b'{"header":{"revision":"x"}}', b'{"result":7}'],
 )
-def test_another_program_on_the_port_is_told_from_etcd(etcd_world: Any, body: bytes) -> None:
+def test_another_program_on_the_port_is_not_taken_for_etcd(etcd_world: Any, body: bytes) -> None:
     async def greet(stream: trio.SocketStream) -> None:
         await stream.receive_some(65536)
         await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))

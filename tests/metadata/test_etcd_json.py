@@ -1,4 +1,4 @@
-"""What is said to etcd and what its answers mean, where no etcd has to be asked."""
+"""The JSON of requests to etcd and of its answers, without an etcd."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def received(messages: WatchMessages, *parts: dict[str, Any]) -> list[tuple[int,
     return [(batch.revision, [event.key for event in batch.events]) for batch in batches]
 
 
-def test_a_transaction_without_operations_asks_the_leader_too() -> None:
-    """Invariant 2: etcd answers one that reads and writes nothing from the member's own state."""
+def test_a_transaction_without_operations_also_asks_the_leader() -> None:
+    """Invariant 2: etcd answers a transaction without operations from the member's own state."""
     body = KEYSPACE.txn_body(Txn((Compare.absent("a"),), (), ()))
     read = [{"request_range": {"key": KEYSPACE.key("")}}]
     assert (body["success"], body["failure"]) == (read, read)
@@ -61,7 +61,7 @@ def test_comparisons_with_an_empty_value_are_nested_with_swapped_branches() -> N
 
 
 @pytest.mark.parametrize(("position", "start"), [(0, "1"), (1, "1"), (2, "1"), (3, "2"), (1000, "999")])
-def test_a_watch_asks_from_one_revision_before_its_own(position: int, start: str) -> None:
+def test_a_watch_request_starts_one_revision_before_the_position(position: int, start: str) -> None:
     """Invariant 3."""
     assert KEYSPACE.watch_body("", Revision(position))["create_request"]["start_revision"] == start
 
@@ -87,14 +87,14 @@ def test_a_revision_cut_into_many_messages_is_one_batch() -> None:
     assert received(messages, *cut[1:]) == [(3, ["b", "c", "d"]), (4, ["e", "f"])]
 
 
-def test_what_was_held_of_a_cut_revision_is_forgotten_with_its_connection() -> None:
+def test_an_incomplete_revision_is_dropped_with_its_connection() -> None:
     messages = WatchMessages(KEYSPACE, Revision(1))
     assert received(messages, message(event(3, "a"), fragment=True)) == []
     messages.reconnected()
     assert received(messages, message(event(3, "a"), event(3, "b"))) == [(3, ["a", "b"])]
 
 
-def test_only_a_report_of_progress_moves_the_position_without_events() -> None:
+def test_only_a_progress_notification_advances_the_position_without_events() -> None:
     messages = WatchMessages(KEYSPACE, Revision(5))
     messages.receive(message(created=True, revision=50))
     assert messages.position == 5
@@ -131,10 +131,10 @@ def test_a_watch_that_etcd_ends_is_an_error() -> None:
         (2, "anything else", MetadataUnavailable),
     ],
 )
-def test_only_what_etcd_certainly_did_not_apply_is_a_refusal(
+def test_only_errors_of_requests_that_etcd_did_not_apply_are_refusals(
     code: int, text: str, expected: type[MetadataError]
 ) -> None:
-    """Invariant 5; a watch has its errors' codes under another name."""
+    """Invariant 5; the errors of a watch have their code in another field."""
     for answer in ({"code": code, "message": text}, {"grpc_code": code, "message": text}):
         error = error_of(answer, "http://e")
         assert type(error) is expected

@@ -1,4 +1,4 @@
-"""A watch of a real etcd: without gap or repeat, or ended with a reason."""
+"""A watch of a real etcd has no gap and no repeat, or ends with an error."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gnomon.metadata.etcd.etcd import EtcdMetadata
 from gnomon.testing.etcd_server import EtcdServer
 
 
-def test_a_watch_goes_on_over_restarts_of_etcd_without_gap_or_repeat(on_etcd: OnEtcd) -> None:
+def test_a_watch_continues_across_restarts_of_etcd_without_gap_or_repeat(on_etcd: OnEtcd) -> None:
     batches: list[WatchBatch] = []
 
     async def follow(metadata: EtcdMetadata) -> None:
         async with metadata.watch("w/", Revision(1)) as watch:
             async for batch in watch:
-                batches.append(batch)  # noqa: PERF401 - it is watched while it grows
+                batches.append(batch)  # noqa: PERF401 - the test reads the list while it grows
 
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         written: list[KeyValue] = []
@@ -62,7 +62,7 @@ def test_a_cancelled_wait_for_a_watch_loses_nothing(on_etcd: OnEtcd) -> None:
     on_etcd(main)
 
 
-def test_history_compacted_while_a_watch_was_away_is_an_error_and_not_a_gap(on_etcd: OnEtcd) -> None:
+def test_history_compacted_while_a_watch_is_disconnected_is_an_error_and_not_a_gap(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         first = await put(metadata, "a")
         async with metadata.watch("", first.mod_revision) as watch:
@@ -94,7 +94,7 @@ def test_a_connected_watch_does_not_notice_a_compaction(on_etcd: OnEtcd) -> None
     on_etcd(main)
 
 
-def test_etcd_forgets_the_deletions_of_the_revision_it_is_compacted_at_and_we_do_not(
+def test_deletions_of_a_compacted_revision_are_kept_or_the_watch_ends_with_an_error(
     on_etcd: OnEtcd, etcd_world: Any
 ) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
@@ -110,7 +110,7 @@ def test_etcd_forgets_the_deletions_of_the_revision_it_is_compacted_at_and_we_do
         every = {"key": "AA==", "range_end": "AA==", "start_revision": str(deleted)}
         stream = await gateway.stream(f"http://{server.endpoint}", "watch", {"create_request": every})
         assert (await stream.next())["created"]
-        (event,) = (await stream.next())["events"]  # etcd's own: the deletion is missing, and nothing says so
+        (event,) = (await stream.next())["events"]  # etcd's own watch: the deletion is missing without an error
         assert event["kv"]["mod_revision"] == str(last.mod_revision)
         await stream.close()
         await gateway.close()
@@ -145,7 +145,7 @@ def test_a_revision_is_one_batch_however_etcd_cuts_its_messages(on_etcd: OnEtcd)
     on_etcd(main, etcd_options=["--max-request-bytes", "300000"])
 
 
-def test_an_idle_watch_keeps_up_with_the_revisions_of_others(on_etcd: OnEtcd) -> None:
+def test_an_idle_watch_advances_with_the_revisions_of_other_keys(on_etcd: OnEtcd) -> None:
     async def main(server: EtcdServer, metadata: EtcdMetadata) -> None:
         async with metadata.watch("idle/", Revision(1)) as watch:
             inner: Any = watch

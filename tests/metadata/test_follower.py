@@ -27,7 +27,7 @@ PREFIX = "followed/"
 
 
 class Failing:
-    """Metadata whose watches and lists end with an error where one is due."""
+    """Metadata whose watches and lists fail with the queued errors."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -55,7 +55,7 @@ class Failing:
 
 
 class Copy:
-    """What the follower makes of the keys."""
+    """A copy of the keys that a follower maintains."""
 
     def __init__(self, client: LedgerClient) -> None:
         self.metadata: Any = Failing(client.metadata)
@@ -63,7 +63,7 @@ class Copy:
         self.loads = 0
         world = client.world
         self.beside: bytes | None = None
-        """What stands beside the keys, as of some moment after they were read."""
+        """The value of the key `beside`, read after the followed keys."""
         self.follower = Follower(
             self.metadata, world.clock, world.logger, PREFIX, self._replace, self._apply, self._read_beside
         )
@@ -88,7 +88,7 @@ class Copy:
 
 
 def followed(work: Any) -> None:
-    """Runs `work(copy)` beside the follower, which has loaded one key, `a`."""
+    """Runs `work(copy, nursery)` with a follower that has loaded one key, `a`."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
@@ -108,7 +108,7 @@ def followed(work: Any) -> None:
     simulate(1, scenario)
 
 
-def test_what_was_loaded_is_moved_on_by_each_change_in_order() -> None:
+def test_each_change_is_applied_to_the_loaded_keys_in_order() -> None:
     async def work(copy: Copy, nursery: trio.Nursery) -> None:
         assert copy.values == {f"{PREFIX}a": b"1"}
         nursery.start_soon(copy.follower.run)
@@ -122,7 +122,7 @@ def test_what_was_loaded_is_moved_on_by_each_change_in_order() -> None:
     followed(work)
 
 
-def test_a_watch_that_ends_with_an_error_is_begun_again_where_it_was() -> None:
+def test_a_watch_that_ends_with_an_error_is_started_again_at_its_position() -> None:
     async def work(copy: Copy, nursery: trio.Nursery) -> None:
         copy.metadata.watch_errors = [MetadataUnavailable("another version"), MetadataError("refused")]
         nursery.start_soon(copy.follower.run)
@@ -138,7 +138,7 @@ def test_a_watch_that_ends_with_an_error_is_begun_again_where_it_was() -> None:
     followed(work)
 
 
-def test_what_its_user_reads_with_the_keys_is_read_again_with_them_and_before_anybody_is_told() -> None:
+def test_a_reload_repeats_the_extra_read_of_its_user_before_waiters_are_notified() -> None:
     async def work(copy: Copy, nursery: trio.Nursery) -> None:
         assert copy.beside == b"2"
         missed = await copy.metadata.txn([], [Put("beside", b"3")])
@@ -160,7 +160,7 @@ def test_what_its_user_reads_with_the_keys_is_read_again_with_them_and_before_an
 
 
 @pytest.mark.parametrize("failures", [0, 2])
-def test_after_a_compacted_history_all_is_read_again_as_often_as_it_takes(failures: int) -> None:
+def test_after_a_compacted_history_the_keys_are_loaded_again_with_retries(failures: int) -> None:
     async def work(copy: Copy, nursery: trio.Nursery) -> None:
         copy.metadata.watch_errors = [Compacted(Revision(1), Revision(2))] * (failures + 1)
         copy.metadata.range_errors = [MetadataUnavailable("not now")] * failures

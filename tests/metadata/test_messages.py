@@ -73,13 +73,13 @@ SHAPES = st.recursive(
 
 
 @given(st.sampled_from(FORMS).flatmap(lambda form: st.tuples(st.just(form), form[2])))
-def test_whatever_is_encoded_comes_back_over_msgpack(case: Any) -> None:
+def test_every_value_survives_a_round_trip_over_msgpack(case: Any) -> None:
     (encode, decode, _), value = case
     assert decode(msgpack.unpackb(msgpack.packb(encode(value)))) == value
 
 
 @given(st.sampled_from([form[1] for form in FORMS]), SHAPES)
-def test_anything_else_is_malformed_and_nothing_worse(decode: Callable[[Any], Any], form: Any) -> None:
+def test_decoding_any_shape_raises_no_error_except_malformed_message(decode: Callable[[Any], Any], form: Any) -> None:
     try:
         decode(form)
     except MalformedMessage:
@@ -89,6 +89,6 @@ def test_anything_else_is_malformed_and_nothing_worse(decode: Callable[[Any], An
 @pytest.mark.parametrize(
     "error", [Compacted(Revision(3), Revision(9)), MetadataFull("no room"), MetadataUnavailable("closed")]
 )
-def test_errors_come_back_as_they_were(error: Exception) -> None:
+def test_errors_survive_a_round_trip(error: Exception) -> None:
     again = ERRORS.decode(*ERRORS.encode(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

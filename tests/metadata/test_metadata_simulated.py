@@ -18,7 +18,7 @@ WRITERS = 6
 
 
 class History:
-    """What the writers asked for and saw, over all lives of the store."""
+    """The requests and observations of the writers, over all restarts of the store."""
 
     def __init__(self) -> None:
         self.attempts: set[bytes] = set()
@@ -28,7 +28,7 @@ class History:
         self.final: list[WatchBatch] = []
 
     async def write(self, metadata: EmbeddedMetadata, key: str) -> None:
-        """Appends to a key by compare-and-set, for ever; the others write the same key."""
+        """Writes a key by compare-and-set in an endless loop; other writers write the same key."""
         while True:
             before = await metadata.get(key)
             if before is not None:
@@ -43,14 +43,14 @@ class History:
                 self.acknowledged.append(after)
 
     async def watch(self, metadata: EmbeddedMetadata) -> None:
-        """Goes on over restarts where it was."""
+        """Watches all keys; after a restart, continues at the last position."""
         start = self.watched[-1].revision + 1 if self.watched else 1
         async with metadata.watch("", Revision(start)) as watch:
             while True:
                 self.watched.append(await anext(watch))
 
     def check(self) -> None:
-        """Nothing that was answered or seen is lost, nothing is there twice, and watches missed nothing."""
+        """Asserts that no answered or seen value is lost, no value is stored twice, and watches missed nothing."""
         assert [batch.revision for batch in self.final] == list(range(1, len(self.final) + 1))
         written = [event.current for batch in self.final for event in batch.events]
         assert None not in written
@@ -71,7 +71,7 @@ async def opened(world: Any) -> EmbeddedMetadata:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_and_lost_power_lose_nothing_that_was_answered_or_seen(seed: int) -> None:
+def test_kills_and_power_failures_lose_no_answered_or_seen_value(seed: int) -> None:
     history = History()
 
     async def writing(world: Any) -> None:

@@ -1,4 +1,4 @@
-"""A key that is there as long as its process is, and belongs to it alone."""
+"""A key that exists as long as its process is alive and that belongs to this process only."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_exclusive_key_is_taken_by_one_process_at_a_time() -> None:
     simulate(1, scenario)
 
 
-def test_what_a_process_left_under_an_older_lease_of_its_own_is_waited_for() -> None:
+def test_a_process_waits_for_the_end_of_its_own_older_lease() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
         await cluster.start()
@@ -75,7 +75,7 @@ def test_what_a_process_left_under_an_older_lease_of_its_own_is_waited_for() -> 
     simulate(2, scenario)
 
 
-def test_a_key_that_another_process_took_away_is_put_again_under_a_new_lease() -> None:
+def test_a_key_that_another_process_removed_is_put_again_under_a_new_lease() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
         await cluster.start()
@@ -101,7 +101,7 @@ def test_a_key_that_another_process_took_away_is_put_again_under_a_new_lease() -
     simulate(3, scenario)
 
 
-def test_a_key_is_put_only_while_what_is_compared_holds() -> None:
+def test_a_key_is_put_only_while_its_comparisons_hold() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = LedgerCluster(simulation, bookies=1)
         await cluster.start()

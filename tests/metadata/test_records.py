@@ -55,7 +55,7 @@ def test_damaged_numbers_of_the_store_are_named_in_the_error(key: bytes, value: 
         records.snapshot([], [], [(key, msgpack.packb(value))])
 
 
-def test_a_newer_format_is_refused_with_what_to_do() -> None:
+def test_a_newer_format_is_refused_with_the_reason() -> None:
     records.check_format(msgpack.packb(records.FORMAT))
     with pytest.raises(records.NewerFormat, match="a newer gnomon wrote it"):
         records.check_format(msgpack.packb(records.FORMAT + 1))

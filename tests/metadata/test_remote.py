@@ -1,4 +1,4 @@
-"""A metadata store in another process: what is lost with a connection, and what is not."""
+"""A metadata store in another process, and its clients when connections or the store fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Node = Callable[[Any], Awaitable[None]]
 
 
 def run(store_node: Node, talk: Talk, *, seed: int = 0, start: bool = True, **options: Any) -> None:
-    """Runs `talk` on a machine of its own, to its end."""
+    """Runs `talk` to its end, on a machine of its own."""
     finished: list[bool] = []
 
     async def cluster(simulation: Simulation) -> None:
@@ -75,7 +75,9 @@ def restart(simulation: Simulation, how: str = "kill") -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_watch_goes_on_without_gap_or_repeat_over_resets_kills_and_lost_power(store_node: Node, seed: int) -> None:
+def test_a_watch_continues_without_gap_or_repeat_across_resets_kills_and_power_failures(
+    store_node: Node, seed: int
+) -> None:
     watched: list[WatchBatch] = []
     everything: list[WatchBatch] = []
 
@@ -129,7 +131,7 @@ def test_a_watch_goes_on_without_gap_or_repeat_over_resets_kills_and_lost_power(
     assert len(watched) > len(expected) - 3
 
 
-def test_a_history_that_is_compacted_while_the_watcher_is_away_ends_the_watch(store_node: Node) -> None:
+def test_a_watch_ends_if_the_history_is_compacted_while_it_is_disconnected(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         first = await written(remote, "a")
         async with remote.watch("", first.mod_revision) as batches:
@@ -150,7 +152,7 @@ def test_a_history_that_is_compacted_while_the_watcher_is_away_ends_the_watch(st
     run(store_node, talk)
 
 
-def test_a_watch_of_what_seldom_changes_survives_that_the_rest_is_compacted(store_node: Node) -> None:
+def test_a_watch_of_a_quiet_prefix_survives_a_compaction_of_other_changes(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         seen: list[WatchBatch] = []
 
@@ -174,7 +176,7 @@ def test_a_watch_of_what_seldom_changes_survives_that_the_rest_is_compacted(stor
     run(store_node, talk)
 
 
-def test_an_anext_that_is_cancelled_has_lost_nothing(store_node: Node) -> None:
+def test_a_cancelled_anext_loses_nothing(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         async with remote.watch("", Revision(1)) as batches:
             for number in range(30):
@@ -207,7 +209,7 @@ def test_a_transaction_whose_answer_is_lost_is_unknown_and_not_repeated(store_no
     run(store_node, talk)
 
 
-def test_a_transaction_that_reached_nobody_waits_for_the_store(store_node: Node) -> None:
+def test_a_transaction_waits_for_a_store_that_has_not_started(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         async def start_later() -> None:
             await trio.sleep(3)
@@ -222,7 +224,7 @@ def test_a_transaction_that_reached_nobody_waits_for_the_store(store_node: Node)
 
 
 @pytest.mark.parametrize("how", ["kill", "power_off"])
-def test_reads_outlast_a_restart_and_give_up_within_their_bound(store_node: Node, how: str) -> None:
+def test_reads_survive_a_restart_and_fail_within_the_retry_time(store_node: Node, how: str) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         item = await written(remote, "a")
         restart(simulation, how)
@@ -238,7 +240,7 @@ def test_reads_outlast_a_restart_and_give_up_within_their_bound(store_node: Node
     run(store_node, talk, retry_seconds=10.0)
 
 
-def test_the_next_address_is_asked_where_one_does_not_answer(store_node: Node) -> None:
+def test_the_next_address_is_asked_if_one_does_not_answer(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         start = trio.current_time()
         item = await written(remote, "a")
@@ -249,7 +251,7 @@ def test_the_next_address_is_asked_where_one_does_not_answer(store_node: Node) -
     run(store_node, talk, addresses=[("client", 9), ("store", 7)])
 
 
-def test_the_lease_of_a_client_that_falls_silent_runs_out_and_that_of_one_that_talks_does_not(store_node: Node) -> None:
+def test_the_lease_of_a_disconnected_client_ends_and_the_lease_of_a_connected_one_does_not(store_node: Node) -> None:
     async def talk(remote: RemoteMetadata, simulation: Simulation) -> None:
         async def holder(name: str, world: SimulatedWorld) -> None:
             held = RemoteMetadata(world, [("store", 7)])
@@ -273,7 +275,7 @@ def test_the_lease_of_a_client_that_falls_silent_runs_out_and_that_of_one_that_t
         simulation.network.block("two", "store")
         two = simulation.machine("two").process
         assert two is not None
-        two.may_stop = True  # its lease is gone when the link is whole again
+        two.may_stop = True  # its lease has ended when the link works again
         await trio.sleep(20)
         simulation.network.unblock("two", "store")
         await trio.sleep(20)
@@ -303,7 +305,7 @@ def test_the_store_of_another_cluster_at_the_same_address_is_unavailable_at_once
     trio.run(main)
 
 
-def test_all_addresses_have_to_be_of_the_cluster_that_answered_first(machine: Any, tmp_path: Path) -> None:
+def test_all_addresses_must_belong_to_the_cluster_that_answered_first(machine: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             machine.serving("ours") as ours,
@@ -326,7 +328,7 @@ def test_all_addresses_have_to_be_of_the_cluster_that_answered_first(machine: An
     trio.run(main)
 
 
-def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_here(machine: Any) -> None:
+def test_errors_of_the_store_reach_the_caller_and_unsendable_requests_are_refused_locally(machine: Any) -> None:
     async def main() -> None:
         async with machine.serving() as served:
             remote = served.remote()
@@ -343,7 +345,7 @@ def test_what_the_store_says_passes_through_and_what_cannot_be_sent_is_refused_h
     trio.run(main)
 
 
-def test_arguments_of_any_kind_do_the_service_no_harm(machine: Any) -> None:
+def test_invalid_arguments_do_not_harm_the_service(machine: Any) -> None:
     async def main() -> None:
         async with machine.serving() as served:
             client = RpcClient(served.world, "127.0.0.1", served.port, "metadata", ERRORS)

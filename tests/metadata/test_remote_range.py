@@ -1,4 +1,4 @@
-"""A range of a metadata store in another process: in parts, whole, or no answer."""
+"""A range of a metadata store in another process: it arrives in parts, and is whole or an error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
     trio.run(main)
 
 
-def test_a_range_is_answered_where_watches_have_taken_all_streams_of_the_connection(
+def test_a_range_is_answered_while_watches_use_all_streams_of_the_connection(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gnomon.runtime.rpc.server.STREAMS_MAX", 3)
@@ -62,7 +62,7 @@ def test_a_range_is_answered_where_watches_have_taken_all_streams_of_the_connect
 @pytest.mark.parametrize(
     ("revisions", "meaning"), [((), "a newer gnomon than the metadata service"), ((1, 2), "not of one revision")]
 )
-def test_a_range_that_is_not_whole_is_no_answer(revisions: tuple[int, ...], meaning: str) -> None:
+def test_a_range_without_parts_or_of_several_revisions_is_an_error(revisions: tuple[int, ...], meaning: str) -> None:
     async def main() -> None:
         async with open_trio_world() as world, trio.open_nursery() as nursery:
 

@@ -1,4 +1,4 @@
-"""The metadata service over RPC, with Hypothesis at the reins: clients that ask at the same time, while it fails."""
+"""The metadata service over RPC, driven by Hypothesis: concurrent clients while the service fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WHICH = st.integers(0, 5)
 
 
 class ServiceMachine(SimulatedStateMachine):
-    """Three clients of one service; its own watch tells what it committed."""
+    """Three clients of one service; a watch inside the service records its commits."""
 
     @initialize(weather=weathers)
     def begin(self, weather: Weather) -> None:
@@ -62,7 +62,7 @@ class ServiceMachine(SimulatedStateMachine):
         for name in CLIENTS:
             self.simulation.machine(name).start(self.client)
         self.guided.sleep(0.1)
-        self.history.given = self.history.revision  # the id of the cluster, which is not to be deleted
+        self.history.given = self.history.revision  # the id of the cluster must not be deleted
         self.expose([machine for name in CLIENTS for machine in (server, self.simulation.machine(name))])
 
     async def service(self, world: SimulatedWorld) -> None:
@@ -91,7 +91,7 @@ class ServiceMachine(SimulatedStateMachine):
             try:
                 await trio.sleep_forever()
             finally:
-                if self.under_way[name] is mine:  # else it has been started again
+                if self.under_way[name] is mine:  # otherwise the client was started again
                     del self.under_way[name]
 
     @property
@@ -133,7 +133,7 @@ class ServiceMachine(SimulatedStateMachine):
         self.guided.sleep(pause)
 
     def aim(self, compare: Compare) -> Compare:
-        """Some hit what is stored now."""
+        """Replaces some compared values with the stored ones."""
         item = self.history.keys.get(compare.key)
         if compare.field is KeyField.VALUE:
             return replace(compare, value=item.value) if item is not None and compare.value == b"1" else compare
@@ -145,7 +145,7 @@ class ServiceMachine(SimulatedStateMachine):
         return replace(compare, value=now[compare.field]) if compare.value in (3, 4, 5, 6) else compare
 
     def own(self, branch: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        """Values of their own, and leases that were granted."""
+        """Gives each put a unique value, and a granted lease if it names one."""
         operations: list[Operation] = []
         for operation in branch:
             if isinstance(operation, Put):
@@ -174,7 +174,7 @@ class ServiceMachine(SimulatedStateMachine):
     # --- leases ---
 
     def lease(self, which: int) -> LeaseId | None:
-        """One that was granted, the newest first; None where none was."""
+        """One of the granted leases, counted from the newest; None if there is none."""
         granted = list(self.history.leases)
         return granted[-1 - which % len(granted)] if granted else None
 
@@ -192,7 +192,7 @@ class ServiceMachine(SimulatedStateMachine):
     @precondition(lambda self: self.history.leases)
     @rule(who=clients, which=WHICH, times=st.integers(0, 3), pause=PAUSES)
     def renew_or_revoke(self, who: str, which: int, times: int, pause: float) -> None:
-        """Renewed so often, after half of its time each; or revoked."""
+        """Renews a lease `times` times, at intervals of half its time; revokes it if `times` is 0."""
         lease = self.lease(which)
         assert lease is not None
         life = self.history.leases[lease]
@@ -289,11 +289,11 @@ class ServiceMachine(SimulatedStateMachine):
                 await self.simulation.sleep(0.1)
 
 
-def test_a_service_keeps_its_promises_whatever_is_asked_and_whatever_fails() -> None:
+def test_a_service_keeps_its_promises_under_random_requests_and_faults() -> None:
     check(ServiceMachine, max_examples=60, steps=STEPS).assert_all_counted(REACHED)
 
 
-def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_a_watch_that_loses_an_event_when_it_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     lose_stream = _Watcher._lose_stream
 
     async def losing(watcher: _Watcher) -> None:
@@ -304,6 +304,6 @@ def test_a_watch_that_loses_an_event_when_it_reconnects_is_found(monkeypatch: py
     assert "a watch of" in found_by(ServiceMachine, 150, STEPS)
 
 
-def test_a_transaction_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_a_transaction_that_ignores_its_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "_holds", lambda draft, compare: True)
     assert "got TxnResult" in found_by(ServiceMachine, 150, STEPS)

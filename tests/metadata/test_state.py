@@ -65,7 +65,7 @@ def test_a_put_of_the_same_value_is_a_write() -> None:  # invariants 1 and 4
     assert done(state, Put("a", b"1")).results == (KeyValue("a", b"1", Revision(1), Revision(2), 2),)
 
 
-def test_a_refused_request_leaves_nothing_behind_even_after_others_of_its_draft() -> None:  # invariant 2
+def test_a_refused_request_has_no_effect_even_after_others_of_its_draft() -> None:  # invariant 2
     state = State()
     draft = Draft(state)
     draft.apply(Txn((), (Put("a", b"1"),)), 0.0)
@@ -76,7 +76,7 @@ def test_a_refused_request_leaves_nothing_behind_even_after_others_of_its_draft(
     assert state.revision == 1
 
 
-def test_later_requests_of_a_draft_see_the_earlier_ones_and_the_state_sees_none_before_it_is_adopted() -> None:
+def test_a_draft_is_visible_to_its_later_requests_and_to_the_state_only_after_adoption() -> None:
     state = State()
     draft = Draft(state)
     draft.apply(Txn((), (Put("a/1", b""), Put("a/2", b""))), 0.0)
@@ -125,7 +125,7 @@ def test_the_history_keeps_the_last_revisions_and_older_ones_are_compacted() -> 
     assert (raised.value.asked, raised.value.oldest) == (2, 3)
 
 
-def test_the_history_keeps_no_more_events_than_it_may_but_those_of_the_newest_revision() -> None:  # invariant 5
+def test_the_history_has_a_limit_of_events_except_for_those_of_the_newest_revision() -> None:  # invariant 5
     state = State(history_events=10)
     for step in range(8):
         done(state, *(Put(f"{step}/{number}", b"") for number in range(3)))
@@ -144,7 +144,7 @@ def test_the_history_keeps_no_more_events_than_it_may_but_those_of_the_newest_re
     assert (state.events, state.compacted) == (1, state.revision - 1)
 
 
-def test_a_snapshot_with_more_events_than_a_history_may_have_loses_the_oldest() -> None:  # invariant 5
+def test_a_snapshot_with_too_many_events_for_the_history_loses_the_oldest() -> None:  # invariant 5
     before = State()
     for step in range(8):
         done(before, *(Put(f"{step}/{number}", b"") for number in range(3)))
@@ -164,7 +164,7 @@ def test_a_snapshot_with_a_gap_in_its_history_is_a_bug() -> None:  # invariant 5
         store.state(0.0, 10)
 
 
-def test_a_lease_ends_at_its_deadline_and_takes_its_keys_in_one_revision() -> None:  # invariant 6
+def test_a_lease_ends_at_its_deadline_and_deletes_its_keys_in_one_revision() -> None:  # invariant 6
     state = State()
     lease = leased(state, 10.0)
     done(state, Put("b", b"", lease=lease), Put("a", b"", lease=lease), Put("kept", b""))
@@ -211,7 +211,7 @@ def test_a_key_put_again_without_its_lease_outlives_it() -> None:  # invariant 7
     assert state.get("a") is not None
 
 
-def test_a_key_detached_and_one_attached_in_the_draft_that_ends_the_lease_are_told_apart() -> None:  # invariant 7
+def test_a_draft_that_ends_a_lease_deletes_keys_it_attached_and_keeps_keys_it_detached() -> None:  # invariant 7
     state = State()
     lease = leased(state, 10.0)
     done(state, Put("before", b"", lease=lease), Put("detached", b"", lease=lease), Put("deleted", b"", lease=lease))

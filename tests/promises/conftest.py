@@ -1,6 +1,6 @@
-"""Promises of the documentation, tried on real processes: a standalone broker, and a cluster.
+"""Promises of the documentation, tested with real processes: a standalone broker, and a cluster.
 
-`make promises` tries them at length: SEEKS=500 of each kind of consumer, CALLS=1000 cancelled calls.
+`make promises` tests them longer: SEEKS=500 of each kind of consumer, CALLS=1000 cancelled calls.
 """
 
 from __future__ import annotations

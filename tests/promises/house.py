@@ -1,4 +1,4 @@
-"""Where a promise is tried: the addresses of brokers that run, and their topics."""
+"""The brokers with which a promise is tested: their addresses and their topics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CREATE_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """Addresses of brokers that run: for Kafka clients and for native ones."""
+    """Addresses of running brokers, for Kafka clients and for native clients."""
 
     kafka: str
     native: str
 
     def topic(self, name: str, *, shadow: bool) -> tuple[str, str]:
-        """Creates a topic, and a shadow of it where asked for; gives the names to write to and to read from."""
+        """Creates a topic, and a shadow of it on request; returns the names to write to and to read from."""
         self._create(name)
         if not shadow:
             return name, name

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 RECORDS_A_TICK = 10
 TICK_SECONDS = 0.005
 BATCHES: dict[str, object] = {"linger.ms": 0, "batch.num.messages": 1}
-"""Each record is a batch: a consumer has hundreds of them on their way to it."""
+"""Each record is a batch of its own, so that hundreds of batches are on their way to a consumer."""
 
 
 class SteadyProducer:

@@ -15,12 +15,12 @@ from gnomon.testing.storms.subscriptions.cancelled_calls import FOUND_AGAIN, Can
 
 CALLS = int(os.environ.get("CALLS", "40"))
 PLACES = 4
-"""A source and a shadow, standalone and in a cluster: each has its part of the calls."""
+"""A source and a shadow, standalone and in a cluster: each gets a share of the calls."""
 FLUSH_SECONDS_MAX = 30.0
 
 
 @pytest.mark.parametrize("shadow", [False, True], ids=["source", "shadow"])
-def test_a_cancelled_call_leaves_every_record_to_others_and_no_call_hangs(house: House, shadow: bool) -> None:
+def test_a_cancelled_call_leaves_every_record_to_other_consumers_and_no_call_hangs(house: House, shadow: bool) -> None:
     source, topic = house.topic(f"cancelled-{shadow}", shadow=shadow)
     writer = Producer({"bootstrap.servers": house.kafka})
     records = 0

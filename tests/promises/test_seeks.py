@@ -1,4 +1,4 @@
-"""Consumers that seek while a producer writes steadily: the next message is the one asked for, and none is lost."""
+"""Consumers that seek while a producer writes steadily: the next message is the requested one, and none is lost."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gnomon.testing.storms.subscriptions.seek_truth import SeekTruth
 
 SEEKS = int(os.environ.get("SEEKS", "5"))
 BETWEEN_SEEKS_MEAN = 200
-"""Messages."""
+"""The mean number of messages between two seeks."""
 RECENT = 3000
-"""A seek goes back to one of so many messages."""
+"""A seek goes back to one of this many last messages."""
 KINDS: tuple[Type, ...] = ("exclusive", "shared", "key_shared")
 
 
@@ -39,7 +39,7 @@ class Seeking:
 
     @property
     def over(self) -> bool:
-        """Whether it has sought often enough, and received what was written."""
+        """Whether the consumer has made its seeks and received every written record."""
         if self.truth.seeks < SEEKS:
             return False
         if not self._finished:
@@ -48,7 +48,7 @@ class Seeking:
         return len(self.truth.values) >= len(self._producer.written)
 
     def answer(self, consumer: Any, message: Message) -> None:
-        """A message came; it is acknowledged, at times with all before it."""
+        """Notes and acknowledges a message, at times together with all before it."""
         self.truth.got(message.offset, message.value or b"")
         self._recent.append(message)
         if self._kind == "exclusive" and self.random.random() < 0.5:
@@ -57,7 +57,7 @@ class Seeking:
             consumer.ack(message)
 
     def next_seek(self) -> Message | None:
-        """Where to go now; None to read on."""
+        """The message to seek to now; None to read on."""
         if self.truth.seeks >= SEEKS or self.random.random() * BETWEEN_SEEKS_MEAN >= 1:
             return None
         return self.random.choice(self._recent)
@@ -92,7 +92,7 @@ def seek_blocking(house: House, topic: str, kind: Type, seeking: Seeking) -> int
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shadow", [False, True], ids=["source", "shadow"])
 @pytest.mark.parametrize("blocking", [False, True], ids=["trio", "blocking"])
-def test_the_message_after_a_seek_is_the_one_asked_for_and_no_record_is_lost(
+def test_the_message_after_a_seek_is_the_requested_one_and_no_record_is_lost(
     house: House, kind: Type, shadow: bool, blocking: bool
 ) -> None:
     name = f"{kind}-{'shadow' if shadow else 'source'}-{'blocking' if blocking else 'trio'}"

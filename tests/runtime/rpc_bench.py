@@ -1,4 +1,4 @@
-"""A server and clients of it over real sockets; where time has to pass it is virtual, and passes when nothing moves."""
+"""A server and its clients over real sockets, on request with a virtual clock that jumps when nothing happens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ERRORS = ErrorTable({Fenced: ("ledger", "session"), Missing: ()})
 
 
 class Log:
-    """Keeps what a server logs."""
+    """The reasons that a server logs."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -110,7 +110,7 @@ def run(main: Callable[[Bench], Awaitable[None]], *, virtual: bool = False) -> N
 
 
 async def raw_client(port: int, *frames: list[Any]) -> trio.SocketStream:
-    """A peer that says what it likes."""
+    """Connects a peer that sends these frames as they are."""
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     for head in frames:
         await stream.send_all(b"".join(rpc.encode(head)))

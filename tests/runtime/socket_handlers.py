@@ -1,4 +1,4 @@
-"""Handlers of a socket loop that tests can ask and wait for, and their peers."""
+"""Handlers of a socket loop that record their events and let tests wait for them, and their peers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BIG = bytes(range(256)) * (1 << 16)  # 16 MiB: more than any socket buffer takes
 
 
 class Recorder:
-    """A handler that keeps what it is told and lets tests wait for it."""
+    """A handler that records its data and events and lets tests wait for them."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

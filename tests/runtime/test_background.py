@@ -18,7 +18,7 @@ async def interrupted() -> NoReturn:
 
 
 def leaves(block: Callable[[], Awaitable[object]], *tasks: Callable[[], Awaitable[object]]) -> BaseException | None:
-    """What leaves two blocks, one in the other, whose inner one has these tasks."""
+    """The exception that leaves two nested blocks, of which the inner one has these tasks."""
 
     async def main() -> BaseException | None:
         try:
@@ -46,7 +46,7 @@ def leaves(block: Callable[[], Awaitable[object]], *tasks: Callable[[], Awaitabl
     ],
     ids=repr,
 )
-def test_an_exception_of_the_block_leaves_it_as_itself(error: BaseException) -> None:
+def test_an_exception_of_the_block_leaves_it_unchanged(error: BaseException) -> None:
     async def block() -> None:
         await trio.lowlevel.checkpoint()
         raise error
@@ -78,7 +78,7 @@ def test_a_failure_of_a_background_task_cancels_the_block_and_leaves_it_in_a_gro
     assert [type(inner) for inner in error.exceptions] == [AssertionError]
 
 
-def test_a_block_that_fails_beside_a_background_task_hides_neither() -> None:
+def test_a_block_that_fails_with_a_background_task_raises_both_errors() -> None:
     async def block() -> None:
         try:
             await trio.sleep_forever()
@@ -90,7 +90,7 @@ def test_a_block_that_fails_beside_a_background_task_hides_neither() -> None:
     assert [type(inner) for inner in error.exceptions] == [KeyError, AssertionError]
 
 
-def test_a_group_of_the_block_keeps_its_failures_beside_one_of_a_background_task() -> None:
+def test_an_exception_group_of_the_block_stays_intact_beside_an_error_of_a_background_task() -> None:
     async def block() -> None:
         async with trio.open_nursery() as nursery:
 
@@ -111,7 +111,7 @@ def test_a_group_of_the_block_keeps_its_failures_beside_one_of_a_background_task
     assert isinstance(of_task, AssertionError)
 
 
-def test_an_interrupt_that_strikes_in_a_background_task_leaves_the_block_as_itself() -> None:
+def test_an_interrupt_in_a_background_task_leaves_the_block_without_a_group() -> None:
     error = leaves(trio.sleep_forever, interrupted)
     assert type(error) is KeyboardInterrupt
     both = leaves(trio.sleep_forever, interrupted, broken)
@@ -132,7 +132,7 @@ def test_a_block_that_is_cancelled_from_outside_is_cancelled() -> None:
     trio.run(main)
 
 
-def test_an_exception_of_a_block_that_is_cancelled_from_outside_leaves_it_as_itself() -> None:
+def test_an_exception_of_a_block_cancelled_from_outside_leaves_it_unchanged() -> None:
     error = KeyError("x")
 
     async def main() -> None:
@@ -150,7 +150,7 @@ def test_an_exception_of_a_block_that_is_cancelled_from_outside_leaves_it_as_its
     assert caught.value is error
 
 
-def test_a_group_with_a_cancellation_from_outside_leaves_as_itself() -> None:
+def test_an_exception_group_leaves_a_block_cancelled_from_outside_without_another_group() -> None:
     async def main() -> None:
         with trio.CancelScope() as scope:
             async with background() as nursery:

@@ -34,11 +34,11 @@ def _passes_only_on_demand() -> Iterator[None]:
 
 
 def looked_at() -> int:
-    """How many objects the next full pass looks at."""
+    """The number of objects that the next full pass examines."""
     return len(gc.get_objects())
 
 
-def test_a_full_pass_looks_only_at_what_came_since_the_last_one() -> None:  # 1
+def test_a_full_pass_examines_only_objects_created_since_the_last_one() -> None:  # 1
     with short_collections(blocks_min=sys.maxsize):
         held = [[Plain()] for _ in range(MANY)]
         assert looked_at() > MANY
@@ -49,7 +49,7 @@ def test_a_full_pass_looks_only_at_what_came_since_the_last_one() -> None:  # 1
     assert len(held) + len(more) == 2 * MANY
 
 
-def test_cycles_that_came_since_are_found() -> None:  # 1
+def test_cycles_created_since_the_last_pass_are_freed() -> None:  # 1
     with short_collections(blocks_min=sys.maxsize):
         gc.collect()
         ring = weakref.ref(Ring())
@@ -58,7 +58,7 @@ def test_cycles_that_came_since_are_found() -> None:  # 1
         assert ring() is None
 
 
-def test_what_was_set_aside_is_freed_when_nobody_refers_to_it() -> None:  # 2
+def test_a_frozen_object_is_freed_when_nothing_refers_to_it() -> None:  # 2
     with short_collections(blocks_min=sys.maxsize):
         plain = Plain()
         freed = weakref.ref(plain)
@@ -67,7 +67,7 @@ def test_what_was_set_aside_is_freed_when_nobody_refers_to_it() -> None:  # 2
         assert freed() is None
 
 
-def test_garbage_that_was_set_aside_is_found_once_there_is_much() -> None:  # 3
+def test_frozen_cycles_are_freed_once_the_process_has_grown() -> None:  # 3
     with short_collections(blocks_min=sys.getallocatedblocks() + MANY):
         rings = [Ring() for _ in range(MANY // 10)]
         freed = weakref.ref(rings[0])
@@ -76,15 +76,15 @@ def test_garbage_that_was_set_aside_is_found_once_there_is_much() -> None:  # 3
         gc.collect()
         assert freed() is not None, "it was not set aside: the test shows nothing"
         held = [[Plain()] for _ in range(MANY)]
-        gc.collect()  # sees that there is much
-        gc.collect()  # looks at everything
+        gc.collect()  # notices the growth
+        gc.collect()  # examines all objects
         assert freed() is None
         gc.collect()
         assert looked_at() < MANY, "what is left is set aside again"
     assert len(held) == MANY
 
 
-def test_everything_is_looked_at_only_after_the_process_has_doubled() -> None:  # 3
+def test_all_objects_are_examined_only_after_the_process_has_doubled() -> None:  # 3
     with short_collections(blocks_min=0):
         gc.collect()
         gc.collect()
@@ -94,7 +94,7 @@ def test_everything_is_looked_at_only_after_the_process_has_doubled() -> None:  
     assert len(held) == MANY
 
 
-def test_after_the_block_passes_are_as_they_were() -> None:
+def test_the_end_of_the_block_restores_the_collector() -> None:
     before = list(gc.callbacks)
     with short_collections():
         assert gc.callbacks != before

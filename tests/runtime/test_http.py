@@ -6,7 +6,7 @@ from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.world import AddressTaken
 
 
-def test_an_address_that_cannot_be_listened_at_is_told_from_a_port_that_is_taken() -> None:
+def test_the_errors_of_a_foreign_address_and_of_a_taken_port_differ() -> None:
     taken = HttpSocket("127.0.0.1", 0)
     try:
         with pytest.raises(AddressTaken, match=r"Address already in use: .*choose another port"):

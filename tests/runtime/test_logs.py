@@ -64,14 +64,14 @@ def test_two_loggers_of_one_process_do_not_share_fields_or_streams() -> None:
     assert "node" not in json.loads(two.getvalue())
 
 
-def test_a_silent_logger_takes_everything() -> None:
+def test_a_silent_logger_accepts_every_event() -> None:
     logger = SilentLogger().bind(node="a")
     logger.info("x", y=1)
     logger.exception("z")
 
 
 class FullAtTimes(io.StringIO):
-    """A file on a disk that is full, or a pipe that nobody reads, while there is a `failure`."""
+    """A file whose writes fail while it has a `failure`, as on a full disk or in a broken pipe."""
 
     failure: OSError | None = None
 

@@ -57,14 +57,14 @@ def test_a_watched_number_is_read_when_scraped() -> None:
     assert scrape(metrics)["gnomon_entry_file_bytes", ()] == 4096
 
 
-def test_two_nodes_of_one_process_count_apart() -> None:
+def test_two_nodes_of_one_process_count_separately() -> None:
     one, two = Metrics(), Metrics()
     one.produce_bytes += 5
     assert scrape(one)["gnomon_produce_bytes_total", ()] == 5
     assert scrape(two)["gnomon_produce_bytes_total", ()] == 0
 
 
-def test_buckets_are_cumulative_and_end_with_all() -> None:
+def test_buckets_are_cumulative_and_the_last_one_counts_all() -> None:
     histogram = Histogram()
     for bound in SECONDS_BOUNDS:
         histogram.observe(bound)

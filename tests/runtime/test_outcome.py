@@ -50,7 +50,7 @@ def test_a_reported_error_is_raised() -> None:
 
 
 class _FullEnvironment:
-    """Answers every operation of a group with the one error of their commit."""
+    """An environment that answers every operation with the same error object."""
 
     def __init__(self) -> None:
         self.error = DiskFull("no room")

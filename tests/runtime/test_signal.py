@@ -64,7 +64,7 @@ def test_set_wakes_waiting_tasks_and_later_ones_until_it_is_cleared() -> None:
     trio.run(main)
 
 
-def test_a_cancelled_waiter_costs_the_others_nothing() -> None:
+def test_a_cancelled_waiter_does_not_affect_the_others() -> None:
     async def main() -> None:
         signal, woken = Signal(), list[int]()
         async with trio.open_nursery() as nursery:

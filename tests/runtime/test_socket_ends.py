@@ -1,4 +1,4 @@
-"""How streams of a socket loop end: closed, aborted, reset, or cut off."""
+"""The ends of streams of a socket loop: closed, aborted, reset, or cut off."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_close_sends_the_backlog_first_and_writes_after_it_are_dropped() -> None
     run_with_loop(main)
 
 
-def test_the_last_answer_reaches_a_peer_that_still_sends_when_we_close() -> None:
+def test_the_last_answer_reaches_a_peer_that_still_sends_at_the_close() -> None:
     class AnswersOnce(Recorder):
         def received(self, count: int) -> None:
             super().received(count)
@@ -48,14 +48,14 @@ def test_the_last_answer_reaches_a_peer_that_still_sends_when_we_close() -> None
     run_with_loop(main)
 
 
-def test_abort_drops_the_backlog_and_a_peer_that_was_owed_data_sees_a_reset() -> None:
+def test_abort_drops_the_backlog_and_the_peer_sees_a_reset() -> None:
     async def main(loop: SocketLoop) -> None:
         handler, peer = await open_pair(loop, Recorder)
         handler.connection.write([BIG])
         handler.connection.abort()
         handler.connection.abort()
         assert handler.connection.backlog_bytes == 0
-        assert handler.events == []  # never from within the call
+        assert handler.events == []  # `closed` is never called from within `abort`
         await handler.until_closed()
         with pytest.raises(trio.BrokenResourceError):
             assert len(await read_all(peer)) < len(BIG)
@@ -65,7 +65,7 @@ def test_abort_drops_the_backlog_and_a_peer_that_was_owed_data_sees_a_reset() ->
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-def test_closed_is_told_after_received_has_returned(how: str) -> None:
+def test_closed_is_called_after_received_has_returned(how: str) -> None:
     class EndsIt(Recorder):
         def received(self, count: int) -> None:
             getattr(self.connection, how)()
@@ -130,7 +130,7 @@ def test_writing_to_a_peer_that_is_gone_ends_the_stream_once() -> None:
     run_with_loop(main)
 
 
-def test_what_is_left_of_a_loop_that_has_ended_may_be_closed() -> None:
+def test_listeners_and_streams_of_an_ended_loop_may_be_closed() -> None:
     listeners: list[Listener] = []
     connections: list[Connection] = []
 

@@ -45,7 +45,7 @@ def test_an_address_in_use_is_named_with_advice() -> None:
     run_with_loop(main)
 
 
-def test_what_is_no_host_name_is_an_address_that_nobody_has() -> None:
+def test_an_invalid_host_name_is_an_error_of_listen_and_connect() -> None:
     async def main(loop: SocketLoop) -> None:
         with pytest.raises(AddressTaken, match=r"'a\.\.b' is no host name: give an address of this machine"):
             await loop.listen("a..b", 0, Recorder)
@@ -55,7 +55,7 @@ def test_what_is_no_host_name_is_an_address_that_nobody_has() -> None:
     run_with_loop(main)
 
 
-def test_a_closed_listener_refuses_peers_and_frees_its_port_while_its_streams_live_on() -> None:
+def test_a_closed_listener_refuses_peers_and_frees_its_port_and_its_streams_stay_open() -> None:
     async def main(loop: SocketLoop) -> None:
         server = Server(Echo)
         listener = await loop.listen("127.0.0.1", 0, server.accept)
@@ -73,7 +73,7 @@ def test_a_closed_listener_refuses_peers_and_frees_its_port_while_its_streams_li
     run_with_loop(main)
 
 
-def test_connect_drives_a_client_through_the_same_loop_by_name_too() -> None:
+def test_connect_adds_a_client_to_the_same_loop_and_accepts_a_host_name() -> None:
     async def main(loop: SocketLoop) -> None:
         server = Server(Echo)
         listener = await loop.listen("localhost", 0, server.accept)
@@ -81,7 +81,7 @@ def test_connect_drives_a_client_through_the_same_loop_by_name_too() -> None:
 
         def accept(connection: Connection) -> Recorder:
             clients.append(Recorder(connection))
-            connection.write([b"hello"])  # allowed from the first moment
+            connection.write([b"hello"])  # allowed before `connect` returns
             return clients[0]
 
         connection = await loop.connect("localhost", listener.port, accept)
@@ -92,7 +92,7 @@ def test_connect_drives_a_client_through_the_same_loop_by_name_too() -> None:
     run_with_loop(main)
 
 
-def test_ipv6_works_where_the_machine_has_it() -> None:
+def test_ipv6_works_if_the_machine_supports_it() -> None:
     async def main(loop: SocketLoop) -> None:
         server = Server(Echo)
         try:
@@ -106,7 +106,7 @@ def test_ipv6_works_where_the_machine_has_it() -> None:
     run_with_loop(main)
 
 
-def test_without_a_free_file_descriptor_a_peer_is_unreachable_until_there_is_one() -> None:
+def test_a_peer_is_unreachable_until_a_file_descriptor_is_free() -> None:
     async def main(loop: SocketLoop) -> None:
         listener = await loop.listen("127.0.0.1", 0, Recorder)
         before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -121,9 +121,9 @@ def test_without_a_free_file_descriptor_a_peer_is_unreachable_until_there_is_one
     run_with_loop(main)
 
 
-def test_a_full_table_of_files_pauses_accepting_and_is_logged() -> None:
+def test_a_lack_of_file_descriptors_pauses_accepting_and_is_logged() -> None:
     class NoFiles:
-        """A listening socket that cannot accept, once."""
+        """A listening socket whose first accept fails."""
 
         def __init__(self, real: socket.socket) -> None:
             self.real, self.attempts = real, 0

@@ -1,4 +1,4 @@
-"""The turns of a socket loop: who else runs, and what others have it call."""
+"""The turns of a socket loop: other tasks that run meanwhile, and calls into the loop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_other_tasks_run_while_the_sockets_are_busy() -> None:
     run_with_loop(main)
 
 
-def test_calls_of_other_threads_run_in_the_loops_thread_in_their_order_and_not_after_its_end() -> None:
+def test_calls_of_other_threads_run_in_order_in_the_loops_thread_and_not_after_its_end() -> None:
     heard: list[tuple[int, int]] = []
     loops: list[SocketLoop] = []
 
@@ -79,7 +79,7 @@ def test_calls_of_other_threads_run_in_the_loops_thread_in_their_order_and_not_a
     assert len(heard) == 1000
 
 
-def test_a_call_from_a_handler_runs_once_all_events_at_hand_are_served_and_rings_nobody() -> None:
+def test_a_call_from_a_handler_runs_after_the_pending_events_without_a_wake_up() -> None:
     order: list[str] = []
     rings: list[int] = []
 
@@ -108,7 +108,7 @@ def test_a_call_from_a_handler_runs_once_all_events_at_hand_are_served_and_rings
     assert rings == []
 
 
-def test_a_call_from_a_task_runs_soon_though_no_socket_has_events() -> None:
+def test_a_call_from_a_task_runs_soon_even_if_no_socket_has_events() -> None:
     async def main(loop: SocketLoop) -> None:
         ran = trio.Event()
         loop.call_soon(ran.set)
@@ -119,7 +119,7 @@ def test_a_call_from_a_task_runs_soon_though_no_socket_has_events() -> None:
 
 
 def test_no_call_of_a_thread_is_lost_while_the_loop_is_busy() -> None:
-    """Each call waits for the one before it: one that was queued without a ring and not looked for would stop all."""
+    """Each call waits for the one before it, so that one call that the loop missed would stop the test."""
 
     async def main(loop: SocketLoop) -> None:
         server = Server(Echo)
@@ -146,7 +146,7 @@ def test_no_call_of_a_thread_is_lost_while_the_loop_is_busy() -> None:
     run_with_loop(main)
 
 
-def test_patient_streams_are_served_last_one_after_the_other_and_in_turns_of_their_own() -> None:
+def test_patient_streams_are_served_last_and_each_in_its_own_turn() -> None:
     served: list[str] = []
 
     class Watch(TrioClock):
@@ -166,7 +166,7 @@ def test_patient_streams_are_served_last_one_after_the_other_and_in_turns_of_the
         loop.clock = watch = Watch()
 
         class Slow(Noting):
-            """Takes longer than a turn has for patient streams, and has both others and itself something to read."""
+            """Takes longer than a turn has for patient streams, and gives itself and another stream data to read."""
 
             def received(self, count: int) -> None:
                 watch.now += 1.0

@@ -1,4 +1,4 @@
-"""Streams of a socket loop: what is written and read, and in which order."""
+"""Streams of a socket loop: writes, reads, and their order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_two_hundred_connections_are_echoed_at_once() -> None:
     run_with_loop(main)
 
 
-def test_what_a_slow_reader_does_not_take_is_kept_in_order_and_drained_is_told_once_it_went() -> None:
+def test_the_backlog_of_a_slow_reader_keeps_its_order_and_drained_is_called_when_it_is_sent() -> None:
     async def main(loop: SocketLoop) -> None:
         handler, peer = await open_pair(loop, Recorder)
         buffer = bytearray(BIG)
@@ -64,7 +64,7 @@ def test_a_write_never_overtakes_the_backlog_when_the_socket_has_room_again() ->
             handler.connection.write([BIG])
             taken = len(BIG) - handler.connection.backlog_bytes
             data = bytearray()
-            while len(data) < taken:  # makes room behind the back of the loop, which has no turn here
+            while len(data) < taken:  # makes room while the loop has no turn
                 data += peer.recv(taken - len(data))
             handler.connection.write([b"tail"])
             peer.setblocking(False)
@@ -95,7 +95,7 @@ def test_a_paused_stream_receives_nothing_until_it_is_resumed() -> None:
         paused.connection.pause_reading()
         paused.connection.pause_reading()
         await peer.send_all(b"waits")
-        for _ in range(3):  # each round trip is a wake-up of the loop that could have read it
+        for _ in range(3):  # the loop wakes up in each round trip and could have read the data
             await barrier.send_all(b"x")
             await read_exactly(barrier, 1)
         assert paused.events == []
@@ -107,7 +107,7 @@ def test_a_paused_stream_receives_nothing_until_it_is_resumed() -> None:
     run_with_loop(main)
 
 
-def test_a_handler_may_pause_within_received_and_gets_no_more_of_what_waits() -> None:
+def test_a_handler_that_pauses_within_received_gets_no_more_of_the_waiting_data() -> None:
     class Pausing(Recorder):
         def received(self, count: int) -> None:
             self.connection.pause_reading()

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from gnomon.runtime.tasks import OwnTasks
 
 
-def test_a_task_lives_as_long_as_its_owner_runs_and_none_starts_after_it() -> None:  # 1
+def test_a_task_ends_with_its_owner_and_no_task_starts_after_it() -> None:  # 1
     tasks, told = OwnTasks(), list[str]()
 
     async def work(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls from any thread into one that runs Trio."""
+"""Calls from any thread into a thread that runs Trio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTICED_SECONDS_MAX = 10.0
 
 
 class Ended(Exception):
-    """The block is over."""
+    """Raised by a call after the end of the block."""
 
 
 class Interrupted(Exception):
@@ -55,7 +55,7 @@ def test_a_call_whose_thread_is_interrupted_is_cancelled() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_call_raises_what_its_work_raises_and_the_next_one_works() -> None:
+def test_a_call_raises_the_error_of_its_work_and_the_next_call_works() -> None:
     async def work(number: int) -> int:
         if number < 0:
             raise ValueError(number)

@@ -29,7 +29,7 @@ def make_disk() -> TrioDisk:
     return TrioDisk(call_soon=lambda call: call(), crash=lambda error: pytest.fail(str(error)))
 
 
-def test_a_directory_held_by_another_process_is_refused_by_its_id_until_that_process_is_killed(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused_with_the_process_id_until_that_process_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     command = [sys.executable, "-c", HOLDER, str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -54,7 +54,7 @@ def test_a_directory_is_held_once_within_a_process_and_free_after_the_block(tmp_
         pass
 
 
-def test_a_small_file_is_replaced_whole_and_absent_is_none(tmp_path: Path) -> None:
+def test_a_small_file_is_replaced_whole_and_an_absent_one_reads_as_none(tmp_path: Path) -> None:
     disk = make_disk()
     assert disk.read_file(tmp_path / "format") is None
     disk.write_file(tmp_path / "format", b"1")
@@ -63,7 +63,7 @@ def test_a_small_file_is_replaced_whole_and_absent_is_none(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["format"]
 
 
-def test_the_space_of_the_file_system_is_told_and_what_cannot_be_told_is_an_error(tmp_path: Path) -> None:
+def test_the_space_of_the_file_system_is_reported_and_a_missing_path_is_an_error(tmp_path: Path) -> None:
     space = make_disk().space(tmp_path)
     assert 0 < space.usable_bytes <= space.total_bytes
     assert space.total_bytes == shutil.disk_usage(tmp_path).total
@@ -86,7 +86,7 @@ def test_the_clock_agrees_with_trio_deadlines() -> None:
     trio.run(main)
 
 
-def test_random_streams_are_independent_and_blocking_calls_leave_the_loop() -> None:
+def test_random_streams_are_independent_and_blocking_calls_run_in_another_thread() -> None:
     async def main() -> None:
         async with open_trio_world() as opened:
             world: World = opened
@@ -98,7 +98,7 @@ def test_random_streams_are_independent_and_blocking_calls_leave_the_loop() -> N
     trio.run(main)
 
 
-def test_leaving_the_world_closes_the_environments_that_were_left_open(tmp_path: Path) -> None:
+def test_leaving_the_world_closes_open_environments(tmp_path: Path) -> None:
     answers: list[object] = []
 
     async def main() -> CommitQueue:
@@ -115,7 +115,7 @@ def test_leaving_the_world_closes_the_environments_that_were_left_open(tmp_path:
     assert not queue._thread.is_alive()
 
 
-def test_an_exception_of_the_block_leaves_the_world_as_itself() -> None:
+def test_an_exception_of_the_block_leaves_the_world_unchanged() -> None:
     async def main() -> None:
         async with open_trio_world():
             raise KeyError("x")
@@ -124,7 +124,7 @@ def test_an_exception_of_the_block_leaves_the_world_as_itself() -> None:
         trio.run(main)
 
 
-def test_a_closed_standard_error_has_no_warning_written_among_the_data(
+def test_warnings_do_not_go_to_standard_output_when_standard_error_is_closed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:

@@ -44,7 +44,7 @@ def partition_of(name: str) -> int:
 
 
 class CounterService:
-    """The counters of one broker; `announced` gets the effects, `unasked` is called for one before any request."""
+    """The counters of one broker; `announced` gets the effects; `unasked` is called for effects before any request."""
 
     def __init__(
         self,

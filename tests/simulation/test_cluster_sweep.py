@@ -48,7 +48,7 @@ def test_no_seed_loses_reorders_or_doubles_an_acknowledged_record() -> None:
         result.coverage.assert_all_counted(RARE)
 
 
-def test_no_seed_does_so_if_brokers_learn_late_of_each_other() -> None:
+def test_no_seed_loses_reorders_or_doubles_a_record_if_brokers_learn_late_of_each_other() -> None:
     swept(UNHEARD, 2, part=0.1, reaches=[LATE])
 
 

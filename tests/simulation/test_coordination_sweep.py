@@ -23,7 +23,7 @@ def test_no_seed_loses_or_doubles_an_acknowledged_addition() -> None:
     swept(COUNTERS, 10, reaches=[*(fault.counter for fault in Fault), *REACHED])
 
 
-def test_no_seed_does_so_if_brokers_learn_late_of_each_other() -> None:
+def test_no_seed_loses_or_doubles_an_addition_if_brokers_learn_late_of_each_other() -> None:
     swept(COUNTERS_UNHEARD, 2, part=0.1, reaches=[LATE])
 
 

@@ -27,7 +27,7 @@ RAREST = ("ledger/copy refused by a store", "ledger/failed for certain")
 """Counters that are reached once in some 100 to 250 seeds."""
 RAREST_SEEDS_MIN = 2500
 FAILED_ONCE = (2189, 2443, 3770)
-"""In these seeds the scenario waited for an unreadable ledger, or a claim never reached a bookie that was back."""
+"""In these seeds the scenario waited for an unreadable ledger, or a claim never reached a bookie that had returned."""
 
 
 def test_no_seed_loses_an_acknowledged_entry_or_shows_two_versions_of_one() -> None:

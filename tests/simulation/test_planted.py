@@ -1,6 +1,6 @@
 """The power of the harness: bugs planted into the product, and the number of seeds that find each.
 
-`make planted` (pytest's `--planted`) prints the table; without it only the bugs are run that a few seeds find.
+`make planted` (pytest's `--planted`) prints the table; without it, only the bugs that a few seeds find are run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The power of the harness over replicated ledgers: bugs planted into the product, and the seeds that find each.
 
-`--planted` prints the table; without it only the bugs are run that a few seeds find.
+`--planted` prints the table; without it, only the bugs that a few seeds find are run.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ def test_no_seed_of_one_broker_that_is_killed_refuses_or_drops_without_a_backlog
     swept(KILLED_QUOTAS_SCENARIO, 1, part=0.2, reaches=REACHED)
 
 
-def test_no_seed_of_one_broker_in_a_storm_does_so_after_it() -> None:
+def test_no_seed_of_one_broker_refuses_or_drops_without_a_backlog_after_a_storm() -> None:
     swept(QUOTAS_OF_ONE_BROKER, 1, part=0.1)
 
 
-def test_no_seed_of_a_cluster_in_a_storm_does_so_after_it() -> None:
+def test_no_seed_of_a_cluster_refuses_or_drops_without_a_backlog_after_a_storm() -> None:
     swept(QUOTAS_SCENARIO, 1, part=0.1)

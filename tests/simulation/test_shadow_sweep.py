@@ -50,15 +50,15 @@ def test_no_seed_has_a_shadow_that_is_no_prefix_of_its_source_or_a_subscription_
     swept(SHADOWED_SCENARIO, 8, reaches=[*(fault.counter for fault in Fault), *faults, *inside, *EVENTS])
 
 
-def test_no_seed_does_so_if_brokers_learn_late_of_each_other_and_of_topics() -> None:
+def test_no_seed_has_a_wrong_shadow_or_subscription_if_brokers_learn_late_of_each_other_and_of_topics() -> None:
     swept(SHADOWED_UNHEARD, 2, part=0.1, reaches=[LATE])
 
 
-def test_no_seed_has_a_shadow_without_its_source_or_with_other_partitions_or_a_growth_without_a_subscription() -> None:
+def test_no_seed_has_inconsistent_shadows_sources_or_subscriptions_while_topics_grow() -> None:
     swept(GROWING, 2, part=0.2, reaches=cast_checker.COUNTERS)
 
 
-def test_no_seed_does_so_if_brokers_learn_late_of_topics() -> None:
+def test_no_seed_has_inconsistent_shadows_sources_or_subscriptions_if_brokers_learn_late_of_topics() -> None:
     swept(GROWING_UNHEARD, 1, part=0.2, reaches=[LATE])
 
 

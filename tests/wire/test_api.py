@@ -22,7 +22,7 @@ def test_the_table_and_the_classes_agree(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", _EVERY_API)
-def test_the_names_are_kafkas_and_its_versions_are_served_up_to_the_newest(api: Api) -> None:
+def test_the_names_and_versions_are_those_of_kafka(api: Api) -> None:
     name = api_key_map[api.key]
     assert api.key.name.lower() == name
     assert api.request.__name__ == f"{name.title().replace('_', '')}Request"
@@ -49,10 +49,10 @@ def _header_of(path: str) -> str:
     return f"{header}."
 
 
-def test_the_header_of_an_api_versions_response_is_always_the_first() -> None:
+def test_an_api_versions_response_always_has_the_first_header_version() -> None:
     assert [response_header_version(ApiKey.API_VERSIONS, version) for version in (0, 3, 4, 99)] == [0, 0, 0, 0]
 
 
-def test_the_header_of_an_unknown_key_is_the_one_without_tagged_fields() -> None:
+def test_an_unknown_key_has_the_headers_without_tagged_fields() -> None:
     assert request_header_version(4_711, 30) == 1
     assert response_header_version(4_711, 30) == 0

@@ -50,7 +50,7 @@ def produced(
 
 
 def with_fields(raw: bytes, **fields: int) -> bytes:
-    """The batch with header fields changed and its checksum made right again."""
+    """A copy of the batch with changed header fields and a correct checksum."""
     changed = bytearray(raw)
     places = {
         "base_offset": (">q", 0),
@@ -178,7 +178,7 @@ def test_each_rule_of_produce_has_its_error_code() -> None:
     assert check_produced(memoryview(with_fields(good, producer_id=9, base_sequence=0)), LIMIT).base_sequence == 0
 
 
-def test_the_smallest_records_that_there_can_be_are_accepted() -> None:
+def test_the_smallest_possible_records_are_accepted() -> None:
     count = 100
     raw = build_batch([Record(value=None, offset_delta=delta) for delta in range(count)], base_timestamp=1)
     assert len(raw) < HEADER_BYTES + 8 * count
@@ -214,6 +214,6 @@ def test_log_append_time_changes_the_bit_the_max_timestamp_and_the_checksum_only
     assert after.is_log_append_time
 
 
-def test_the_prefix_ends_where_the_checksummed_magic_begins() -> None:
+def test_the_prefix_has_16_bytes_and_the_header_has_61() -> None:
     assert batch_module.PREFIX_BYTES == 16
     assert HEADER_BYTES == 61

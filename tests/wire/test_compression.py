@@ -39,7 +39,7 @@ def bomb(codec: Codec, size: int) -> bytes:
 @pytest.mark.parametrize("codec", COMPRESSED)
 @settings(max_examples=40)
 @given(data=texts)
-def test_streams_go_round_and_agree_with_aiokafka(codec: Codec, data: bytes) -> None:
+def test_streams_survive_a_round_trip_and_agree_with_aiokafka(codec: Codec, data: bytes) -> None:
     ours = bytes(compress(codec, memoryview(data)))
     assert decompress(codec, memoryview(ours), len(data)) == data
     if data:
@@ -59,7 +59,7 @@ def test_no_compression_gives_the_data_itself() -> None:
 
 
 def test_lz4_frames_have_independent_blocks() -> None:
-    """3: bit 5 of the flag byte, without which Java refuses the frame."""
+    """3: Java refuses a frame without bit 5 of the flag byte."""
     frame = bytes(compress(Codec.LZ4, b"abc" * 100_000))
     assert frame[:4] == b"\x04\x22\x4d\x18"
     assert frame[4] & 0x20
@@ -96,8 +96,8 @@ def test_a_bomb_is_stopped_with_bounded_memory(codec: Codec) -> None:
         tracemalloc.stop()
 
 
-def test_a_snappy_block_that_declares_the_impossible_allocates_nothing() -> None:
-    """1: the declared size of a bare block is checked against what snappy can make of so few bytes."""
+def test_a_snappy_block_that_declares_an_impossible_size_allocates_nothing() -> None:
+    """1: the declared size of a bare block is checked against the largest output of that many bytes."""
     tracemalloc.start()
     try:
         with pytest.raises(CorruptData, match="cannot be"):

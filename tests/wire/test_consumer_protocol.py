@@ -23,13 +23,13 @@ def test_the_topics_of_a_subscription_are_read_in_every_version(version: int) ->
     assert subscribed_topics(encode_prefixed(_SUBSCRIPTION, version)) == ["t", "u"]
 
 
-def test_a_version_to_come_is_read_by_its_beginning() -> None:
+def test_a_future_version_is_read_up_to_the_known_fields() -> None:
     to_come = b"\0\x09" + encode_prefixed(_SUBSCRIPTION, 3)[2:] + b"more"
     assert subscribed_topics(to_come) == ["t", "u"]
 
 
 @pytest.mark.parametrize("version", [-1, 1, 2, 3, 9])
-def test_a_subscription_that_ends_after_user_data_is_read_whatever_version_it_names(version: int) -> None:
+def test_a_subscription_that_ends_after_user_data_is_read_in_any_version(version: int) -> None:
     short = version.to_bytes(2, "big", signed=True) + encode_prefixed(_SUBSCRIPTION, 0)[2:]
     assert subscribed_topics(short) == ["t", "u"]
 

@@ -16,6 +16,6 @@ def test_every_error_has_a_text_of_its_own() -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_a_code_is_found_by_its_number_and_is_one() -> None:
+def test_a_code_is_found_by_its_number_and_is_an_integer() -> None:
     assert ErrorCode(79) is ErrorCode.MEMBER_ID_REQUIRED
     assert ErrorCode.MEMBER_ID_REQUIRED + 0 == 79

@@ -131,7 +131,7 @@ def kio_partition(schema: Any, partition: FetchPartition, version: int) -> Any:
 
 
 def as_of(version: int, request: FetchRequest) -> FetchRequest:
-    """The request with what the version cannot say at its default."""
+    """The request with the defaults of the fields that the version lacks."""
 
     def partition(asked: FetchPartition) -> FetchPartition:
         return asked._replace(
@@ -207,7 +207,7 @@ def test_declared_counts_allocate_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [11, 18])
-def test_no_request_names_more_partitions_than_a_broker_takes(version: int) -> None:
+def test_a_request_with_more_partitions_than_a_broker_accepts_is_malformed(version: int) -> None:
     wanted = FetchPartition(0, -1, 0, -1, -1, 100)
     topic: Any = "t" if version < 13 else bytes(16)
     allowed = [(topic, [wanted] * (ITEMS_MAX // 2))] * 2
@@ -218,7 +218,7 @@ def test_no_request_names_more_partitions_than_a_broker_takes(version: int) -> N
 
 
 def _frame(version: int, topics: Any) -> bytes:
-    """A request without a session, by the codec of the declared message."""
+    """A request without a session, encoded by the codec of the declared message."""
     return encode(
         declared.FetchRequest(
             session_epoch=-1,

@@ -1,4 +1,4 @@
-"""Frames and headers; numbers in names of tests' docstrings are the invariants of frame_reader.py."""
+"""Frames and headers; numbers in docstrings are the invariants of frame_reader.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def framed(bodies: Sequence[bytes]) -> bytes:
 
 
 def feed(reader: KafkaFrameReader, data: bytes) -> int:
-    """Places as much of `data` as the reader's buffer takes; says how much that was."""
+    """Copies as much of `data` as fits into the reader's buffer; returns the number of bytes."""
     buffer = reader.receive_buffer()
     count = min(len(buffer), len(data))
     assert count > 0
@@ -90,7 +90,7 @@ def test_frames_that_are_not_taken_at_once_are_kept(bodies: list[bytes], step: i
 
 
 def test_views_stay_valid_until_the_next_receive_buffer() -> None:
-    """3: also the view of the last frame, whose large buffer the empty reader has let go of."""
+    """3: also the view of the last frame, whose large buffer the empty reader has released."""
     reader = KafkaFrameReader(LIMIT)
     first, second = b"a" * 10, b"b" * 100_000
     stream = framed([first, second])
@@ -103,8 +103,8 @@ def test_views_stay_valid_until_the_next_receive_buffer() -> None:
     assert [bytes(view) for view in views if view is not None] == [first, second]
 
 
-def test_a_buffer_that_is_lent_out_survives_the_taking_of_the_last_frame() -> None:
-    """A world may hold the receive buffer while the handler takes frames that waited."""
+def test_a_lent_buffer_stays_valid_when_the_last_frame_is_taken() -> None:
+    """A world may hold the receive buffer while the handler takes waiting frames."""
     reader = KafkaFrameReader(LIMIT)
     first, second = b"a" * 100_000, b"second"
     stream = framed([first])
@@ -138,8 +138,8 @@ def test_a_declared_length_allocates_nothing() -> None:
         tracemalloc.stop()
 
 
-def test_a_large_frame_after_a_small_one_does_not_inherit_trust() -> None:
-    """1: only the size of a frame that arrived whole is remembered, and only 2 MiB of it."""
+def test_a_huge_declared_length_after_a_large_frame_allocates_at_most_2_mib() -> None:
+    """1: the reader remembers only the size of a frame that arrived whole, and at most 2 MiB of it."""
     reader = KafkaFrameReader(1 << 30)
     assert len(split(reader, framed([b"z" * 5_000_000]), [60_000])) == 1
     feed(reader, struct.pack(">i", 1 << 30))
@@ -150,8 +150,8 @@ def test_a_large_frame_after_a_small_one_does_not_inherit_trust() -> None:
     assert reader.capacity_bytes <= 2 * 1024 * 1024
 
 
-def test_a_big_frame_is_moved_a_logarithmic_number_of_times() -> None:
-    """2: each growth is one copy; then the frame ends with its buffer."""
+def test_a_big_frame_is_copied_a_logarithmic_number_of_times() -> None:
+    """2: each growth is one copy; the last buffer ends where the frame ends."""
     reader = KafkaFrameReader(1 << 26)
     body = b"q" * 10_000_000
     stream = framed([body])

@@ -47,7 +47,7 @@ def _versions(classes: list[type[ProtocolMessage]]) -> list[Any]:
 _KNOWN_TO_KIO = _versions([*_API_CLASSES, *_CLIENT_CLASSES])
 _ALL = _versions([*_API_CLASSES, *_CLIENT_CLASSES, *_STORED_CLASSES])
 
-# kio turns error codes into an enum and times into timedelta and datetime, which hold less than the wire.
+# kio turns error codes into an enum and times into timedelta and datetime, whose ranges are smaller than the wire's.
 _WITHIN_KIO: dict[str, st.SearchStrategy[Any]] = {
     "error_code": st.sampled_from([int(code) for code in ErrorCode]),
     "topic_config_error_code": st.sampled_from([int(code) for code in ErrorCode]),

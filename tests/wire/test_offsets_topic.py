@@ -43,7 +43,7 @@ def test_records_have_kafkas_bytes(message: ProtocolMessage, version: int, store
     assert decode_prefixed(type(message), bytes.fromhex(stored)) == (message, version)
 
 
-def test_the_version_of_a_key_tells_its_kind() -> None:
+def test_the_version_of_a_key_determines_its_kind() -> None:
     offset, group = OffsetCommitKey(group="g", topic="t", partition=1), GroupMetadataKey(group="g")
     assert decode_key(encode_prefixed(offset, 0)) == offset
     assert decode_key(encode_prefixed(offset, 1)) == offset

@@ -152,7 +152,7 @@ def test_declared_counts_allocate_nothing() -> None:
         (9, b"\x03\xff\xff" + struct.pack(">hi", 1, 0) + b"\x01\x00"),
     ],
 )
-def test_null_and_negative_where_the_protocol_has_none_is_malformed(version: int, raw: bytes) -> None:
+def test_null_and_negative_lengths_that_the_protocol_forbids_are_malformed(version: int, raw: bytes) -> None:
     with pytest.raises(MalformedFrame):
         parse_produce(memoryview(raw), 0, version)
 

@@ -46,7 +46,7 @@ def read(batch: bytes, bytes_max: int = LIMIT) -> list[Record]:
 
 @settings(max_examples=60)
 @given(contents, st.sampled_from(Codec))
-def test_records_go_round_under_every_codec(rows: Any, codec: Codec) -> None:
+def test_records_survive_a_round_trip_with_every_codec(rows: Any, codec: Codec) -> None:
     records = numbered(rows)
     batch = build_batch(records, base_timestamp=rows[0][0], compression=codec)
     header = check_produced(memoryview(batch), LIMIT)
@@ -58,7 +58,7 @@ def test_records_go_round_under_every_codec(rows: Any, codec: Codec) -> None:
 
 @settings(max_examples=60)
 @given(contents, st.sampled_from(Codec))
-def test_aiokafka_reads_what_is_built_and_the_other_way_round(rows: Any, codec: Codec) -> None:
+def test_aiokafka_reads_our_batches_and_we_read_those_of_aiokafka(rows: Any, codec: Codec) -> None:
     records = numbered(rows)
     theirs = AiokafkaBatch(build_batch(records, base_timestamp=rows[0][0], base_offset=7, compression=codec))
     assert theirs.validate_crc()
@@ -161,7 +161,7 @@ def test_changed_bytes_give_the_declared_exceptions_only(codec: Codec, data: st.
         b"\xfe\xff\xff\xff\x0f\x00",
     ],
 )
-def test_a_record_that_is_not_what_it_says_is_malformed(body: bytes) -> None:
+def test_a_record_with_wrong_lengths_or_counts_is_malformed(body: bytes) -> None:
     plain = build_batch([Record()], base_timestamp=0)
     batch = bytearray(plain[:HEADER_BYTES] + body)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -189,7 +189,7 @@ def test_a_bomb_in_a_batch_is_stopped(codec: Codec) -> None:
         read(batch, 1 << 20)
 
 
-def test_a_time_is_found_at_the_first_record_as_late_as_it() -> None:
+def test_a_search_by_time_finds_the_first_record_at_or_after_the_time() -> None:
     rows = [(0, 0), (1, 50), (2, 20), (3, 60)]
     batch = build_batch([Record(*row) for row in rows], base_timestamp=1_000, base_offset=70, compression=Codec.ZSTD)
     view = memoryview(batch)
@@ -205,7 +205,7 @@ def test_a_time_is_found_at_the_first_record_as_late_as_it() -> None:
     [{"base_timestamp": (1 << 63) - 1}, {"max_timestamp": 1_010}, {"last_offset_delta": 0}],
     ids=str,
 )
-def test_a_record_that_its_batch_cannot_have_is_not_found_but_malformed(changes: dict[str, int]) -> None:
+def test_a_search_by_time_rejects_a_record_that_contradicts_its_batch(changes: dict[str, int]) -> None:
     batch = memoryview(build_batch([Record(0, 0), Record(1, 50)], base_timestamp=1_000))
     changed = HEADER.pack(*parse_batch(batch)._replace(**changes)) + bytes(batch[HEADER.size :])
     with pytest.raises(MalformedBatch, match="not of its batch"):
@@ -221,7 +221,7 @@ def test_records_before_the_start_of_the_log_are_not_found() -> None:
     assert find_by_timestamp(stamped, 1_030, LIMIT, 100, 72) == (72, 5_000)
 
 
-def test_no_more_records_are_looked_at_than_allowed_and_never_their_contents() -> None:
+def test_a_search_by_time_scans_a_limited_number_of_records_and_not_their_contents() -> None:
     records = [Record(number, number, value=b"v") for number in range(11)]
     view = memoryview(build_batch(records, base_timestamp=1_000))
     assert find_by_timestamp(view, 1_009, LIMIT, 10) == (9, 1_009)
@@ -241,13 +241,13 @@ def test_log_append_time_is_the_time_of_every_record() -> None:
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=10), st.integers(-5, 40))
-def test_finding_a_time_agrees_with_looking_at_every_record(deltas: list[int], wanted: int) -> None:
+def test_a_search_by_time_agrees_with_a_scan_of_all_records(deltas: list[int], wanted: int) -> None:
     batch = build_batch([Record(index, delta) for index, delta in enumerate(deltas)], base_timestamp=0)
     expected = next(((index, delta) for index, delta in enumerate(deltas) if delta >= wanted), None)
     assert find_by_timestamp(memoryview(batch), wanted, LIMIT, 100) == expected
 
 
-def test_keys_are_read_some_at_a_time_and_cut_short() -> None:
+def test_keys_are_read_in_parts_and_truncated() -> None:
     records = [
         Record(number, number * 1000, key, b"v" * number, (("header", b"h"),))
         for number, key in enumerate((b"one", None, b"", b"a longer key", b"k" * 300))
@@ -260,8 +260,8 @@ def test_keys_are_read_some_at_a_time_and_cut_short() -> None:
 
 
 @given(data=st.binary(max_size=60), at=st.integers(0, 60))
-def test_keys_of_any_bytes_are_within_them(data: bytes, at: int) -> None:
-    """As where a producer sent no records, or a record declares what is not there."""
+def test_reading_keys_from_broken_bytes_stays_within_the_bytes(data: bytes, at: int) -> None:
+    """Such bytes occur if a producer sent no records, or a record declares more bytes than there are."""
     body = build_batch([Record(0, 0, b"key", b"value"), Record(1, 0, b"key", b"value")], base_timestamp=0)[
         HEADER_BYTES:
     ]

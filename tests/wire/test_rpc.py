@@ -76,7 +76,7 @@ def test_frames_survive_encoding_and_any_splitting(frames: list[tuple[list[Any],
     assert found == frames
 
 
-def test_attachments_are_not_copied_but_for_small_ones() -> None:
+def test_attachments_are_not_copied_except_small_ones() -> None:
     """3."""
     attachment = bytearray(5000)
     chunks = encode([RESULT, 1, None], attachment)
@@ -89,7 +89,7 @@ def test_attachments_are_not_copied_but_for_small_ones() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_garbage_is_malformed_and_nothing_else(garbage: bytes) -> None:
+def test_random_bytes_are_malformed_or_a_valid_frame(garbage: bytes) -> None:
     """1."""
     for data in (garbage, struct.pack(">I", len(garbage)) + garbage):
         try:
@@ -116,7 +116,7 @@ def test_a_frame_with_broken_bytes_is_malformed_or_another_frame(head: list[Any]
 @pytest.mark.parametrize(
     "head",
     [
-        b"\xdd\x00\x10\x00\x00" * 500,  # lists in lists, each with room for a million
+        b"\xdd\x00\x10\x00\x00" * 500,  # nested lists that each declare a million items
         b"\x92\x04\xdd\x7f\xff\xff\xff",
         b"\x92\x04\xdf\x00\x0f\x00\x00\x01",
         b"\x92\x04\xdb\x7f\xff\xff\xff",
@@ -127,7 +127,7 @@ def test_a_frame_with_broken_bytes_is_malformed_or_another_frame(head: list[Any]
     ],
     ids=["nested lists", "list", "map", "text", "bytes", "extension", "short lists", "deep"],
 )
-def test_nothing_is_allocated_by_a_declared_length(head: bytes) -> None:
+def test_a_declared_length_allocates_nothing(head: bytes) -> None:
     """2."""
     frame = memoryview(struct.pack(">I", len(head)) + head + bytes(2_000_000))
     tracemalloc.start()
@@ -140,7 +140,7 @@ def test_nothing_is_allocated_by_a_declared_length(head: bytes) -> None:
     assert peak < 100_000 + 4 * len(head)
 
 
-def test_a_frame_that_declares_much_takes_no_memory_and_one_beyond_the_limit_is_refused() -> None:
+def test_a_frame_that_declares_more_bytes_than_the_limit_is_refused() -> None:
     reader = RpcFrameReader(1000)
     for size, reason in [(1001, "declares 1001 bytes, 1000 are allowed"), (0xFFFFFFFF, "declares 4294967295 bytes")]:
         reader = RpcFrameReader(1000)
@@ -192,7 +192,7 @@ def test_a_frame_without_its_head_is_malformed(frame: bytes) -> None:
         decode(memoryview(frame))
 
 
-def test_a_value_without_a_msgpack_form_is_refused_and_leaves_nothing_behind() -> None:
+def test_a_value_without_a_msgpack_form_is_refused_and_does_not_change_the_next_frame() -> None:
     for value in (object(), 2**64, "\udc80"):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             encode([RESULT, 1, ["begun", value]])

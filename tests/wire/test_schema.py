@@ -142,7 +142,7 @@ def test_an_essential_field_that_the_version_lacks_must_hold_its_default() -> No
         encode(LeaveGroupResponse(members=[MemberResponse(member_id="m", error_code=25)]), 2)
 
 
-def test_null_is_refused_where_the_version_has_none() -> None:
+def test_null_is_refused_if_the_version_does_not_allow_it() -> None:
     message = _everything()
     message.perhaps = None
     with pytest.raises(InexpressibleMessage, match=r"^Everything v0: perhaps: null"):
@@ -191,7 +191,7 @@ def test_a_version_that_the_class_does_not_have_is_a_value_error() -> None:
         (HeartbeatResponse, 4, b"\0\0\0\0\0\0\x01\x63\xff\xff\xff\xff\x0f"),
     ],
 )
-def test_a_count_far_beyond_the_bytes_fails_at_once_and_takes_no_memory(
+def test_a_count_far_beyond_the_bytes_is_malformed_and_allocates_little(
     cls: type[ProtocolMessage], version: int, data: bytes
 ) -> None:
     encode(cls(), version)  # compiles the codec
@@ -239,7 +239,7 @@ def test_a_tagged_field_is_written_only_when_it_is_not_its_default() -> None:
     assert decode(FetchRequest, 12, named)[0].cluster_id == "c"
 
 
-def test_the_client_id_of_a_flexible_header_keeps_its_old_length() -> None:
+def test_the_client_id_of_a_flexible_header_keeps_its_old_length_prefix() -> None:
     header = RequestHeader(request_api_key=18, request_api_version=3, correlation_id=5, client_id="me")
     assert encode(header, 2) == bytes.fromhex("0012 0003 00000005 0002 6d65 00")
     assert encode(header, 1) == bytes.fromhex("0012 0003 00000005 0002 6d65")
@@ -256,7 +256,7 @@ def test_records_are_views_of_the_buffer_and_other_bytes_are_copies() -> None:
     assert isinstance(decode(SyncGroupResponse, 0, bytes(6))[0].assignment, bytes)
 
 
-def test_bytes_after_the_end_are_found() -> None:
+def test_bytes_after_the_end_are_malformed() -> None:
     encoded = encode(HeartbeatRequest(group_id="g"), 4)
     message, end = decode(HeartbeatRequest, 4, encoded)
     check_end(message, encoded, end)
@@ -300,7 +300,7 @@ def test_metadata_for_all_topics_and_for_no_topics_differ() -> None:
 
 
 @pytest.mark.parametrize("length", [32_768, 40_000])
-def test_a_compact_text_longer_than_an_answer_may_repeat_is_malformed(length: int) -> None:
+def test_a_compact_text_longer_than_kafka_allows_is_malformed(length: int) -> None:
     name = bytes(((length + 1) & 0x7F | 0x80, (length + 1) >> 7 & 0x7F | 0x80, (length + 1) >> 14)) + b"g" * length
     with pytest.raises(MalformedMessage, match=f"{length} bytes, Kafka allows 32767"):
         decode(HeartbeatRequest, 4, name + b"\0\0\0\0\2m\0\0")

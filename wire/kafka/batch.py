@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether each offset that the batch covers has a record: so it is as produced, and not after compaction."""
+        """Whether each offset that the batch covers has a record: true as produced, false if compaction left gaps."""
         return self.records_count == self.last_offset_delta + 1
 
     @property

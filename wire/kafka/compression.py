@@ -82,8 +82,8 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
         bytes_max: the most bytes to produce.
 
     Raises:
-        TooLarge: it holds more than `bytes_max` bytes.
-        CorruptData: it is cut short, damaged, or of no known codec.
+        TooLarge: the stream holds more than `bytes_max` bytes.
+        CorruptData: the stream is cut short, damaged, or of no known codec.
     """
     match codec:
         case Codec.NONE:
@@ -100,7 +100,10 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
 
 
 def _decompress_bounded(module: _StreamCodec, data: Buffer, bytes_max: int) -> memoryview:
-    """Retries with four times the space while it is too small: a third more work at most, no trust in a header."""
+    """Decompresses without trust in a declared size: while the output does not fit, retries with four times the space.
+
+    The retries add a third of the work at most.
+    """
     room = min(bytes_max, max(_FIRST_TRY_BYTES, 4 * len(data)))
     while True:
         output = bytearray(room)

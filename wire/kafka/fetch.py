@@ -66,7 +66,10 @@ _PARTITION_FULL: Final = Struct(">iiqiqi")
 
 
 class FetchPartition(NamedTuple):
-    """One partition to read. Epochs are -1 where the version or the client has none; offsets of replicas likewise."""
+    """One partition to read.
+
+    An epoch is -1 if the version or the client has none; so is `log_start_offset`, which only replicas send.
+    """
 
     partition: int
     current_leader_epoch: int
@@ -254,7 +257,7 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[FetchPa
 
 
 def _tagged_replica_id(frame: memoryview, position: int, replica_id: int) -> int:
-    """The replica id of the request's last tagged fields, where it is among them; the others are skipped."""
+    """The replica id in the request's last tagged fields, `replica_id` if none is there; skips all other fields."""
     stop = skip_tagged_fields(frame, position)
     count, position = read_unsigned_varint(frame, position)
     for _ in range(count):

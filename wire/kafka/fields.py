@@ -135,7 +135,7 @@ def nullable_array(
 
 
 def struct(of: type[S], *, since: int = 0, until: int = LATEST, tag: int | None = None) -> S:
-    """Declares one nested struct, all defaults by default."""
+    """Declares one nested struct; by default each of its fields has its default."""
     return cast("S", Field("", of, False, since, until, NEVER, tag, of, False))
 
 

@@ -20,7 +20,7 @@ _RESPONSE_HEADER: Final = Struct(">ii")
 
 
 class MalformedFrame(Exception):
-    """The bytes break Kafka's protocol; the text says what and where. The connection cannot go on."""
+    """The bytes break Kafka's protocol; the text says what and where. The connection cannot continue."""
 
 
 class FrameTooLarge(MalformedFrame):

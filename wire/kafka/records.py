@@ -86,7 +86,7 @@ def read_keys(data: Buffer, position: int, count: int, key_bytes_max: int) -> tu
         key_bytes_max: a longer key is cut to this size.
 
     Returns:
-        The keys, and the position of the record after them. They are fewer than `count` if a record cannot be read.
+        The keys, and the position after their records. The keys are fewer than `count` if a record cannot be read.
     """
     keys: list[Buffer | None] = []
     with suppress(IndexError, MalformedBatch):
@@ -103,14 +103,14 @@ def read_keys(data: Buffer, position: int, count: int, key_bytes_max: int) -> tu
 def read_keys_by_offset(
     data: Buffer, position: int, first: int, count: int, key_bytes_max: int
 ) -> tuple[list[Buffer | None], int]:
-    """`read_keys` for a batch that has no record at some of its offsets: the key of each offset, None where none is.
+    """`read_keys` for a batch with offsets that have no record: the key of each offset, None for one without a record.
 
     Args:
         first: the offset delta of the first key.
         count: offsets to look at, from there on.
 
     Returns:
-        The keys, and where the first record after them begins. They are fewer than `count` where a record cannot be
+        The keys, and where the first record after them begins. The keys are fewer than `count` if a record cannot be
         read.
     """
     keys: list[Buffer | None] = []
@@ -301,7 +301,7 @@ def find_by_timestamp(
         timestamp: milliseconds since 1970.
         bytes_max: the most bytes its records may decompress to.
         records_max: the most records to read.
-        start_offset: records before it do not count.
+        start_offset: records below this offset do not count.
 
     Raises:
         MalformedBatch: the header contradicts the records, or a record is outside of the header's range.

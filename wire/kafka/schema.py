@@ -91,7 +91,7 @@ class MalformedMessage(ValueError):
 
 
 class InexpressibleMessage(ValueError):
-    """A message that its version cannot express; the text names the field and the reason."""
+    """A version cannot express the message; the text names the field and the reason."""
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
@@ -122,8 +122,8 @@ def encode(message: ProtocolMessage, version: int) -> bytes:
     """Encodes one message.
 
     Raises:
-        InexpressibleMessage: the version cannot express it: null where it has no null, a number out of range, an
-            essential field that it lacks.
+        InexpressibleMessage: the version cannot express the message: null in a field that has no null, a number out
+            of range, an essential field that the version lacks.
         ValueError: the class has no such version.
     """
     cls = type(message)
@@ -316,7 +316,7 @@ def _default_expression(source: _SchemaText, item: Field) -> str:
 def _add_absent(reading: _SchemaText, writing: _SchemaText, item: Field) -> None:
     reading.lines.append(f"it.{item.name} = {_default_expression(reading, item)}")
     if item.essential:
-        why = "this version cannot say it, and leaving it out would change the meaning"
+        why = "this version has no field for it, and leaving it out would change the meaning"
         default = _default_expression(writing, item)
         writing.step(item.name, f"if it.{item.name} != {default}: raise {writing.bind(FieldError)}({why!r})")
 

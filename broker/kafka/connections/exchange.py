@@ -21,7 +21,7 @@ class ExchangeConnection(Protocol):
     """Set by a handler that recognizes the next request of its kind by its bytes."""
 
     def session_of(self, client_id: str) -> Session:
-        """The session of a request by this client that calls itself `client_id`."""
+        """The session of a request with the client id `client_id`."""
 
     def replied(self, exchange: Exchange, chunks: Sequence[Buffer], flush: bool) -> None:
         """An exchange has its answer; see `Exchange.reply`."""
@@ -62,7 +62,7 @@ class Exchange:
         self.client_id = header.client_id
         self.size = size
         self.started = started
-        """When the turn in which the request arrived began, by the driver's clock."""
+        """The time at which the turn of the request's arrival began, by the driver's clock."""
         self.reply_chunks: Sequence[Buffer] | None = None
         self.cut_short: Callable[[], None] | None = None
         """Called when another request arrives after this one; set by handlers that let their client wait."""
@@ -88,7 +88,7 @@ class Shortcut(Protocol):
     """Handles a connection's next request without parsing it, if it is like the one before."""
 
     header: RequestHeader
-    """The header of the request before; the correlation id differs."""
+    """The header of the previous request; only the correlation id differs."""
 
     def fits(self, frame: memoryview) -> bool:
         """Whether a request is like the one before."""

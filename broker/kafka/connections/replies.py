@@ -24,7 +24,7 @@ class Replies:
         self._unflushed[connection] = None
 
     def _flush_this_turn(self, connection: ExchangeConnection) -> None:
-        """The same where no store ends this turn."""
+        """Like `_flush_later`, if no store ends this turn: the network does."""
         self._unflushed[connection] = None
         self._turns.began()
 

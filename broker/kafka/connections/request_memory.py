@@ -12,18 +12,18 @@ class MemoryUser(Protocol):
         """There may be room again: handles the requests that waited."""
 
     def unfinished_weight(self, now: float) -> tuple[bool, float]:
-        """The cost of its unfinished request until `now`; the connection with the greatest one is refused first."""
+        """The cost of the unfinished request until `now`; the connection with the greatest cost is refused first."""
 
     def refuse(self, reason: str) -> None:
         """Ends the connection."""
 
 
 class RequestMemory:
-    """The bytes of all requests in flight and of all answers not taken yet, broker-wide, and who waits for room.
+    """The bytes of a broker's requests in flight and unreceived answers, and the connections that wait for room.
 
-    Requests beyond the limit wait. Answers do not wait, or one slow peer would delay the others: once the untaken bytes
-    reach the limit, each further answer to a fetch has one batch only. An answer that waits for an earlier one of its
-    connection counts as untaken.
+    Requests beyond the limit wait. Answers do not wait, because one slow peer would delay the others. Once the
+    unreceived answers reach the limit, each further answer to a fetch has one batch only. An answer that waits for an
+    earlier one of its connection counts as unreceived.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -42,11 +42,11 @@ class RequestMemory:
         self.bytes_used += count
 
     def give_back(self, count: int) -> None:
-        """Its reply has left, or its connection is gone."""
+        """The reply to `count` bytes of requests was sent, or the connection is gone."""
         self.bytes_used -= count
         if not self._waiting or self._waking:
             return
-        self._waking = True  # those woken give back in turn: a loop here, no recursion
+        self._waking = True  # woken connections call this again: a loop, no recursion
         while self._waiting and not self.full():
             connection = next(iter(self._waiting))
             del self._waiting[connection]
@@ -58,7 +58,7 @@ class RequestMemory:
         return self.bytes_used >= self.bytes_max
 
     def backlog_room(self) -> int:
-        """Bytes of answers that may be left untaken before further answers have to be small."""
+        """The bytes that unreceived answers may still grow by before further answers have to be small."""
         return max(0, self.bytes_max - self.backlog_bytes)
 
     def wait(self, connection: MemoryUser) -> None:

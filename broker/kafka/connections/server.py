@@ -1,4 +1,4 @@
-"""Kafka's front door: connections in, each request to the handler of its API."""
+"""Kafka's front end: accepts connections, and passes each request to the handler of its API."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from gnomon.wire.kafka.schema import MalformedMessage, check_end, decode
 DRAIN_SECONDS = 5.0
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
-"""Largest request other than Produce: decoded, a few bytes of it can become an object of some hundred."""
+"""Largest request other than Produce: a few bytes of it can be decoded to an object of some hundred bytes."""
 WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-"""They wait for other clients, not for the broker's work: what comes behind them may be what ends the wait."""
+"""APIs that wait for other clients, not for the broker: a later request of the connection may end the wait."""
 
 
 class KafkaServer:
@@ -63,12 +63,12 @@ class KafkaServer:
         metrics: Metrics,
         log: Logger,
     ) -> None:
-        """Serves nobody before `listen`, and `run` has to run by then.
+        """A server that does not listen yet; `run` must run before it does.
 
         Args:
             handlers: of the requests other than Produce and Fetch, by API key.
             guards: judge requests before their handlers, by API key.
-            finish_groups: called when the server drains: has the members of groups answered that wait for others.
+            finish_groups: called when the server drains; answers the group members that wait for other members.
         """
         self._produce = produce
         self._fetch = fetch
@@ -87,7 +87,7 @@ class KafkaServer:
         self._tasks = OwnTasks()
         self._memory = RequestMemory(limits.request_queue_bytes_max)
         self._connections: dict[KafkaConnection, Timer | None] = {}
-        """With the next look at whether it is idle: one for each, set again when it is due, not with every request."""
+        """The connections, each with the timer of its next idle check: one timer, not set again at every request."""
         self._idle_seconds = configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: metrics.request_seconds[key.name.lower()] for key in ApiKey}
         self._listener: Listener | None = None
@@ -104,16 +104,16 @@ class KafkaServer:
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of all answers that are ready and have not been taken yet."""
+        """Bytes of all answers that are ready and that peers have not received."""
         return self._memory.backlog_bytes
 
     async def listen(self, host: str, port: int, advertised_host: str, log_dirs: str) -> Listener:
-        """Takes connections from now on, and completes the broker's configs.
+        """Accepts connections from now on, and completes the broker's configs.
 
         Args:
             port: 0 picks a free one.
-            advertised_host: where clients are told to come back to.
-            log_dirs: what they are told of where records are kept.
+            advertised_host: the host of this broker in answers to clients.
+            log_dirs: the log directory in answers to clients.
 
         Raises:
             AddressTaken: the address is in use or not one of this machine.
@@ -137,7 +137,7 @@ class KafkaServer:
         return listener
 
     async def stop(self) -> None:
-        """Takes no new connection any more, and `drain`s the others within DRAIN_SECONDS."""
+        """Accepts no new connection, and drains the others (`drain`) within DRAIN_SECONDS."""
         if self._listener is not None:
             self._listener.close()
         with trio.move_on_after(DRAIN_SECONDS):
@@ -188,7 +188,7 @@ class KafkaServer:
             self._seconds[exchange.api_key].observe(now - exchange.started)
 
     async def drain(self) -> None:
-        """Answers what was asked so far, at once who waits for records or other members; then ends all connections."""
+        """Answers all requests in flight, long polls and waiting group members at once; then ends all connections."""
         for connection in list(self._connections):
             connection.finish()
         self._finish_groups()
@@ -215,18 +215,18 @@ class KafkaServer:
         else:
             try:
                 message, end = decode(api.request, version, frame, header.body_start)
-                # librdkafka asks for all topics with a null array of four bytes, where version 9 and up have one.
+                # librdkafka sends the null array for all topics in four bytes; versions from 9 on define one byte.
                 if key != ApiKey.METADATA:
                     check_end(message, frame, end)
             except MalformedMessage as error:
                 raise MalformedFrame(str(error)) from None
             if key not in WAIT_FOR_OTHERS:
-                # Kafka takes one request of a connection at a time: clients ask for an offset right behind its commit.
+                # As in Kafka, one request of a connection at a time: clients ask for an offset right after its commit.
                 exchange.connection.hold(exchange)
             self._call(ApiKey(key), Request(exchange, message))
 
     def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
-        if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever was asked
+        if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever the request's version
             exchange.api_version = 0
             Request(exchange, None).reply(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION))
             return
@@ -246,5 +246,5 @@ class KafkaServer:
         try:
             request.reply(await response)
         except (KafkaError, LedgerError, MetadataError, WorldError) as error:
-            # Unknown is not failed: no answer says so, and the client asks again.
+            # The outcome is unknown, which no answer can express: the client connects and asks again.
             request.exchange.connection.refuse(f"the request could not be finished: {error}")

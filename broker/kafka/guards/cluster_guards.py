@@ -26,7 +26,7 @@ CLUSTER_OPERATIONS = (
 
 
 def cluster_operations(question: Question) -> int:
-    """The operations on the cluster, as an answer has them; none for a session that may not describe it."""
+    """The allowed operations on the cluster, as a bit field; 0 for a session that may not describe the cluster."""
     if not question.allows(Operation.DESCRIBE):
         return 0
     return question.operations(CLUSTER, CLUSTER_OPERATIONS)

@@ -45,7 +45,7 @@ def _find_coordinator(question: Question) -> ProtocolMessage | None:
     message, batched = question.message, question.request.version >= COORDINATORS_SINCE
     kind = _COORDINATED.get(message.key_type)
     if kind is None:
-        return None  # a type that nobody coordinates has an error of its own
+        return None  # the handler refuses types without coordinators
     keys = message.coordinator_keys if batched else [message.key]
     kept, refused = question.split(keys, Operation.DESCRIBE, lambda key: Resource(kind, key))
     if refused and not batched:
@@ -197,7 +197,7 @@ def _offset_delete(question: Question) -> ProtocolMessage | None:
 
 
 def group_guards(topic_ids: TopicIds) -> Guards:
-    """The guards; `topic_ids` gives the topics that requests name by id their names."""
+    """The guards; `topic_ids` finds the names of topics that requests name by id."""
     describe = Operation.DESCRIBE
     return {
         ApiKey.JOIN_GROUP: _read,

@@ -1,9 +1,10 @@
-"""One question of a guard: which of the resources that a request names may its session use.
+"""The questions of a guard: which of the resources in a request its session may use.
 
-1. A guard asks what `kafka_table` names for its API. It answers a request that is refused as a whole; else it takes out
-   each resource that is refused, and adds its error to the answer (`Request.amend`).
-2. A resource is judged by its name before it is known whether it exists: a refusal says nothing about existence.
-3. A topic id that no topic has is answered by the guard: it names nothing that could be judged.
+1. A guard asks for the operations that `kafka_table` names for its API. It answers a request that is refused as a
+   whole. Otherwise it removes each refused resource from the request, and adds its error to the answer
+   (`Request.amend`).
+2. A resource is judged by its name, before it is looked up: a refusal does not reveal whether it exists.
+3. The guard itself answers a topic id that no topic has: there is no name to judge.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gnomon.wire.kafka.fields import ProtocolMessage
 
 Item = TypeVar("Item")
 Guard: TypeAlias = Callable[["Question"], ProtocolMessage | None]
-"""Gives the answer to a request that is refused as a whole, None where the request goes on."""
+"""Returns the answer to a request that is refused as a whole; None lets the request continue."""
 Guards: TypeAlias = Mapping[ApiKey, Guard]
 
 
@@ -84,7 +85,7 @@ class Question:
         return self.refuse_some(kept, [refusal(each) for each in refused], answers)
 
     def refuse_some(self, kept: Sequence[object], refusals: Sequence[object], answers: str) -> ProtocolMessage | None:
-        """Lets the request go on with `kept`, and adds refusals to its answer; with nothing kept they are the answer.
+        """Continues the request with `kept`, and adds the refusals to its answer; with nothing kept, answers at once.
 
         Args:
             answers: the field of the answer that lists the results.

@@ -134,7 +134,7 @@ def _metadata(topic_ids: TopicIds, creates_topics: Callable[[], bool], question:
     if not everything:
         kept, denied = _metadata_of_some(topic_ids, creates_topics, question)
         if not kept and question.request.version == 0:
-            # The request cannot say that it names no topic.
+            # In version 0 an empty list of topics means all topics.
             return question.answer(topics=denied)
         message.topics = kept
     operations = cluster_operations(question) if message.include_cluster_authorized_operations else None
@@ -209,7 +209,7 @@ def _describe_topic_partitions(question: Question) -> ProtocolMessage | None:
     return None
 
 
-# --- topics that come and go --------------------------------------------------------------------------------------
+# --- creating and deleting topics ---------------------------------------------------------------------------------
 
 
 def _create_topics(question: Question) -> ProtocolMessage | None:
@@ -289,7 +289,7 @@ def topic_guards(topic_ids: TopicIds, creates_topics: Callable[[], bool]) -> Gua
     """The guards.
 
     Args:
-        topic_ids: gives the topics that requests name by id their names.
+        topic_ids: finds the names of topics that requests name by id.
         creates_topics: whether Metadata may create a topic (`auto.create.topics.enable`).
     """
     alter = Operation.ALTER_CONFIGS

@@ -1,7 +1,7 @@
 """Positions in the metadata: each advance writes the subscription's record, many of them in one transaction.
 
-The default (`log_segment_based_subscriptions_store_enabled` false). See `store` for what it promises. A segment that
-another store left is recovered when its subscription is first read, and goes into the record.
+In use with `log_segment_based_subscriptions_store_enabled` false, the default. `store` gives the guarantees. A segment
+that another store left is recovered when its subscription is first read, and its position moves to the record.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from gnomon.log.dlsn import AT_BEGINNING, CommitPoint
 
 
 class MetadataSubscriptionsStore:
-    """See `SubscriptionsStore`; what is asked of it at the same time is done one after the other."""
+    """A `SubscriptionsStore` with positions in the metadata; concurrent calls run one after the other."""
 
     def __init__(self, records: SubscriberRecords, segments: Segments) -> None:
         """A store of the records below one prefix.
 
         Args:
-            segments: how segments that other stores left are recovered.
+            segments: recovers the segments that other stores left.
         """
         self._records = records
         self._segments = segments
         self._lock = trio.Lock()
 
     async def get_last_commit_position(self, subscriber: str) -> CommitPoint:
-        """See `SubscriptionsStore`: asks the metadata each time."""
+        """See `SubscriptionsStore`: reads the metadata each time."""
         async with self._lock:
             self._records.refused.discard(subscriber)
             await self._records.read(subscriber)
@@ -107,7 +107,7 @@ class MetadataSubscriptionsStore:
         await self._settle(subscribers)
 
     async def _settle(self, subscribers: Iterable[str]) -> None:
-        """Takes over the segments that another store left, and puts their positions into the records."""
+        """Claims the segments that another store left, and writes their positions to the records."""
         held = self._records.held
         left = [name for name in subscribers if name in held and held[name].segment_id is not None]
         if left:

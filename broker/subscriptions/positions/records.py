@@ -171,7 +171,7 @@ class SubscriberRecords:
     def _hold_written(self, puts: Mapping[str, SubscriberRecord], results: Iterable[object]) -> None:
         before: Held | None = None
         for (name, record), item in zip(puts.items(), results, strict=False):
-            assert isinstance(item, KeyValue), f"a transaction did not say what it put for {name!r}"
+            assert isinstance(item, KeyValue), f"a transaction did not return the item that it put for {name!r}"
             held = Held(*record[1:], item.create_revision, item.mod_revision)
             if held != before:  # equal records share one object; most whose consumers share a connection are equal
                 before = held

@@ -140,7 +140,9 @@ class Segments:
         if not result.succeeded:
             raise SubscriberChanged(subscriber)
         item = result.results[0]
-        assert isinstance(item, KeyValue), f"a transaction did not say what it put for subscription {subscriber!r}"
+        assert isinstance(item, KeyValue), (
+            f"a transaction did not return the item that it put for subscription {subscriber!r}"
+        )
         self._records.hold(subscriber, Held.of(item))
 
     async def settle(self, subscriber: str) -> None:

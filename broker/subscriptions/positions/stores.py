@@ -30,13 +30,13 @@ def subscriptions_store(
     source_id: uuid.UUID | None = None,
     claimant: Sequence[Compare] = (),
 ) -> SubscriptionsStore:
-    """The store of one partition, for one term of its leader; asks nobody anything.
+    """The store of one partition, for one term of its leader; nothing is read or written yet.
 
     Args:
         topic: the topic's name.
-        quorum: of segments that begin here.
-        source_id: of a shadow, the topic whose records it shows.
-        claimant: what must hold whenever something is stored: the topic's life, this broker's presence.
+        quorum: the quorum of segments that begin here.
+        source_id: for a shadow, the id of its source.
+        claimant: comparisons that every write includes, such as the topic's life.
     """
     source_id = source_id or topic_id
     reader = Put(reader_key(source_id, topic_id), topic.encode())
@@ -51,8 +51,8 @@ def subscriptions_store(
 def store_opener(settings: SubscriptionsSettings, storage: Storage) -> Callable[[Topic, int], SubscriptionsStore]:
     """A function that gives the store of a topic's partition, for one term of its leader.
 
-    Nothing is stored once the topic is gone. A broker that drains may still store: the positions that it stores last
-    were acknowledged, too.
+    Nothing is stored once the topic is deleted. A draining broker may still store positions, because they too were
+    acknowledged.
     """
 
     def opened(topic: Topic, index: int) -> SubscriptionsStore:

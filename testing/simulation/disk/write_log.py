@@ -1,9 +1,10 @@
 """Records the real writes of a process to one file, by a library (made by the local C compiler) loaded before the C
 library.
 
-    command = [sys.executable, "-c", "..."]              # in it: `Marks().add(b"acknowledged 7")` log = record(command,
-    folder / "data.mdb", folder) events = read_log(log) assert replay(events) == (folder / "data.mdb").read_bytes()
-    # nothing bypassed the library
+    command = [sys.executable, "-c", "..."]             # in it: `Marks().add(b"acknowledged 7")`
+    log = record(command, folder / "data.mdb", folder)
+    events = read_log(log)
+    assert replay(events) == (folder / "data.mdb").read_bytes()  # nothing bypassed the library
 
 1. The events are in the order of the calls on the file and of the marks; a call is recorded once it has returned.
 2. An operation that cannot be recorded (a writable map, a hole punched, an append) ends the process: no log is

@@ -23,12 +23,12 @@ tasks directly, as a scenario does. The same steps under the same seed give the 
 
 1. No thread: guest mode waits for I/O in a thread only if a tick gives a timeout above zero. With a clock that jumps
    after 0 s no tick does, so the next one is always queued when one ends; if it is not, the simulation fails.
-2. Time passes only within a step, and no further than to the deadline that wakes the task that it waits for. A jump
-   that was due when a step ended is cancelled once the next step has made a task runnable, which each step does.
-3. An interrupt (SIGINT) ends the simulation at a checkpoint, so that it cannot occur between two ticks and lose the
-   second: `restrict_keyboard_interrupt_to_checkpoints`.
+2. Time passes only within a step, up to the deadline that wakes the task of the step at most. Each step makes a task
+   runnable, which cancels a jump that was due when the previous step ended.
+3. An interrupt (SIGINT) ends the simulation at a checkpoint, by `restrict_keyboard_interrupt_to_checkpoints`: between
+   two ticks it could lose the second one.
 4. Draw the seed: Hypothesis resets the random numbers of Trio's scheduler to the same ones for each example.
-5. Only one at a time in a thread, and no `trio.run` beside it, until it is closed.
+5. A thread runs one such simulation at a time, and no `trio.run` until the simulation is closed.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class GuidedSimulation:
         self._check()
 
     def _tick(self) -> None:
-        if self._ticks.empty():  # a thread has it
+        if self._ticks.empty():  # Trio waits in a thread
             self.simulation.fail("something waits for more than virtual time", TimeoutError("no tick was queued"))
         self._ticks.get()()
 

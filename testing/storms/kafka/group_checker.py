@@ -9,8 +9,8 @@
 
 1. A generation has one plan, and in it each partition has one member at most.
 2. After a member got the plan of a generation, a request that is sent in an older generation is refused.
-3. After a commit succeeded, a fetch of offsets shows its offset, that of a commit that ended after this one was sent,
-   or one of unknown outcome. A refused offset is never seen, nor is one that nobody committed.
+3. After a commit C succeeded, a fetch of offsets shows the offset of C, of a commit that ended after C was sent, or of
+   a commit of unknown outcome. A refused offset is never seen, nor is one that nobody committed.
 
 Each offset is committed once, so that an offset names its commit. The group always has offsets, so that the broker
 keeps it and its generations only grow.

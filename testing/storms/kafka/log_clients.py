@@ -12,7 +12,8 @@
 2. Up to `in_flight_max` requests are in flight, in order. After any failure the producer sends all unacknowledged
    batches again, in order, on a new connection, while the old requests may still be in flight.
 3. On a new connection a producer first repeats the last acknowledged batch of each partition, as if it had lost the
-   acknowledgement. The answer has to be the same. That takes `in_flight_max` 4 at most: brokers keep five batches.
+   acknowledgement. The answer has to be the same. The repeats need an `in_flight_max` of at most 4, because brokers
+   keep five batches.
 4. A send is unknown until it is acknowledged. An error that is not retriable is a finding, not an outcome: a broker
    that refuses the sequence of the oldest batch has lost producer state.
 """

@@ -269,7 +269,8 @@ class _LedgerRun:
         if ledger is None:
             return True
         life = self.history.life(ledger.id, ledger.name)
-        if life.final is None:  # deleted, or created by a client that the storm killed after the finisher found none
+        if life.final is None:
+            # The ledger was deleted, or a killed client's request created it after the finisher had looked for ledgers.
             # The answer to a deletion may be lost; a follower of a sealed ledger has no reason to ask again.
             at_end = ledger.record.sealed and reader.next_entry > ledger.last_add_confirmed
             return at_end or self.history.gone(life) or not life.appends

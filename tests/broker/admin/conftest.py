@@ -30,7 +30,7 @@ TOPICS = "/admin/v2/persistent/public/default"
 
 
 class AdminClient:
-    """Asks the admin API of one broker; what is not as the document says fails the test."""
+    """A client of one broker's admin API; an answer that differs from the document fails the test."""
 
     def __init__(
         self, asked: Serving | ServingBroker, node: EmbeddedBroker | None = None, deciding: Refusing | None = None
@@ -45,7 +45,7 @@ class AdminClient:
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://admin")
 
     async def ask(self, method: str, path: str, **fields: Any) -> httpx2.Response:
-        """One request."""
+        """Sends one request and checks its answer against the document."""
         response = await self._client.request(method, path, **fields)
         operation = _operation(method, response.request.url.path)
         if operation is not None:
@@ -54,13 +54,13 @@ class AdminClient:
         return response
 
     async def shadows(self, topic: str = "orders") -> list[str]:
-        """The names of a topic's shadows, without what all of them begin with."""
+        """The names of a topic's shadows, without their common prefix."""
         response = await self.ask("GET", f"{TOPICS}/{topic}/shadowTopics")
         assert response.status_code == 200, response.text
         return [name.removeprefix("persistent://").removeprefix("public/default/") for name in response.json()]
 
     async def change(self, method: str, topic: str = "orders", names: Any = None, **fields: Any) -> tuple[int, str]:
-        """Changes the shadows of a topic; the status and the reason, which is empty when it was done."""
+        """Changes the shadows of a topic; returns the status and the reason, which is empty on success."""
         if names is not None:
             fields["json"] = names
         response = await self.ask(method, f"{TOPICS}/{topic}/shadowTopics", **fields)

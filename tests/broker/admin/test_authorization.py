@@ -19,7 +19,7 @@ RULES = [(route, rule) for route, rules in ADMIN_RULES.items() for rule in rules
 
 
 def described() -> set[str]:
-    """The routes of the API's document, by method and by what follows the topic's path."""
+    """The routes of the API's document, as the method and the part after the topic's path."""
     shadowed = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/"
     return {
         f"{method.upper()} {path.removeprefix(shadowed)}"

@@ -100,7 +100,7 @@ def test_a_body_that_is_too_large_is_413(administer: Run) -> None:
 
 
 async def put(admin: Any, receive: Callable[[], Awaitable[Any]]) -> int:
-    """Puts the body that `receive` gives, without any HTTP between; the status."""
+    """Puts the body that `receive` returns, without HTTP in between; returns the status."""
     statuses: list[int] = []
 
     async def send(message: Any) -> None:

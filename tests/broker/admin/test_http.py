@@ -80,7 +80,7 @@ def test_a_huge_body_is_refused_and_the_next_request_is_served(broker: KafkaBrok
         else:
             connection.request("PUT", PATH.format("garbage"), b"".join(parts), JSON)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it was answered and closed before all was sent
+        pass  # the broker answered and closed the connection before the whole body was sent
     else:
         assert connection.getresponse().status == 413
     assert ask(connect(broker), "GET", PATH.format("garbage")) == (200, [])
@@ -93,7 +93,7 @@ def test_invalid_http_and_half_a_body_delay_no_other_client(broker: KafkaBroker)
     lines = [half.encode(), b"\x16\x03\x01\x02\x00garbage", b"GET / HTTP/9.9\r\n\r\n", b"PUT " + b"x" * 100_000]
     held = [socket.create_connection(where, 20) for _ in range(40)]
     for number, one in enumerate(held):
-        with suppress(OSError):  # the broker may have hung up before it had all of it
+        with suppress(OSError):  # the broker may have closed the connection before it received all lines
             one.sendall(lines[number % len(lines)])
     began_at = time.monotonic()
     assert ask(connect(broker), "POST", PATH.format("garbage"), ["x"]) == (204, None)

@@ -194,7 +194,7 @@ def test_no_shadow_is_deleted_while_topic_deletion_is_disabled(administer: Run) 
     administer(scenario, {"delete.topic.enable": "false"})
 
 
-def test_a_method_that_is_not_served_is_405_and_the_answer_lists_those_that_are(administer: Run) -> None:
+def test_a_method_that_is_not_served_is_405_and_the_answer_lists_the_served_methods(administer: Run) -> None:
     async def scenario(admin: Any) -> None:
         response = await admin.ask("PATCH", "/admin/v2/persistent/public/default/orders/shadowTopics")
         assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, HEAD, POST, PUT")

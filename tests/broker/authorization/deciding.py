@@ -1,4 +1,4 @@
-"""Authorizers of tests: they refuse what they are told to, and write down what they were asked."""
+"""Authorizers of tests: they refuse given operations, and record the operations that they were asked for."""
 
 from __future__ import annotations
 

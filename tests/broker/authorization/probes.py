@@ -1,4 +1,4 @@
-"""One request for each Kafka API that asks for all that its rules name."""
+"""Requests of each Kafka API that ask for every operation that its rules name."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_every_rule_is_asked_by_a_request_of_its_api() -> None:
                         await client.ask(message, version)
                 asked |= deciding.asked
             if api is ApiKey.DELETE_TOPICS:
-                continue  # what it deletes is gone: its rules are tried one by one below
+                continue  # its topics are gone after a deletion: its rules are tried one by one below
             missing = {(each.operation, each.type) for each in rules} - asked
             assert missing == set(), f"{api.name} never asks for {missing}"
 
@@ -131,7 +131,7 @@ def test_a_refusal_does_what_the_table_says(api: ApiKey, rule: Rule) -> None:
 
 
 def expected(api: ApiKey, rule: Rule) -> list[ErrorCode]:
-    """The code of a refusal; InitProducerId has that of the cluster for a session that may write to no topic."""
+    """The code of a refusal; InitProducerId returns the cluster's to a session that may write to no topic."""
     if api is ApiKey.INIT_PRODUCER_ID and rule.type is ResourceType.TOPIC:
         return [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
     return [DENIED[rule.type]]
@@ -163,7 +163,7 @@ def test_no_request_is_refused_when_exactly_the_rules_of_its_api_are_allowed(api
     simulate_broker(scenario, kafka={"auto.create.topics.enable": "true"})
 
 
-def test_what_no_table_names_cannot_be_asked() -> None:
+def test_an_operation_that_the_table_does_not_name_cannot_be_asked_for() -> None:
     access = Access(Refusing(), KAFKA_RULES)
     session = Session(ANONYMOUS, "PLAINTEXT", "", "")
     with pytest.raises(AssertionError, match="asks for WRITE on a TOPIC, which its table does not name"):

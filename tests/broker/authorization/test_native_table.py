@@ -35,7 +35,7 @@ PRESENT, ABSENT = "orders", "none"
 
 
 def arguments(method: NativeMethod, topic: str) -> list[Any]:
-    """Arguments of a call that the broker takes where the topic and the subscription `one` exist."""
+    """Arguments of a call that the broker accepts if the topic and the subscription `one` exist."""
     return {
         NativeMethod.LOOKUP: [topic],
         NativeMethod.TOPIC: [topic],
@@ -60,7 +60,7 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT) -> o
                 return await stream.__anext__()
         if method in (NativeMethod.FLOW, NativeMethod.ACK, NativeMethod.ACK_UP_TO, NativeMethod.NACK):
             peer.tell(method.value, *arguments(method, topic))
-            await peer.call("close_consumers", b"")  # taken after it
+            await peer.call("close_consumers", b"")  # it is handled after the call above
             return None
         return await peer.call(method.value, *arguments(method, topic))
     except Exception as error:
@@ -69,7 +69,7 @@ async def done(peer: RpcClient, method: NativeMethod, topic: str = PRESENT) -> o
 
 @asynccontextmanager
 async def subscribed(broker: EmbeddedBroker) -> AsyncIterator[tuple[RpcClient, RpcStream, Refusing]]:
-    """A connection with a consumer of the subscription `one`, which has no permits; what may be refused comes later."""
+    """A connection with a consumer of the subscription `one` without permits; nothing is refused yet."""
     deciding = broker.authorizer = Refusing()
     await broker.restart()
     await orders(broker, 3)
@@ -139,7 +139,7 @@ def test_a_refusal_says_nothing_about_the_existence_of_a_topic(method: NativeMet
     simulate_broker(scenario)
 
 
-def test_a_refused_subscription_holds_up_no_other_one_of_the_call() -> None:
+def test_a_refused_subscription_does_not_affect_the_others_of_its_call() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         async with subscribed(broker) as (peer, _, deciding):
             deciding.refuse({(Operation.READ, ResourceType.GROUP)}, {"two"})
@@ -168,7 +168,7 @@ def test_a_consumer_that_is_no_longer_authorized_fails_with_the_reason_and_frees
     simulate_broker(scenario)
 
 
-def test_a_consumer_whose_decision_has_not_changed_goes_on() -> None:
+def test_a_consumer_whose_decision_has_not_changed_continues() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         async with subscribed(broker) as (peer, stream, deciding):
             deciding.refuse({(Operation.READ, ResourceType.GROUP)}, {"another"})
@@ -209,14 +209,14 @@ def test_permits_that_wait_for_new_decisions_are_granted_before_later_calls_of_t
     simulate_broker(scenario)
 
 
-def test_a_consumer_that_was_attached_while_decisions_changed_is_asked_for_at_its_permits() -> None:
+def test_a_consumer_that_was_attached_while_decisions_changed_is_checked_when_it_grants_permits() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         async with subscribed(broker) as (peer, stream, deciding):
             found = Hosts.host
 
             async def changed_meanwhile(hosts: Hosts, name: str, index: int) -> Host:
                 deciding.refuse({(Operation.READ, ResourceType.GROUP)}, {"late"})
-                peer.tell("flow", [0, pack("<I", 1)])  # asks for the consumers that are attached
+                peer.tell("flow", [0, pack("<I", 1)])  # checks the consumers that are attached
                 await trio.sleep(1)
                 return await found(hosts, name, index)
 

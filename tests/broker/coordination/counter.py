@@ -19,7 +19,7 @@ Answered: TypeAlias = Callable[[int, Refusal | None], None]
 
 @dataclass(frozen=True, eq=False)
 class Add:
-    """Adds to a counter; answered once that is durable."""
+    """Adds to a counter; answered once the addition is durable."""
 
     name: str
     number: int
@@ -28,7 +28,7 @@ class Add:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Reads a counter; with `seconds`, waits so long for the total to be another one than `seen`."""
+    """Reads a counter; waits up to `seconds` for a total other than `seen`."""
 
     name: str
     answered: Answered
@@ -60,7 +60,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Announce:
-    """The effect: other brokers are to hear of what was added, after a load of the whole total."""
+    """The effect: announces an addition to other brokers, and the whole total after a load."""
 
     name: str
     number: int

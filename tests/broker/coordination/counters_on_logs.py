@@ -23,7 +23,7 @@ class Answers(list):
 
 
 class CounterBroker:
-    """Requests return their `Answers`, which are empty at first."""
+    """A broker of counters; a request returns its `Answers`, which are empty at first."""
 
     def __init__(self, nursery, loads_unasked):
         self.nursery = nursery

@@ -31,7 +31,7 @@ class VirtualWorld:
 class MemoryLog:
     """One partition: batches become durable a moment after they are appended, unless `held`.
 
-    It is confirmed at once, unless `silent`. `records` are (offset, stored record).
+    A confirmation is answered at once, unless `silent`. `records` are (offset, stored record).
     """
 
     def __init__(self, nursery):

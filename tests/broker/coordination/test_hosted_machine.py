@@ -92,7 +92,7 @@ def test_a_machine_is_loaded_again_only_after_every_append_of_its_last_life_was_
         assert (broker.log.reads, seen) == (1, [])
         await broker.log.flush()
         await trio.sleep(1)
-        assert seen == [(10, None)]  # the late append reached the log: unknown was not failed
+        assert seen == [(10, None)]  # the late append reached the log: its outcome was unknown, not a failure
 
     serve(scenario)
 
@@ -149,7 +149,7 @@ def test_a_damaged_record_makes_the_machine_unavailable():
     serve(scenario)
 
 
-def test_a_request_that_comes_with_the_answer_to_another_one_queues_after_those_that_wait_for_the_loading():
+def test_a_request_sent_in_answer_to_another_queues_after_the_requests_that_wait_for_the_loading():
     async def scenario(broker):
         order = []
 
@@ -166,7 +166,7 @@ def test_a_request_that_comes_with_the_answer_to_another_one_queues_after_those_
     serve(scenario)
 
 
-def test_only_so_many_requests_wait_for_the_loading(monkeypatch):
+def test_the_number_of_requests_that_wait_for_the_loading_is_bounded(monkeypatch):
     monkeypatch.setattr(hosted_machine, "WAITING_MAX", 2)
 
     async def scenario(broker):
@@ -191,7 +191,7 @@ def test_an_effect_is_executed_after_its_record_is_durable_and_never_if_that_is_
         broker.log.fail(LogUnavailable("no"))
         broker.log.held = False
         assert await broker.total() == 1
-        assert broker.announced == [Announce("c", 1), Announce("c", 1)]  # again after the load, and nothing of 10
+        assert broker.announced == [Announce("c", 1), Announce("c", 1)]  # announced again after the load; the 10 is not
 
     serve(scenario)
 
@@ -223,7 +223,7 @@ def test_a_machine_that_drains_keeps_no_request_waiting_except_for_its_log():
     serve(scenario)
 
 
-def test_a_machine_that_is_released_refuses_all_that_waits_and_counts_no_append_under_way():
+def test_a_released_machine_refuses_all_waiting_requests_and_ignores_appends_in_flight():
     async def scenario(broker):
         assert await broker.total() == 0
         broker.log.held = True
@@ -259,7 +259,7 @@ def test_a_long_append_takes_several_batches_and_is_applied_after_the_last(monke
     serve(scenario)
 
 
-def test_the_log_stays_bounded_and_its_rest_is_the_whole_state(monkeypatch):
+def test_the_log_stays_bounded_and_still_contains_the_whole_state(monkeypatch):
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 500)
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BATCH_BYTES", 20)
 
@@ -281,7 +281,7 @@ def test_the_log_stays_bounded_and_its_rest_is_the_whole_state(monkeypatch):
 
 
 @pytest.mark.parametrize("kept", range(4))
-def test_a_snapshot_holds_the_records_under_way_and_any_part_of_it_changes_nothing(monkeypatch, kept):
+def test_a_snapshot_contains_the_records_in_flight_and_any_part_of_it_changes_nothing(monkeypatch, kept):
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 20)
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BATCH_BYTES", 1)
 

@@ -1,4 +1,4 @@
-"""The machines of one broker: which requests they serve, and loading machines that no request has asked for."""
+"""The machines of one broker: which requests they serve, and loading machines without a request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_machine_is_loaded_by_the_first_request():
     serve(scenario)
 
 
-def test_a_tenant_may_have_machines_loaded_that_no_request_asks_for():
+def test_a_tenant_may_have_its_machines_loaded_without_a_request():
     async def scenario(broker):
         broker.log.records = list(STORED)
         await broker.start()
@@ -43,7 +43,7 @@ def test_a_tenant_may_have_machines_loaded_that_no_request_asks_for():
     serve(scenario, loads_unasked=True)
 
 
-def test_machines_are_loaded_unasked_when_this_broker_becomes_their_leader():
+def test_machines_are_loaded_without_a_request_when_this_broker_becomes_their_leader():
     async def scenario(broker):
         broker.log.records = list(STORED)
         broker.leads = False
@@ -58,7 +58,7 @@ def test_machines_are_loaded_unasked_when_this_broker_becomes_their_leader():
     serve(scenario, loads_unasked=True)
 
 
-def test_loading_unasked_goes_on_after_failures_until_the_partition_is_another_brokers():
+def test_loading_without_a_request_is_retried_until_another_broker_leads_the_partition():
     async def scenario(broker):
         broker.log.records = list(STORED)
         broker.log.unreadable = LogUnavailable("too few bookies")
@@ -73,7 +73,7 @@ def test_loading_unasked_goes_on_after_failures_until_the_partition_is_another_b
     serve(scenario, loads_unasked=True)
 
 
-def test_a_machine_that_was_given_up_is_loaded_again_unasked():
+def test_a_machine_that_was_given_up_is_loaded_again_without_a_request():
     async def scenario(broker):
         broker.log.records = list(STORED)
         await broker.start()
@@ -87,7 +87,7 @@ def test_a_machine_that_was_given_up_is_loaded_again_unasked():
     serve(scenario, loads_unasked=True)
 
 
-def test_partitions_are_looked_for_again_when_they_could_not_be_found(monkeypatch):
+def test_the_search_for_used_partitions_is_retried_after_a_failure(monkeypatch):
     async def scenario(broker):
         broker.log.records = list(STORED)
         used, broker.logs.used = broker.logs.used, _unavailable

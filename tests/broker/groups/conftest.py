@@ -86,7 +86,7 @@ class Bench:
         return f"id{self.ids}"
 
     def load(self) -> GroupShard:
-        """A shard made from what is durable."""
+        """Makes the shard from the durable records."""
         shard = GroupShard(lambda: self.settings, self.new_id)
         for key, value in self.log:
             shard.replay(shard.decode(StoredRecord(key, value, -1, -1, False)))
@@ -138,7 +138,7 @@ class Bench:
     def deliver(self, reply: Any) -> None:
         answer: Answer = reply.call.token
         assert answer.response is None, f"{answer.who} {answer.what} is answered twice"
-        # Through the codec: what a version cannot say must not be in an answer.
+        # Through the codec: an answer must not have fields that its version cannot encode.
         version = reply.call.version
         if reply.response.VERSIONS[1]:
             encoded = encode(reply.response, version)
@@ -211,7 +211,7 @@ def commit_request(
 
 
 class Client:
-    """A consumer: remembers its member id and generation, and what the leader's answer said."""
+    """A consumer: remembers its member id, its generation, and the answers to its requests."""
 
     def __init__(self, bench: Bench, name: str, **traits: Any) -> None:
         self.bench, self.name = bench, name
@@ -251,7 +251,7 @@ class Client:
         return self.join()
 
     def learn(self) -> Client:
-        """Takes over what the answers to its joins said."""
+        """Takes the member id and the generation from the answers to its joins."""
         for answer in self.seen:
             if answer.response is not None and answer.what == "joins":
                 self.member_id = answer.response.member_id or self.member_id

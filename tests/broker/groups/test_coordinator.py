@@ -26,7 +26,7 @@ from gnomon.wire.kafka.messages.offsets import (
 
 @pytest.mark.parametrize(
     ("group", "partition"),
-    # What Java's String.hashCode gives: 0, 103, 98262, and Integer.MIN_VALUE, which counts as 0.
+    # The values of Java's String.hashCode: 0, 103, 98262, and Integer.MIN_VALUE, which counts as 0.
     [("", 0), ("g", 3), ("cat", 12), ("polygenelubricants", 0)],
 )
 def test_a_group_is_stored_in_the_partition_that_kafka_computes(group, partition):
@@ -39,7 +39,7 @@ def test_a_new_deadline_before_all_others_is_met():
         other = neighbour("g")
         await broker.ask(join(other, session_ms=10_000), 3)
         await trio.sleep(11)
-        # Seen in the log, so that no request makes the coordinator look at its deadlines.
+        # Checked in the log: a request would make the coordinator look at its deadlines.
         assert len(broker.log_of("g").records) == 1
 
     serve(scenario)

@@ -87,13 +87,13 @@ class Member:
         self._plans = 0
 
     def begin(self) -> None:
-        """Consumes from now on, if it does not."""
+        """Starts to consume, unless it already does."""
         if self.consuming is None:
             self.consuming = trio.CancelScope()
             self.nursery.start_soon(self._consume, self.consuming)
 
     async def leave(self) -> None:
-        """Says so, unless it has no part in the group."""
+        """Stops to consume; leaves the group if it has a member id."""
         if self.consuming is not None:
             self.consuming.cancel()
         if self.id:
@@ -132,7 +132,7 @@ class Member:
                 self._machine.count("commit refused")
 
     async def fetch(self) -> bool:
-        """Asks for the offsets; whether there was an answer."""
+        """Fetches the offsets; returns whether there was an answer."""
         called = self._clock.monotonic()
         topics = [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(range(PARTITIONS)))]
         request = OffsetFetchRequest(group_id=GROUP, topics=topics)
@@ -230,7 +230,7 @@ class Member:
         self._expect(answer.error_code)
 
     def _expect(self, code: int) -> None:
-        """An error ends the membership, or what is left of it, and is tried again on another connection."""
+        """Raises `Unreachable` for an error, for a retry on another connection; a refusal also ends the membership."""
         error = ErrorCode(code)
         if error is ErrorCode.NONE:
             return
@@ -264,7 +264,7 @@ class CoordinatorMachine(SimulatedStateMachine):
         self.expose([*self.brokers, *self.brokers, *self.clients, ledgers.metadata, *ledgers.bookies.values()])
 
     async def commit_first(self) -> None:
-        """So that the group is never without offsets, and never forgotten."""
+        """Commits first offsets: a group with offsets is never forgotten."""
 
         async def work(cluster: KafkaCluster) -> None:
             while True:
@@ -330,7 +330,7 @@ class CoordinatorMachine(SimulatedStateMachine):
 
     @rule(who=members, back=st.integers(0, 5), partition=st.integers(0, PARTITIONS - 1), pause=PAUSES)
     def commit_as_somebody_did(self, who: str, back: int, partition: int, pause: float) -> None:
-        """As a member that was given up, and does not know it."""
+        """Commits with an earlier identity, as a member that does not know that it was removed."""
         if self.identities:
             identity = self.identities[-1 - back % len(self.identities)]
             self.tell(who, pause, lambda member: member.commit(identity, [partition]))
@@ -341,7 +341,7 @@ class CoordinatorMachine(SimulatedStateMachine):
 
     @rule(which=st.integers(0, 2), down=DOWN_SECONDS, pause=PAUSES)
     def drain(self, which: int, down: float, pause: float) -> None:
-        """A broker is asked to stop, and started again when it has."""
+        """Stops a broker gracefully, and starts it again `down` seconds after its end."""
         machine = self.brokers[which % len(self.brokers)]
         process = machine.process
         if process is not None:

@@ -42,7 +42,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.commits = []
         self.visible = {-1}
 
-    # What consumers do
+    # Actions of consumers
 
     @rule(who=clients)
     def join(self, who):
@@ -110,12 +110,12 @@ class GroupMachine(RuleBasedStateMachine):
         if was_free and answer.error is ErrorCode.NONE:
             self.visible = {-1}
         elif not was_free and answer.response is None:
-            # It will win over every commit before it; a machine that held the log lets it go here.
+            # The deletion removes every commit before it; this step releases a log that was held.
             self.bench.release()
             self.settle_commits()
             self.visible = {-1} if answer.error is ErrorCode.NONE else self.visible
 
-    # What the world does
+    # Events of the world
 
     @rule(seconds=st.sampled_from([0.5, 2, 5, 9, 12, 31]))
     def time_goes_by(self, seconds):
@@ -167,7 +167,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.parked_since.clear()
         self.fenced.clear()
 
-    # What must hold
+    # Invariants
 
     def learn(self, who):
         client = self.clients[who]
@@ -175,7 +175,7 @@ class GroupMachine(RuleBasedStateMachine):
         return client.learn()
 
     def judge_assignments(self, client):
-        """Each answer is judged once: those to an earlier life of the group say nothing of this one."""
+        """Judges each answer once: an answer from an earlier life of the group says nothing about the current one."""
         answered = [answer for answer in client.seen if answer.what == "syncs" and answer.response is not None]
         client.seen = [answer for answer in client.seen if answer not in answered]
         for answer in answered:
@@ -184,7 +184,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert self.assigned.setdefault((self.group_lives(), generation), nonce) == nonce
 
     def group_lives(self):
-        """The times that the group was forgotten: deleted, or without members and offsets when offsets expired.
+        """How often the group was forgotten: deleted, or without members and offsets when offsets expired.
 
         Kafka does both to an empty group only; a later group of the same name begins with generation 1.
         """

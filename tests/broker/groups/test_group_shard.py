@@ -79,7 +79,7 @@ def test_a_shard_is_loaded_again_only_after_all_appends_of_its_last_life_ended()
         assert (log.reads, seen) == (1, [])
         await log.flush()
         await trio.sleep(1)
-        # The late append reached the log: unknown was not failed.
+        # The late append reached the log: its outcome was unknown, not a failure.
         assert seen[0].groups[0].topics[0].partitions[0].committed_offset == 3
 
     serve(scenario)
@@ -198,12 +198,12 @@ def test_a_deletion_of_many_offsets_takes_several_batches_and_is_answered_after_
     serve(scenario)
 
 
-def test_the_log_stays_bounded_and_its_rest_holds_the_whole_state(monkeypatch):
+def test_the_log_stays_bounded_and_still_contains_the_whole_state(monkeypatch):
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 2_000)
     monkeypatch.setattr(hosted_machine, "SNAPSHOT_BATCH_BYTES", 100)
 
     async def scenario(broker):
-        # One group is written all the time, its neighbour was once.
+        # One group is written all the time, its neighbour only once.
         busy = neighbour("g")
         for partition in range(5):
             await broker.ask(commit("g", partition, partition), 8)

@@ -27,11 +27,11 @@ topics = st.sampled_from(TOPICS)
 wanted = st.lists(topics, unique=True, max_size=2)
 versions = st.integers(0, 4)
 UNREADABLE = (b"", b"\0", b"\0\1", b"\0\1\0\0\0\1", b"\0\3\0\0\0\0\0\0\0")
-"""Nothing, half a version, a version alone, a list that is cut off, user_data that is."""
+"""Empty, half a version, a version alone, a truncated list, truncated user_data."""
 
 
 def whole(version: int, names: list[str]) -> bytes:
-    """A subscription with all fields of its version; of version 4, with a field more than any version known."""
+    """A subscription with all fields of its version; version 4 has a field more than the versions known."""
     subscription = ConsumerProtocolSubscription(
         topics=names, user_data=b"own", owned_partitions=[TopicPartition(topic="parcels", partitions=[0])]
     )
@@ -45,7 +45,7 @@ def short(version: int, names: list[str]) -> bytes:
 
 
 class SubscriptionsMachine(RuleBasedStateMachine):
-    """A group is stable or empty after each step; what its members said is known to the model alone."""
+    """A group that is stable or empty after each step; the model remembers the subscriptions of its members."""
 
     def __init__(self, new_bench):
         super().__init__()
@@ -55,13 +55,13 @@ class SubscriptionsMachine(RuleBasedStateMachine):
             offsets_retention_check_interval_ms=CHECK_SECONDS * 1000,
         )
         self.clients = [self.bench.client(f"c{number}", session_ms=SESSION_MS) for number in range(CLIENTS)]
-        self.reads = {}  # of each member: its topics, or None where its subscription cannot be read
+        self.reads = {}  # by member: its topics, or None if its subscription cannot be read
         self.committed = {}
         self.same_since = self.empty_since = self.bench.now
         self.had_members = False  # and was not forgotten since
         self.offset = 0
 
-    # What consumers do
+    # Actions of consumers
 
     @rule(who=clients, names=wanted, version=versions, form=st.sampled_from([whole, short]))
     def subscribe(self, who, names, version, form):
@@ -90,7 +90,7 @@ class SubscriptionsMachine(RuleBasedStateMachine):
         assert answer.error is ErrorCode.NONE
         self.committed[topic] = (self.offset, self.bench.now)
 
-    # What tools and the world do
+    # Actions of tools, and events of the world
 
     @rule(topic=topics)
     def delete(self, topic):

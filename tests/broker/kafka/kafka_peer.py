@@ -12,7 +12,7 @@ from gnomon.wire.kafka.frame import RequestHeader
 
 
 class Transport:
-    """A peer that takes everything, unless `backlog_bytes` says otherwise."""
+    """The transport of a peer that receives everything, unless `backlog_bytes` is set."""
 
     peer = "peer:1"
     patient = False
@@ -96,7 +96,7 @@ class Peer:
 
     @property
     def replies(self) -> list[int]:
-        """The correlation ids that have left, as `answer` writes them."""
+        """The correlation ids of the replies sent, as `answer` writes them."""
         data = bytes(self.transport.written)
         return [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
 

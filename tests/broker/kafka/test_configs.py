@@ -211,7 +211,7 @@ def test_a_broker_config_without_effect_is_accepted_and_documented_as_such() -> 
         for name, value in UNUSED.items():
             assert (described[name].value, described[name].config_source) == (value, ConfigSource.DYNAMIC_BROKER)
             assert not described[name].read_only
-            if name != "log.cleanup.policy":  # which does what it says
+            if name != "log.cleanup.policy":  # this one has an effect
                 assert described[name].documentation.startswith("Without effect: ")
             assert await client.alter_configs(BROKER, "1", (name, DELETE, None)) == (0, None)
             assert (await _value(client, BROKER, "1", name))[0] == BROKER_CONFIGS[name].default or (
@@ -251,7 +251,7 @@ KAFKAS_SYNONYMS = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""Of ServerTopicConfigSynonyms in Kafka 4; each may be altered while the broker runs."""
+"""The synonyms of ServerTopicConfigSynonyms in Kafka 4; each may be altered while the broker runs."""
 
 
 def test_topic_configs_fall_back_to_the_broker_configs_that_kafka_names() -> None:
@@ -400,7 +400,7 @@ def test_changed_retention_applies_at_the_next_check_also_to_unused_partitions()
             assert await client.alter_configs(TOPIC, name, ("retention.ms", SET, "1000")) == (0, None)
         await broker.simulation.sleep(70)
         opened = broker.serving.broker.partitions.with_own_log()
-        assert len(opened) == 2  # the one that nothing is due of stays closed
+        assert len(opened) == 2  # the partition without due records stays closed
         for name in ("used", "unused"):
             found = await client.fetch(name, 0)
             assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -421,7 +421,7 @@ def test_changed_retention_applies_at_the_next_check_also_to_unused_partitions()
 def test_a_throttle_of_a_reassignment_can_be_removed_and_not_set(key: str) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        # kafka-reassign-partitions.sh does so after every reassignment, with a throttle or without.
+        # kafka-reassign-partitions.sh removes it after every reassignment, with a throttle or without.
         assert await client.alter_configs(BROKER, "1", (key, DELETE, None)) == (0, None)
         code, text = await client.alter_configs(BROKER, "1", (key, SET, "1000000"))
         assert code == ErrorCode.INVALID_REQUEST

@@ -26,7 +26,7 @@ RETRIED = (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class House:
-    """A broker that has nothing in memory of what was produced before it started."""
+    """A broker whose memory has no record that was produced before it started."""
 
     def __init__(self, cluster: BrokerCluster, broker: Broker) -> None:
         self.cluster = cluster
@@ -67,7 +67,7 @@ def play(batches: int, cache_bytes: int, read: Callable[[House, WireConnection],
 
         async def consume(client: KafkaCluster) -> None:
             connection = await leader(client)
-            for index in range(2):  # opens them
+            for index in range(2):  # opens the partition
                 assert (await fetch(connection, {index: batches}, wait_ms=0))[index].error_code in RETRIED
             await client.world.clock.sleep(2)
             await read(House(cluster, broker), connection)
@@ -82,7 +82,7 @@ def play(batches: int, cache_bytes: int, read: Callable[[House, WireConnection],
 async def fetch(
     connection: WireConnection, offsets: dict[int, int], wait_ms: int = 500, bytes_max: int = 1 << 20
 ) -> dict[int, PartitionData]:
-    """Asks for partitions from their offsets on; what is answered of each."""
+    """Fetches partitions from their offsets on; returns the answer for each."""
     answer = await connection.request(request(offsets, wait_ms, bytes_max), 11, FetchResponse)
     return {one.partition_index: one for one in answer.responses[0].partitions}
 
@@ -97,7 +97,7 @@ def request(offsets: dict[int, int], wait_ms: int = 500, bytes_max: int = 1 << 2
 
 
 def numbers(fetched: PartitionData) -> list[int]:
-    """The values that `play` had produced."""
+    """The numbers that `play` produced as values."""
     assert fetched.error_code == ErrorCode.NONE
     found: list[int] = []
     left = memoryview(fetched.records or b"")

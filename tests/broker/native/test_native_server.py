@@ -60,7 +60,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
 ]
 
 
-def test_invalid_calls_are_refused_and_the_broker_goes_on_serving() -> None:
+def test_invalid_calls_are_refused_and_the_broker_continues_to_serve() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client, rpc(broker) as peer, peer.stream("receive") as stream:
@@ -69,7 +69,7 @@ def test_invalid_calls_are_refused_and_the_broker_goes_on_serving() -> None:
                 with pytest.raises(InvalidCall):
                     await peer.call(method, *args)
                 peer.tell(method, *args)
-            # of consumers that it does not have
+            # calls about consumers that the connection does not have
             for method, *group in (("ack", 0, 3), ("flow", 5), ("ack_up_to", 3), ("nack", 0, 3, 0)):
                 peer.tell(method, [*group, pack("<I", 0)])
             assert await values(consumer, 3) == [0, 1, 2]
@@ -140,7 +140,7 @@ def test_a_subscription_below_the_start_of_the_log_reports_it_and_continues_ther
     simulate_broker(scenario)
 
 
-def test_a_consumer_finds_the_partitions_that_a_topic_grows_and_all_that_is_in_them() -> None:
+def test_a_consumer_receives_all_records_of_the_partitions_that_are_added_to_its_topic() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         kafka = await broker.connect()
         await kafka.create_topic("orders")
@@ -156,12 +156,12 @@ def test_a_consumer_finds_the_partitions_that_a_topic_grows_and_all_that_is_in_t
     simulate_broker(scenario)
 
 
-def test_a_subscription_without_consumers_while_its_topic_grows_misses_nothing_of_the_new_partitions() -> None:
+def test_a_subscription_without_consumers_while_its_topic_grows_misses_no_record_of_the_new_partitions() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         kafka = await broker.connect()
         async with native(broker) as client:
-            names = [f"subscription {number}" for number in range(300)]  # more than a transaction takes
+            names = [f"subscription {number}" for number in range(300)]  # more than fit into a transaction
             await client.close_consumers(await client.subscribe_many("orders", names, initial_position="latest"))
             grown = CreatePartitionsTopic(name="orders", count=3, assignments=None)
             await kafka.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 1)
@@ -225,7 +225,7 @@ def test_acknowledgements_made_after_an_immediate_flush_reach_the_broker() -> No
 
 
 class Ticks(trio.abc.Instrument):
-    """The number of turns that ready tasks had."""
+    """Counts the turns of Trio's scheduler."""
 
     count = 0
 
@@ -300,7 +300,7 @@ def test_a_consumer_that_a_call_names_a_thousand_times_counts_once() -> None:
 
 
 @pytest.mark.parametrize("change", ["seek", "unsubscribe"])
-def test_a_change_stored_after_its_owner_ended_is_asked_of_the_next_owner_too(
+def test_a_change_stored_after_its_owner_ended_is_sent_to_the_next_owner_too(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     hosts: list[HostedPartition] = []

@@ -37,7 +37,7 @@ async def produce(client: KafkaCluster, partition: int, first: int, count: int) 
 
 
 class Reader:
-    """A client on a machine of its own with one consumer, and what that has got and acknowledged."""
+    """A client on its own machine with one consumer; it keeps the values that the consumer has received."""
 
     def __init__(
         self, cluster: BrokerCluster, name: str, kind: Type = "exclusive", topic: str = "orders", acks: bool = True
@@ -65,7 +65,7 @@ class Reader:
                 self.consumer.ack(message)
 
     async def until(self, count: int) -> None:
-        """Waits until so many different records have come."""
+        """Waits until `count` different records have been received."""
         while len(set(self.got)) < count:
             await self.cluster.simulation.clock.sleep(0.05)
 
@@ -92,11 +92,11 @@ async def cast(client: KafkaCluster, shadow: str) -> None:
 async def orders(cluster: BrokerCluster, partitions: int) -> None:
     await cluster.start()
     await cluster.run_client("admin", partial(create, partitions=partitions))
-    for serving in cluster.serving.values():  # one that has not heard of it yet would say that there is none
+    for serving in cluster.serving.values():  # a broker that lags would answer that the topic does not exist
         await serving.broker.records.current("orders")
 
 
-def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:
+def test_consumers_of_shadows_find_the_leaders_of_the_shadows() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 1)
@@ -111,7 +111,7 @@ def test_consumers_of_shadows_find_the_brokers_that_lead_these() -> None:
     simulate(1, scenario)
 
 
-def test_a_consumer_follows_leaders_that_die_and_misses_nothing() -> None:
+def test_a_consumer_continues_at_the_next_leader_after_its_leader_dies_and_misses_nothing() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 1)
@@ -165,7 +165,7 @@ def test_a_broker_that_ends_stores_positions_and_its_consumers_continue_elsewher
     simulate(2, scenario)
 
 
-def test_unacknowledged_records_of_a_dead_client_go_to_the_others() -> None:
+def test_unacknowledged_records_of_a_dead_client_are_delivered_to_other_consumers() -> None:
     async def scenario(simulation: Simulation) -> None:
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await orders(cluster, 1)
@@ -199,7 +199,7 @@ def test_a_client_whose_connection_was_cut_resumes() -> None:
 
 
 def test_acknowledged_records_are_not_delivered_again_by_a_shadow_that_lags() -> None:
-    """The source's broker dies before bookies know that its last entry is confirmed; then the shadow's, which knew."""
+    """The source's broker dies before bookies know that its last entry is confirmed; then the shadow's broker dies."""
 
     async def scenario(simulation: Simulation) -> None:
         cluster, clock = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS), simulation.clock

@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.001
 
 
 class Turns(trio.abc.Instrument):
-    """The number of turns that ready tasks had, and the work done in each of them."""
+    """Counts the turns of Trio's scheduler, and the work done in each of them."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -66,7 +66,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
 async def small_records(
     broker: EmbeddedBroker, count: int = RECORDS, compression: Codec = Codec.NONE, topic: str = "orders"
 ) -> BrokerClient:
-    """One batch of records of ten bytes."""
+    """Produces one batch of records of ten bytes."""
     client = await broker.connect()
     await client.create_topic(topic)
     records = [Record(number, 0, b"%d" % (number % KEYS), b"%010d" % number) for number in range(count)]
@@ -76,7 +76,7 @@ async def small_records(
 
 
 class Received:
-    """The deliveries to the consumers of one subscription, in one generation of them."""
+    """The records that one set of consumers of a subscription receives."""
 
     def __init__(self, count: int = RECORDS) -> None:
         self.by_key: dict[bytes, list[int]] = {}
@@ -242,7 +242,7 @@ def test_a_frame_of_acknowledgements_is_executed_in_bounded_slices_and_before_th
     simulate_broker(scenario)
 
 
-def test_a_connection_with_hundreds_of_consumers_is_taken_apart_a_bounded_number_at_a_time(
+def test_hundreds_of_consumers_of_a_connection_that_ends_are_detached_in_bounded_slices(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:

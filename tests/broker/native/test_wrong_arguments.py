@@ -27,7 +27,7 @@ SENSELESS_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("named", "options"), SENSELESS_OPTIONS)
-def test_an_option_that_makes_no_sense_is_refused_by_its_name(named: str, options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused_with_its_name(named: str, options: dict[str, Any]) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 1)
         async with native(broker) as client:
@@ -52,7 +52,7 @@ def test_an_invalid_name_fails_no_other_subscribe_at_the_same_time(name: Any) ->
     simulate_broker(scenario)
 
 
-def test_a_consumer_answers_for_its_own_messages_and_partitions_alone() -> None:
+def test_a_consumer_accepts_only_its_own_messages_and_partitions() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client:
@@ -80,7 +80,7 @@ def test_a_consumer_answers_for_its_own_messages_and_partitions_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_no_consumer_acknowledges_records_that_others_hold(kind: Any) -> None:
+def test_a_consumer_of_a_shared_subscription_cannot_acknowledge_up_to_a_record(kind: Any) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         await orders(broker, 3)
         async with native(broker) as client:
@@ -88,7 +88,7 @@ def test_no_consumer_acknowledges_records_that_others_hold(kind: Any) -> None:
             messages = [await consumer.receive() for _ in range(3)]
             with pytest.raises(InvalidCall, match="one by one"):
                 consumer.ack_up_to(messages[2])
-            AckSender(broker.simulation.clock).ack_up_to(consumer.parts[0], 3)  # as another client may ask
+            AckSender(broker.simulation.clock).ack_up_to(consumer.parts[0], 3)  # as another client may send it
             assert await consumer.backlog() == 3
 
     simulate_broker(scenario)

@@ -81,7 +81,7 @@ def test_offsets_are_dense_and_patched_into_each_batch() -> None:  # invariant 1
     assert ledger.log.next_offset == 6
 
 
-def test_the_high_watermark_moves_only_with_what_is_durable() -> None:  # invariants 1, 2
+def test_the_high_watermark_moves_only_to_the_end_of_durable_records() -> None:  # invariants 1, 2
     log = _log()
     log.append(_batch(2), NOW, 0)
     log.append(_batch(2), NOW, 1)
@@ -293,7 +293,7 @@ _SENDS = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_a_reopened_log_continues_like_the_log_before(
     sends: list[tuple[int, int, int]], snapshot_every: int
-) -> None:  # invariant 4: what is rebuilt from the ledger is the state
+) -> None:  # invariant 4: the ledger contains the whole state
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_log, "SNAPSHOT_ENTRIES_MIN", snapshot_every)
         ledger = _Ledger(_log())

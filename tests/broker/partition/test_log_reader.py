@@ -60,7 +60,7 @@ def test_a_search_by_time_ends_although_the_log_is_taken_over_meanwhile(
         for number, at in enumerate([9000, 1000, 6000]):
             await act.append(old, f"{number}" * 40, at=at)
         assert len(old.segments) == 2
-        await old.delete_before(Offset(1))  # the first segment may hold what is wanted, and does not
+        await old.delete_before(Offset(1))  # the largest time of the first segment is that of a deleted record
         new = await act.partition()
         await new.opened()
         refused = act.send(old, "fenced")
@@ -229,7 +229,7 @@ UNKNOWN = {"MARKER": (VERSION, EntryKind.MARKER), "kind 77": (VERSION, 77), "ver
 
 
 async def append_unknown(partition: Any, name: str) -> None:
-    """Appends an entry that this gnomon does not read, after what the log knows."""
+    """Appends an entry that this gnomon does not read, after the last entry that the log knows."""
     version, kind = UNKNOWN[name]
     end = partition.log.next_offset
     header = pack_header(kind, LeaderEpoch(0), end, Offset(end + 1), end, 10_000, 0, NO_ABORT)

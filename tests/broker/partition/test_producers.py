@@ -101,7 +101,7 @@ class ProducersAgainstModel(RuleBasedStateMachine):
         self.epochs: dict[int, int] = {}
         self.used_ms: dict[int, int] = {}
         self.batches: dict[int, list[tuple[int, int, int]]] = {}
-        """Of each producer in its current epoch: (first sequence, count, offset)."""
+        """The batches of each producer in its current epoch: (first sequence, count, offset)."""
 
     def _send(self, producer: int, epoch: int, first: int, count: int) -> None:
         expected = self._expected(producer, epoch, first, count)
@@ -192,7 +192,7 @@ def test_a_batch_does_not_overtake_a_refused_one_that_was_sent_before_it() -> No
 
 
 def test_the_refused_batch_that_was_sent_first_is_awaited_in_any_order_of_refusals() -> None:
-    """One that found no room was refused while those before it waited, which were refused after it."""
+    """A batch was refused for lack of room while earlier ones still waited; they were refused after it."""
     producers = Producers()
     for first in (0, LAST - 3, LAST - 8):
         producers.awaited.refused(7, 0, first, now_ms=1)

@@ -93,13 +93,13 @@ class Leader:
 
     @classmethod
     async def fill(cls, partition: Partition, count: int, first: int = 0, **options: int) -> None:
-        """Batches with one record each: its number, as long as 100 bytes, at 1000 times its number."""
+        """Appends batches of one record: its number, padded to 100 bytes, at 1000 times its number."""
         for number in range(first, first + count):
             assert (await cls.append(partition, f"{number:0100}", at=1000 * number)).error == ErrorCode.NONE
 
     @staticmethod
     async def numbers(partition: Partition, first: int = 0, bytes_max: int = 1 << 20) -> list[int]:
-        """The readable records from an offset on, by the numbers that `fill` gave them."""
+        """The numbers of the readable records from an offset on, as `fill` wrote them."""
         log = partition.log
         assert log is not None
         found: list[int] = []
@@ -121,7 +121,7 @@ class Leader:
 
 
 class House:
-    """Three bookies and a metadata service on machines, and a leader of the partition on another one at a time."""
+    """Three bookies and a metadata service on machines; one leader at a time runs on another machine."""
 
     def __init__(self, cluster: LedgerCluster, quorum: Quorum) -> None:
         self.cluster = cluster

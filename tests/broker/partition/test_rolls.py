@@ -22,7 +22,7 @@ LOST = ("before it was applied", "after it was applied", "and it is applied late
 
 
 class Link:
-    """The way to the metadata: calls may stay unanswered, and their writes may be applied all the same, or later."""
+    """The link to the metadata: calls may stay unanswered, and their writes may be applied nevertheless, also later."""
 
     def __init__(self, act: Any, monkeypatch: pytest.MonkeyPatch, silent: bool = False) -> None:
         self.away = False
@@ -94,7 +94,7 @@ def test_a_segment_overruns_while_the_metadata_service_is_away_and_rolls_when_it
         assert bases(partition) == [0]
         assert await act.read(partition) == values[:7]
         if silent:
-            return  # a call that never ends; the crash does
+            return  # the call never ends by itself; the crash ends it
         await act.clock.sleep(3 * ROLL_RETRY_SECONDS)
         assert 1 < link.asked_while_away < 10
         link.away = False
@@ -186,7 +186,7 @@ def test_nothing_is_appended_to_a_segment_once_the_outcome_of_its_roll_is_unknow
         for number in range(3, 5):
             assert (await act.append(partition, values[number][1])).base_offset == number
         assert first.next_entry == appended, "the handle whose roll is unknown was written to"
-        # Claimed again where there was no next segment: then the roll that comes late finds another version.
+        # The chain was claimed again without the next segment, so the late roll finds another version.
         assert [result.succeeded for result in link.late_results] == ([False] if lost == LOST[2] else [])
         assert bases(partition) == await chain_of(act)
         assert await act.read(partition) == values
@@ -267,7 +267,7 @@ def test_a_partition_is_opened_once_after_its_writer_failed_while_a_roll_waits(p
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=300)
         await partition.opened()
-        first, second = act.send(partition, "a" * 100), act.send(partition, "b" * 250)  # which has to roll
+        first, second = act.send(partition, "a" * 100), act.send(partition, "b" * 250)  # the second has to roll
         for _ in range(5):
             await trio.lowlevel.checkpoint()
         assert partition._state is PartitionState.ROLLING
@@ -298,7 +298,7 @@ def test_an_append_between_two_failures_of_one_turn_waits_for_one_opening(play: 
         later = []
 
         class Eager:
-            """Its connection has the next request at hand."""
+            """A connection that has its next request at hand."""
 
             def appended(self, slot: int, outcome: Any) -> None:
                 assert outcome.error

@@ -372,7 +372,7 @@ def test_segments_that_are_deleted_already_do_not_prevent_the_deletion_of_others
 
 
 class _LikeEtcd(CountingMetadata):
-    """Takes no more in one transaction than an etcd does."""
+    """Metadata that accepts no larger transaction than etcd does."""
 
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
@@ -402,7 +402,7 @@ def test_more_segments_are_dropped_than_fit_into_one_transaction_of_an_etcd(play
 
 
 async def _put_in_place(act: Any, partition: Partition, segments: int) -> None:
-    """A ledger with the entries of the first segments takes their place, as a cleaning would leave it."""
+    """Replaces the first segments by one ledger with their entries, as a cleaning would."""
     old, last = partition.segments[:segments], partition.segments[segments - 1]
     prefix = ledgers_prefix(TOPIC_ID, 0)
     cleaned = await create_ledger(act.metadata, act.stores.bookies, segment_name(prefix, old[0].base_offset, 1))
@@ -413,7 +413,7 @@ async def _put_in_place(act: Any, partition: Partition, segments: int) -> None:
     await cleaned.seal(last.ledger.properties, also=gone)
 
 
-def test_a_ledger_that_takes_the_place_of_segments_is_read_and_continued(play: Play) -> None:  # segment_record, 2
+def test_a_ledger_that_replaces_segments_is_read_and_continued(play: Play) -> None:  # segment_record, 2
     async def body(act: Any) -> None:
         partition = await act.partition(segment_bytes=150)
         for number in range(4):
@@ -434,7 +434,7 @@ def test_a_ledger_that_takes_the_place_of_segments_is_read_and_continued(play: P
     play(body, reopened)
 
 
-def test_a_partition_with_a_ledger_that_is_no_segment_by_its_name_is_not_opened(play: Play) -> None:
+def test_a_partition_with_a_ledger_that_is_not_named_as_a_segment_is_not_opened(play: Play) -> None:
     stray = ledger_key(ledgers_prefix(TOPIC_ID, 0) + "backup")
 
     async def body(act: Any) -> None:

@@ -145,7 +145,7 @@ class Driven:
             LeaderPolicy(tells_epochs=True, confirms_leadership=False),
         )
         self.ledger: Any = None
-        """The one that has entries in flight."""
+        """The ledger that has entries in flight."""
 
     def appended(self, slot: object, outcome: Any) -> None:
         self.outcomes.append(outcome.error)
@@ -213,7 +213,7 @@ class Driven:
 
 
 def in_flight_while(state: PartitionState, event: PartitionEvent) -> Callable[[Driven], Awaitable[None]]:
-    """Several entries are in flight, and fail one by one; the partition comes into a state in between."""
+    """Several entries are in flight and fail one by one; in between the partition reaches `state`."""
 
     async def play(driven: Driven) -> None:
         await driven.reach(S.OPEN)
@@ -223,7 +223,7 @@ def in_flight_while(state: PartitionState, event: PartitionEvent) -> Callable[[D
         if state in (S.CLOSED, S.OPENING):
             await driven.stored(FAILURES[E.FENCED])
         if state is S.OPENING:
-            await trio.sleep(REOPEN_SECONDS)  # as long as a process that was stopped in the middle of a turn
+            await trio.sleep(REOPEN_SECONDS)  # as if the process was stopped in the middle of a turn
             await driven.append()
         if state is S.RELEASED:
             partition.release()
@@ -238,7 +238,7 @@ def in_flight_while(state: PartitionState, event: PartitionEvent) -> Callable[[D
 def under_way_while(
     before: PartitionState, final: PartitionState, end: Callable[[Driven], Awaitable[None]]
 ) -> Callable[[Driven], Awaitable[None]]:
-    """An operation that began in a state ends after the partition was released, or its topic deleted."""
+    """An operation that began in the state `before` ends after the partition was released, or its topic deleted."""
 
     async def play(driven: Driven) -> None:
         await driven.reach(before)
@@ -344,7 +344,7 @@ def play_of(state: PartitionState, event: PartitionEvent) -> Callable[[Driven], 
 
 
 @pytest.mark.parametrize(("state", "event"), ENTRIES, ids=named(ENTRIES))
-def test_the_driver_comes_to_each_entry_of_the_table(
+def test_each_entry_of_the_table_happens_in_the_driver(
     monkeypatch: pytest.MonkeyPatch, state: PartitionState, event: PartitionEvent
 ) -> None:
     met: list[tuple[PartitionState, PartitionEvent]] = []

@@ -44,7 +44,7 @@ async def _outcome(gives_up: Drops, partition: Partition) -> object:
 def test_a_claim_knows_what_the_previous_leader_dropped_meanwhile(
     play: Play, monkeypatch: pytest.MonkeyPatch, gives_up: Drops, start: int
 ) -> None:
-    """The chain was read, and its last ledger is not claimed yet."""
+    """The records are dropped after the new leader has read the chain, before it claims the last ledger."""
 
     async def body(act: Any) -> None:
         before = await _written(act)

@@ -12,7 +12,7 @@ from gnomon.log.entry import Offset
 
 
 def run(first: int, last: int, segment: int = 0, session: int = 1, since: float = 0.0) -> EntryRun:
-    """Entries of two records and ten bytes each."""
+    """A run of entries of two records and ten bytes each."""
     offset = segment + 2 * first
     end = segment + 2 * (last + 1)
     return EntryRun(
@@ -104,7 +104,7 @@ class ReplicatedShadow(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.written: list[EntryRun] = []
-        """One of one entry each."""
+        """One run for each entry."""
         self.outbox = started()
         self.segment, self.session, self.entry = 0, 1, 0
         self.frame = 0
@@ -158,7 +158,7 @@ class ReplicatedShadow(RuleBasedStateMachine):
 
     @rule()
     def another_owner(self) -> None:
-        """The new owner has the last segment under a new session, and all records as they are now.
+        """The new owner claims the last segment with a new session, and starts with all entries written so far.
 
         Without a stored cursor it starts at the end of the log.
         """
@@ -197,7 +197,7 @@ class ReplicatedShadow(RuleBasedStateMachine):
         assert self.outbox.backlog()[0] == 0
 
 
-def test_a_shadow_receives_every_entry_in_order_whatever_connections_are_lost() -> None:
+def test_a_shadow_receives_every_entry_and_finally_the_last_although_connections_are_lost() -> None:
     run_state_machine_as_test(
         ReplicatedShadow, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
     )

@@ -124,7 +124,7 @@ def test_a_quarter_of_the_window_is_acknowledged_at_once() -> None:
     assert pending.urgent
 
 
-def test_a_nack_for_lost_leadership_stays_and_one_without_reader_ends_with_the_next_message_until_the_ack() -> None:
+def test_until_the_ack_the_next_message_drops_a_nack_without_reader_but_not_a_nack_for_lost_leadership() -> None:
     def nack(shadow: bytes, reason: NackReason) -> Nack:
         return Nack(shadow, 0, reason, "")
 

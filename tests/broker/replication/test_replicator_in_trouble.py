@@ -31,7 +31,7 @@ def test_no_produce_on_the_source_waits_for_a_shadow_that_is_slow_paused_or_gone
         elif trouble == "killed":
             shadowed.cluster.brokers[reader].kill()
         took = await shadowed.produce("during", 300, pause=0.002, value_bytes=16_000)
-        slowest[trouble] = max(took[1:])  # the client looks for the leader in the first
+        slowest[trouble] = max(took[1:])  # the first one includes the client's search for the leader
         if trouble in ("paused", "cut off"):
             assert shadowed.stats().backlog_bytes > WINDOW_BYTES
             (sender,) = shadowed.cluster.serving[owner].broker.replication.peers()
@@ -122,7 +122,7 @@ def test_a_backlog_beyond_the_set_limit_is_skipped_and_the_shadow_loses_nothing(
     run(6, scenario, shadow_replicator_auto_reset_backlog_entries=50)
 
 
-def test_entries_that_a_dead_owner_had_not_replicated_are_replicated_by_the_next_one() -> None:
+def test_entries_that_a_dead_owner_had_not_replicated_are_replicated_by_the_next_owner() -> None:
     async def scenario(shadowed: Shadowed) -> None:
         await shadowed.start_read()
         await shadowed.trickle("received", 0.5)
@@ -165,10 +165,10 @@ def test_a_record_acknowledged_before_the_sources_writer_failed_is_in_the_shadow
             def appended(self, slot: int, outcome: Produced) -> None:
                 if slot == 1:
                     for bookie in shadowed.cluster.ledgers.bookies.values():
-                        network.block(bookie.name, owner)  # no bookie answers for the second one
+                        network.block(bookie.name, owner)  # no bookie answers for the second append
                     network_of_owner.call_soon(fail)
 
-        batch = build_batch([Record(value=bytes(40_000))], base_timestamp=1000)  # more than is sent with an id
+        batch = build_batch([Record(value=bytes(40_000))], base_timestamp=1000)  # too large to be sent with its id
         source.append(memoryview(batch), Client(), 1)
         broker.timers.call_at(shadowed.clock.monotonic(), lambda: source.append(memoryview(batch), Client(), 2))
         await failed.wait()
@@ -179,7 +179,7 @@ def test_a_record_acknowledged_before_the_sources_writer_failed_is_in_the_shadow
     run(3, scenario)
 
 
-def test_a_shadow_that_another_broker_may_have_shown_further_names_no_end_of_an_epoch_before_that() -> None:
+def test_a_shadow_returns_the_end_of_an_epoch_only_after_it_is_settled() -> None:
     async def scenario(shadowed: Shadowed) -> None:
         await shadowed.start()
         await shadowed.produce("some", 20)

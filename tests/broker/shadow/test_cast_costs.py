@@ -31,11 +31,11 @@ class Spent(NamedTuple):
     operations: int
     """Comparisons and operations of all transactions."""
     bytes: int
-    """Of the values that they put."""
+    """Of the values that the transactions put."""
 
 
 class Sizes(CountingMetadata):
-    """Also counts what the transactions hold."""
+    """Also counts the operations of the transactions, and the bytes that they put."""
 
     def __init__(self, inner: Metadata) -> None:
         super().__init__(inner)
@@ -71,9 +71,9 @@ async def delete_source(admin: TopicAdmin, source: Topic, shadow: Topic) -> None
 
 
 async def with_shadows(broker: EmbeddedBroker, count: int) -> Topic:
-    """The topic `orders` with so many shadows, as if they had been cast one by one, and one subscription of the first.
+    """Makes the topic `orders` with `count` shadows, as if cast one by one, and one subscription of the first shadow.
 
-    Their names are of one length, and so are their records.
+    The names of the shadows have one length, and so do their records.
     """
     source_id = await (await broker.connect()).create_topic("orders")
     puts: list[Operation] = [Put(shadows_key(source_id), b"")]
@@ -89,7 +89,7 @@ async def with_shadows(broker: EmbeddedBroker, count: int) -> Topic:
 
 
 @pytest.mark.parametrize("change", [grow, cast, delete_shadow, delete_source])
-def test_a_change_of_a_source_or_of_a_shadow_costs_the_same_whatever_the_number_of_shadows(change: Change) -> None:
+def test_a_change_of_a_source_or_of_a_shadow_costs_the_same_with_any_number_of_shadows(change: Change) -> None:
     def spent(shadows: int) -> Spent:
         costs: list[Spent] = []
 

@@ -28,7 +28,7 @@ from gnomon.wire.kafka.messages.placement import DescribeTopicPartitionsRequest,
 
 
 class Between:
-    """Metadata with one concurrent change right before a transaction is judged."""
+    """Metadata with one concurrent change right before a transaction is evaluated."""
 
     def __init__(self, inner: Metadata, *operations: Operation) -> None:
         self._inner = inner
@@ -47,7 +47,7 @@ class Between:
 
 
 class Overtaken:
-    """Metadata with a concurrent change right before the first transaction is judged."""
+    """Metadata with a concurrent act right before the first transaction is evaluated."""
 
     def __init__(self, node: Broker, act: Callable[[], Awaitable[object]]) -> None:
         self._node, self._inner, self._act = node, node.storage.metadata, act
@@ -102,7 +102,7 @@ def test_a_subscription_created_while_its_topic_grows_is_in_the_new_partitions_t
         source_id = await client.create_topic("orders")
         node = broker.serving.broker
         record = Put(f"{subscriptions_prefix(source_id, 0)}late", SubscriberRecord("late", Position()).encode())
-        left = Put(f"{subscriptions_prefix(source_id, 1)}left", b"")  # of a growth that came to nothing
+        left = Put(f"{subscriptions_prefix(source_id, 1)}left", b"")  # of a growth that failed
         reader = Put(reader_key(source_id, source_id), b"orders")
         node.storage.metadata = Between(node.storage.metadata, record, Put(hold_key(source_id), b""), reader, left)
         await node.topic_admin.grow("orders", 2)
@@ -148,7 +148,7 @@ def test_a_growth_is_not_repeated_because_shadows_are_created_meanwhile() -> Non
     simulate_broker(scenario)
 
 
-def test_a_shadow_that_is_deleted_while_its_source_grows_leaves_no_subscription_behind() -> None:  # growth 2
+def test_a_shadow_that_is_deleted_while_its_source_grows_leaves_no_subscription() -> None:  # growth 2
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         source_id = await client.create_topic("orders")
@@ -159,7 +159,7 @@ def test_a_shadow_that_is_deleted_while_its_source_grows_leaves_no_subscription_
             broker,
             Put(f"{subscriptions_prefix(copy.id, 0)}screens", record.encode()),
             Put(reader_key(source_id, copy.id), b"copy"),
-            Put(topic_key("copy"), copy.encode()),  # that there is news to wait for
+            Put(topic_key("copy"), copy.encode()),  # an event that `put` can wait for
         )
         node.storage.metadata = Overtaken(node, lambda: node.topic_admin.delete(copy))
         await node.topic_admin.grow("orders", 3)
@@ -261,7 +261,7 @@ async def put(broker: EmbeddedBroker, *operations: Operation) -> None:
     await node.topics.reached((await node.storage.metadata.txn([], operations)).revision)
 
 
-def test_the_deletion_of_a_shadow_deletes_no_ledger_whatever_its_record_says() -> None:
+def test_the_deletion_of_a_shadow_deletes_no_ledger_even_if_its_record_is_wrong() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         source_id = await client.create_topic("orders")

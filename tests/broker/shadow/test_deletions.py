@@ -51,7 +51,7 @@ def test_a_source_and_its_shadow_are_deleted_by_one_request_in_any_order(
     simulate_broker(scenario)
 
 
-def test_a_source_is_refused_with_the_reason_where_its_shadow_cannot_be_deleted() -> None:
+def test_the_deletion_of_a_source_is_refused_with_the_reason_if_its_shadow_cannot_be_deleted() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await sources_and_shadows(broker)
         answers = await delete_together(client, ["orders", "clicks", "orders-copy", "orders-copy", "clicks-copy"])

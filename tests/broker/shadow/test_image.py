@@ -86,7 +86,7 @@ def test_dropped_segments_move_the_start() -> None:
     assert bounds(image) == (2, 4, 0)
 
 
-def test_a_ledger_that_takes_the_place_of_segments_is_shown_for_them_in_any_order_of_the_events() -> None:
+def test_a_ledger_that_replaces_segments_is_shown_instead_of_them_in_any_order_of_the_events() -> None:
     gone = [Event(segment_name(PREFIX, Offset(base)), None) for base in (0, 2)]
     cleaned = item(0, last=1, end=4, cleaning=1, revision=9)
     for events in ([*gone, Event(cleaned.key, cleaned)], [Event(cleaned.key, cleaned), *gone]):

@@ -33,7 +33,7 @@ class Written:
 
 
 class ShadowedSource(RuleBasedStateMachine):
-    """The source is always right; what the image shows has to be the source's, and to come in the end."""
+    """The image shows only records of its source, which is always right, and finally all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class ShadowedSource(RuleBasedStateMachine):
 
     @rule(keep=st.integers(0, 6))
     def trim(self, keep: int) -> None:
-        """Up to `keep` offsets before the end: whole segments go, then a part of the first one that is left."""
+        """Trims up to `keep` offsets before the end: deletes whole segments, then shrinks the first one left."""
         self.start_offset = max(self.start_offset, Offset(self.high_watermark - keep))
         count = sum(one.base_offset <= self.start_offset for one in self.segments[1:])
         gone, self.segments = tuple(self.segments[:count]), self.segments[count:]
@@ -105,12 +105,12 @@ class ShadowedSource(RuleBasedStateMachine):
         first.record = shrunk.with_properties({**shrunk.properties, START_OFFSET: self.start_offset})
         self._change(first)
 
-    # --- what reaches the shadow ---
+    # --- events at the shadow ---
 
     @precondition(lambda self: self.on_their_way)
     @rule(again=st.booleans())
     def watch(self, again: bool) -> None:
-        if again:  # some were missed: all are listed, as of now
+        if again:  # events were missed: all segments are listed
             self.on_their_way.clear()
             self.image.replace([one.stored(self.revision) for one in self.segments])
         else:
@@ -119,14 +119,14 @@ class ShadowedSource(RuleBasedStateMachine):
             self._take(replicated, true=False)
 
     def _known(self, segment: Written) -> bool:
-        """Whether the image has the record of this segment's present session."""
+        """Whether the image has the record of this segment's current session."""
         known = [one for one in self.image.segments if one.base_offset == segment.base_offset]
         return bool(known) and known[0].record.session == segment.record.session
 
     @precondition(lambda self: self.last.headers)
     @rule(back=st.integers(0, 3))
     def hear(self, back: int) -> None:
-        """A bookie reports a last add confirmed, perhaps an older one; its entry is read by the record."""
+        """A bookie reports a LAC, perhaps an older one; its entry is read if the image has the current record."""
         entry = max(0, len(self.last.headers) - 1 - back)
         if self._known(self.last) and entry >= self.last.record.start_entry:
             self.image.confirmed(self.last.base_offset, self.last.headers[entry])
@@ -172,7 +172,7 @@ class ShadowedSource(RuleBasedStateMachine):
     def _is_old(self, replicated: ReplicatedEntry) -> bool:
         return replicated.entry < self.last.record.start_entry
 
-    # --- what has to hold ---
+    # --- invariants ---
 
     @invariant()
     def never_ahead_of_the_source_and_never_back(self) -> None:

@@ -28,7 +28,7 @@ from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestT
 
 LEASE_SECONDS = 3.0
 TAIL_SECONDS = 1.0
-"""The bound."""
+"""A shadow shows a record at most this long after its acknowledgement."""
 
 
 async def produce(client: KafkaCluster, history: LogHistory, name: str, count: int, pause: float = 0.01) -> None:
@@ -64,7 +64,7 @@ def shadow_at(cluster: BrokerCluster, number: int) -> ShadowPartition:
 
 
 async def shown(partition: ShadowPartition) -> list[bytes]:
-    """All batches up to the high watermark as it is now, which have to be readable."""
+    """All batches up to the current high watermark; fails if one is not readable."""
     log = await partition.opened()
     assert log is not None
     found: list[bytes] = []
@@ -123,7 +123,7 @@ def test_a_source_and_its_shadows_are_led_by_distinct_brokers_also_after_one_has
     simulate(1, scenario)
 
 
-def test_a_record_is_visible_at_the_shadow_of_an_idle_source_within_the_bound_and_costs_the_bookies_nothing_more(
+def test_a_shadow_of_an_idle_source_shows_a_record_within_the_bound_without_more_writes_to_bookies(
     changes: Counter[str],
 ) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -172,7 +172,7 @@ def test_the_shadow_is_always_a_prefix_of_its_source_while_the_source_rolls_and_
         await cluster.start()
         history = LogHistory()
         await cluster.run_client("admin", partial(cast, segment_bytes=2000))
-        await simulation.clock.sleep(0.1)  # until all brokers know
+        await simulation.clock.sleep(0.1)  # until all brokers know the topics
         reader, victim = cluster.leader("copy", 0), cluster.leader("orders", 0)
         await cluster.serving[reader].broker.records.current("copy")
         producer = cluster.start_client("producer", lambda client: produce(client, history, "p", 1000))
@@ -319,7 +319,7 @@ def test_replicated_entries_are_shown_without_a_bookie_and_false_ones_are_refuse
 
 
 @pytest.mark.parametrize("brokers", [2, 3])
-def test_records_acknowledged_just_before_the_owner_of_the_source_died_are_shown_although_the_source_is_unused(
+def test_records_acknowledged_just_before_the_sources_owner_dies_are_shown_although_the_source_is_unused(
     brokers: int,
 ) -> None:
     async def scenario(simulation: Simulation) -> None:

@@ -142,7 +142,7 @@ class ShadowMachine(SimulatedStateMachine):
         self.client(f"caster-{self.casts}", run)
         self.guided.sleep(pause)
 
-    # --- what has to hold ---
+    # --- invariants ---
 
     @invariant()
     def what_was_shown_is_what_was_stored(self) -> None:

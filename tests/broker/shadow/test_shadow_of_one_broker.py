@@ -107,7 +107,7 @@ async def place(client: BrokerClient, topic: str, timestamp: int) -> tuple[int, 
 
 
 async def all_values(client: BrokerClient, topic: str) -> list[str]:
-    """Everything that is shown, read as a consumer does."""
+    """All values that a topic shows, read as a consumer reads them."""
     offset, _, _ = await place(client, topic, EARLIEST)
     end, _, _ = await place(client, topic, LATEST)
     found: list[str] = []
@@ -214,7 +214,7 @@ def test_reading_a_shadow_fences_no_writer_and_writes_to_no_store(changes: Count
 
 
 def test_a_reader_ahead_of_a_reopened_shadow_waits_and_gets_no_error() -> None:
-    """The shadow may not know yet that records are confirmed which it has shown before."""
+    """A reopened shadow may not know yet that the records are confirmed that it showed before."""
 
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
@@ -250,7 +250,7 @@ def test_a_native_subscription_of_a_shadow_follows_its_source_from_segment_to_se
     simulate_broker(scenario)
 
 
-def test_a_ledger_that_is_no_segment_by_its_name_is_logged_and_passed_over() -> None:
+def test_a_ledger_that_is_not_named_as_a_segment_is_logged_and_skipped() -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         source = await client.create_topic("orders")

@@ -40,7 +40,7 @@ def test_a_final_state_is_never_left() -> None:  # invariant 3
 
 
 class FakeSource:
-    """The ledger records of a source, which are read when a test says so; it has none."""
+    """A source without ledger records; the read of its records ends when a test says so."""
 
     def __init__(self) -> None:
         self.read = trio.Event()
@@ -52,7 +52,7 @@ class FakeSource:
             raise self.error
 
     def leave(self, partition: int, listener: object) -> None:
-        """Nobody is kept."""
+        """No listener is kept."""
 
     def fail(self) -> None:
         self.error = MetadataUnavailable("away")
@@ -97,7 +97,7 @@ class Driven:
 
 
 async def opening_ends(driven: Driven, state: ShadowState, event: ShadowEvent) -> None:
-    """Releases or ends the partition in the same turn, if that is the state."""
+    """Ends the opening; in a final `state` the partition is released or ended in the same turn."""
     await driven.reach(S.OPENING)
     if event is E.OPENED:
         driven.source.read.set()
@@ -130,7 +130,7 @@ def run(work: Callable[[Driven], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), ENTRIES, ids=named(ENTRIES))
-def test_the_driver_comes_to_each_entry_of_the_table(
+def test_each_entry_of_the_table_happens_in_the_driver(
     monkeypatch: pytest.MonkeyPatch, state: ShadowState, event: ShadowEvent
 ) -> None:
     met: list[tuple[ShadowState, ShadowEvent]] = []

@@ -53,7 +53,7 @@ def start_etcd(tmp_path: Path, started: list[EtcdServer], options: Sequence[str]
 
 
 def refused(change: dict[str, object]) -> str:
-    """The error of a client whose change is refused for good."""
+    """The error text of a change that is refused with a final error."""
     (future,) = change.values()
     with pytest.raises(KafkaException) as raised:
         future.result(ANSWER_SECONDS)  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ TOPIC_ID = UUID(int=7)
 
 
 class StoreHouse:
-    """One life of a node; each store that it makes is as one of another process."""
+    """One life of a node; each store that it makes acts as one of another process."""
 
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
@@ -50,7 +50,7 @@ class StoreHouse:
         return {record.name: record for record in records}
 
     async def segments(self) -> list[str]:
-        """The names of the segments that there are, without what all begin with."""
+        """The names of all segments, without their common prefix."""
         prefix = "ledgers/" + subscriptions_prefix(TOPIC_ID, 3)
         found = await self.stores.metadata.range(prefix)
         return [item.key.removeprefix(prefix) for item in found.items]

@@ -15,7 +15,7 @@ offsets = st.integers(0, END).map(Offset)
 
 
 class CursorMachine(RuleBasedStateMachine):
-    """A cursor beside the set of what is acknowledged."""
+    """A cursor against the set of acknowledged offsets as its model."""
 
     @initialize(start=offsets)
     def begin(self, start: Offset) -> None:

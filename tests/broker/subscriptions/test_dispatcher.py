@@ -65,7 +65,7 @@ class Bench:
         return [slot_of(self.keys[offset % BATCH], offset) for offset in range(first, first + count)]
 
     def pump(self) -> dict[int, list[int]]:
-        """Gives all that can be given: offsets by the number of the consumer."""
+        """Gives all records that can be given; returns their offsets by the number of the consumer."""
         given: dict[int, list[int]] = {}
         while (wanted := self.dispatcher.wanted()) is not None:
             self.reads += 1
@@ -128,7 +128,7 @@ def test_a_consumer_without_permits_is_given_nothing_and_the_others_continue() -
     assert bench.pump() == {poor.number: list(range(10, 20))}
 
 
-def test_a_channel_that_takes_nothing_holds_up_its_own_consumers_alone() -> None:
+def test_a_blocked_channel_delays_only_its_own_consumers() -> None:
     bench, slow = Bench(), OpenChannel()
     one, two = bench.subscribe("one", channel=slow), bench.subscribe("two")
     slow.ready = False
@@ -139,7 +139,7 @@ def test_a_channel_that_takes_nothing_holds_up_its_own_consumers_alone() -> None
     assert list(bench.pump()) == [one.number]
 
 
-def test_a_second_exclusive_consumer_is_refused_but_one_of_the_same_client_takes_its_place() -> None:  # 3
+def test_a_second_exclusive_consumer_is_refused_unless_it_replaces_one_of_the_same_client() -> None:  # 3
     bench = Bench(10)
     first = bench.subscribe("one", client="me")
     with pytest.raises(ConsumerRefused, match="has a consumer"):
@@ -202,7 +202,7 @@ def test_an_acknowledgement_beyond_the_end_skips_nothing() -> None:
     assert bench.dispatcher.subscriptions["one"].cursor.mark_delete == 10
 
 
-def test_shared_consumers_get_batches_in_turn_and_take_over_those_of_a_detached_one() -> None:  # 2
+def test_shared_consumers_get_batches_in_turn_and_take_over_the_records_of_a_detached_consumer() -> None:  # 2
     bench = Bench(40)
     one = bench.subscribe("s", SHARED, permits=1)
     two = bench.subscribe("s", SHARED)
@@ -256,7 +256,7 @@ def test_a_key_stays_with_its_consumer_until_its_given_records_are_acknowledged(
     others = [bench.subscribe("k", KEY_SHARED) for _ in range(5)]
     slots = bench.dispatcher.subscriptions["k"].keys
     assert slots is not None
-    slots.share_out(others)  # the key has another owner now, not the first one
+    slots.share_out(others)  # the key has another owner now, not the first consumer
     bench.write()
     assert bench.pump() == {}
     bench.dispatcher.ack(one, Offset(0), Offset(9))
@@ -287,8 +287,8 @@ def test_a_key_stays_with_its_consumer_when_its_given_records_were_removed() -> 
     assert not slots._slots, "nothing is remembered of what is gone"
 
 
-def test_a_key_is_free_again_whichever_consumer_acknowledges_its_records() -> None:  # key_slots 2
-    """A client whose connection was lost comes back, and has acknowledged meanwhile what another one has by now."""
+def test_a_key_is_free_again_after_any_consumer_acknowledges_its_records() -> None:  # key_slots 2
+    """A client reconnects and acknowledges records that another consumer has received meanwhile."""
     bench = Bench(10)
     first, other = (bench.subscribe("k", KEY_SHARED, client=client) for client in "ab")
     bench.pump()
@@ -302,7 +302,7 @@ def test_a_key_is_free_again_whichever_consumer_acknowledges_its_records() -> No
     assert sorted(given[back.number] + given[other.number]) == list(range(10, 20))
 
 
-def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # key_slots 3
+def test_a_consumer_without_permits_delays_only_its_own_keys() -> None:  # key_slots 3
     bench = Bench()
     poor, rich = bench.subscribe("k", KEY_SHARED, permits=1), bench.subscribe("k", KEY_SHARED)
     bench.write(4)
@@ -317,7 +317,7 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_alone() -> None:  # ke
     assert more[poor.number] == sorted(more[poor.number])
 
 
-def test_nothing_is_read_on_for_a_consumer_that_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
+def test_reading_stops_for_a_consumer_that_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:  # 3
     monkeypatch.setattr(key_slots, "KNOWN_MAX", 3 * BATCH)
     bench = Bench()
     consumer = bench.subscribe("k", KEY_SHARED, permits=1 << 40)
@@ -327,7 +327,7 @@ def test_nothing_is_read_on_for_a_consumer_that_acknowledges_nothing(monkeypatch
     assert bench.pump()[consumer.number] == list(range(3 * BATCH, 4 * BATCH))
 
 
-def test_a_subscription_has_a_largest_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_consumers_of_a_subscription_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "CONSUMERS_MAX", 3)
     bench = Bench()
     for client in "abc":
@@ -444,7 +444,7 @@ def places_of(slots: bytes | None) -> Sequence[int]:
 
 
 def with_every_second_record_left_behind() -> tuple[Bench, AttachedConsumer]:
-    """A shared subscription and its consumer, after another one has gone that had acknowledged the odd records."""
+    """A shared subscription and its consumer; an earlier consumer has acknowledged the odd records and is detached."""
     bench = Bench()
     one = bench.subscribe("s", SHARED)
     bench.write()

@@ -53,11 +53,11 @@ class ModelOfSubscription:
     def __init__(self) -> None:
         self.acked: set[int] = set()
         self.have: dict[int, AttachedConsumer] = {}
-        """Given and neither acknowledged nor handed back."""
+        """Records given, and neither acknowledged nor handed back."""
         self.delayed: dict[int, float] = {}
-        """Negatively acknowledged: not to be given before that time."""
+        """Negatively acknowledged records: not given before that time."""
         self.handed_back = False
-        """Whether the order of a key may be another one since."""
+        """Whether records were handed back, so that the order of a key may have changed."""
 
 
 class DispatcherMachine(RuleBasedStateMachine):
@@ -75,7 +75,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.permits: dict[int, int] = {}
         self.numbers = 0
         self.idle = True
-        """Whether everything was given that can be."""
+        """Whether all records that can be given have been given."""
         self.patch = pytest.MonkeyPatch()
         for module, constant, value in SMALL:
             self.patch.setattr(module, constant, value)
@@ -141,7 +141,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         model.have[offset] = consumer
 
     def charge(self, parcels: Parcels, base: int, end: int) -> None:
-        """Every consumer that got a record had permits."""
+        """Deducts permits; every consumer that got a record had some."""
         counts: dict[int, int] = {}
         for consumer, _ in self.given(parcels, base, end):
             counts[consumer.number] = counts.get(consumer.number, 0) + 1
@@ -224,7 +224,7 @@ class DispatcherMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(model.have for model in self.models.values()))
     @rule(data=st.data())
     def ack_what_another_has(self, data: st.DataObject) -> None:
-        """As a consumer does that came back, of a message that it received before."""
+        """Acknowledges as a consumer that reconnected: a record that it received before its connection was lost."""
         model, offset, holder = self.some_given(data)
         consumer = data.draw(st.sampled_from(holder.subscription.consumers))
         self.dispatcher.ack(consumer, Offset(offset), Offset(offset + 1))
@@ -297,7 +297,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         for name, model in self.models.items():
             for each in range(self.start):
                 if self.dispatcher.subscriptions[name].kind is not SubscriptionType.KEY_SHARED:
-                    model.have.pop(each, None)  # else it keeps its key with its consumer
+                    model.have.pop(each, None)  # for KEY_SHARED it keeps its key with its consumer
                 model.delayed.pop(each, None)
                 model.acked.add(each)
         self.pump()
@@ -311,7 +311,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from(sorted(model.have)))
         return model, offset, model.have[offset]
 
-    # --- what has to hold ---------------------------------------------------------------------------------------
+    # --- invariants --------------------------------------------------------------------------------------------
 
     @invariant()
     def cursors_are_as_the_model_says(self) -> None:
@@ -352,7 +352,7 @@ class DispatcherMachine(RuleBasedStateMachine):
             self.permits[consumer.number] += 10_000
             self.dispatcher.flow(consumer, 10_000)
         self.pump()
-        for _ in range(1000):  # a key changes hands once what was given of it is acknowledged
+        for _ in range(1000):  # a key changes its consumer once its given records are acknowledged
             given = [(model, offset) for model in self.models.values() for offset in model.have]
             if not given:
                 break

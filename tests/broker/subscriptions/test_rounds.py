@@ -12,7 +12,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 
 
 class Worker:
-    """Has so many pieces of work, each of which takes all that may be spent in a turn."""
+    """Has `pieces` pieces of work; each takes the whole allowance of a turn."""
 
     def __init__(self, name: str, pieces: int, turns: Rounds, done: list[str]) -> None:
         self._name = name

@@ -48,7 +48,7 @@ def with_batches(test: Callable[[UnpackedBatches], Awaitable[None]]) -> None:
 
 
 async def unpack(batches: UnpackedBatches, base: int, body: memoryview) -> int:
-    """The bytes of a batch, once they are there."""
+    """The size of a batch once it is unpacked."""
     send, receive = trio.open_memory_channel[Buffer](1)
     data = batches.get((OF, Offset(base)), Codec.ZSTD, body, send.send_nowait)
     if data is None:

@@ -40,7 +40,7 @@ SHADOWS = st.builds(
 def test_a_shadow_has_the_partitions_of_its_source_at_every_revision_and_none_without_it(
     changes: list[tuple[Topic, bool]],
 ) -> None:  # topics 5
-    """A change puts a topic, or deletes what has its name."""
+    """A change puts a topic, or deletes the topic of that name."""
     image, records = TopicImage(), dict[str, KeyValue]()
     for number, (topic, puts) in enumerate(changes, 1):
         key, revision = topic_key(topic.name), Revision(number)

@@ -30,7 +30,7 @@ LINE = re.compile(
 
 
 class Up:
-    """`gnomon cluster up`, once it is ready."""
+    """A `gnomon cluster up` that is ready."""
 
     def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -47,7 +47,7 @@ class Up:
         self.kafka, self.admin, self.metadata = found["kafka"], found["admin"].split(","), found["metadata"]
 
     def children(self) -> list[psutil.Process]:
-        """Also theirs."""
+        """The processes that it started, and theirs."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def child(self, command: str) -> int:
@@ -64,7 +64,7 @@ class Up:
             assert seen[-1], f"{text!r} was not said before the end: {seen}"
 
     def end(self) -> tuple[int, str, str]:
-        """How it ends once it is asked to, and what it says that was not waited for."""
+        """Ends it; returns its exit code and the output that was not read yet."""
         self.process.terminate()
         return self.ended()
 
@@ -86,7 +86,7 @@ def up(*options: str) -> Iterator[Up]:
 
 
 class Said(logging.Handler):
-    """What a client logs."""
+    """The log lines of a client."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,14 +133,14 @@ def consume(bootstrap: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["embedded", "etcd"])
-def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
+def test_a_cluster_prints_one_ready_line_serves_kafka_clients_and_stops_all_its_processes(
     tmp_path: Path, kind: str, inside: Run
 ) -> None:
     if kind == "etcd":
         etcd_or_skip()
     bookies = 1 if kind == "etcd" else 3
     options = ("--metadata", kind, "--bookies", str(bookies), "--data-dir", str(tmp_path / "data"))
-    for round_ in range(2):  # the second time on what the first has stored
+    for round_ in range(2):  # the second round uses the data of the first
         with up(*options) as cluster:
             assert cluster.metadata.startswith("etcd://") == (kind == "etcd")
             if round_ == 0:
@@ -158,7 +158,7 @@ def test_a_cluster_starts_with_one_line_serves_kafka_s_clients_and_stops_as_one(
             assert not any(child.is_running() for child in children)
 
 
-def test_what_is_killed_is_started_again_on_its_ports_and_nothing_is_lost() -> None:
+def test_a_killed_process_is_restarted_on_its_ports_and_no_record_is_lost() -> None:
     with up("--bookies", "3") as cluster:
         produce(cluster.kafka, 10)
         children = {"broker-1": "broker --id 1", "bookie-1": "bookie --name bookie-1", "metadata": "child metadata"}
@@ -172,8 +172,8 @@ def test_what_is_killed_is_started_again_on_its_ports_and_nothing_is_lost() -> N
         assert cluster.end() == (0, "", "stopped\n")
 
 
-def test_a_member_that_joined_a_group_while_the_metadata_was_silent_reads_once_that_is_back() -> None:
-    """librdkafka asks for its commits once when it joined, and again only if it is told the right thing."""
+def test_a_member_that_joined_while_the_metadata_was_paused_reads_after_the_pause() -> None:
+    """librdkafka fetches its commits once after it joined, and again only after certain errors."""
     said = Said()
     with up("--bookies", "1") as cluster:
         produce(cluster.kafka, 10)
@@ -205,10 +205,10 @@ def test_a_member_that_joined_a_group_while_the_metadata_was_silent_reads_once_t
         assert cluster.end() == (0, "", "stopped\n")
 
 
-def test_an_etcd_that_is_killed_is_started_again() -> None:
+def test_a_killed_etcd_is_restarted() -> None:
     etcd_or_skip()
     with up("--metadata", "etcd", "--bookies", "1") as cluster:
-        for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # itself, and what stands between it and us
+        for topic, killed in enumerate((r"^\S*/etcd ", "--program")):  # etcd itself, and its parent process
             os.kill(cluster.child(killed), signal.SIGKILL)
             cluster.said("etcd was killed by SIGKILL: it is started again")
             cluster.said("etcd serves again")
@@ -219,7 +219,7 @@ def test_an_etcd_that_is_killed_is_started_again() -> None:
         assert not any(child.is_running() for child in children)
 
 
-def test_one_that_is_killed_and_cannot_start_again_ends_the_cluster_and_is_named(tmp_path: Path) -> None:
+def test_a_killed_process_that_cannot_restart_ends_the_cluster_and_is_named(tmp_path: Path) -> None:
     with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path)) as cluster:
         children = cluster.children()
         shutil.rmtree(tmp_path / "bookie-1")
@@ -230,7 +230,7 @@ def test_one_that_is_killed_and_cannot_start_again_ends_the_cluster_and_is_named
         assert not any(child.is_running() for child in children)
 
 
-def test_a_bookie_that_is_decommissioned_ends_alone_and_a_broker_that_starts_again_holds_up_no_end(
+def test_a_decommissioned_bookie_ends_alone_and_a_restarting_broker_does_not_delay_the_end(
     inside: Run,
 ) -> None:
     with up("--bookies", "2") as cluster:
@@ -243,14 +243,14 @@ def test_a_bookie_that_is_decommissioned_ends_alone_and_a_broker_that_starts_aga
         assert not any(child.is_running() for child in children)
 
 
-def test_the_children_of_a_cluster_that_is_killed_end_too(tmp_path: Path) -> None:
+def test_the_children_of_a_killed_cluster_end(tmp_path: Path) -> None:
     with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path)) as cluster:
         children = cluster.children()
         cluster.process.kill()
         wait_until(lambda: not any(child.is_running() for child in children), "the children end")
 
 
-def test_what_a_child_could_not_start_for_is_said(gnomon: Run, tmp_path: Path) -> None:
+def test_a_child_that_cannot_start_ends_the_cluster_with_its_reason(gnomon: Run, tmp_path: Path) -> None:
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata" / "FORMAT").write_text(f"{FORMAT} bookie\n")
     done = gnomon("cluster", "up", "--data-dir", tmp_path)
@@ -258,7 +258,7 @@ def test_what_a_child_could_not_start_for_is_said(gnomon: Run, tmp_path: Path) -
     assert "metadata ended with 1: data directory" in done.stderr
 
 
-def test_a_directory_is_of_one_cluster_at_a_time_or_of_another_command(inside: Run, tmp_path: Path) -> None:
+def test_a_data_directory_belongs_to_one_command_and_to_one_process_at_a_time(inside: Run, tmp_path: Path) -> None:
     with up("--brokers", "2", "--bookies", "1", "--data-dir", str(tmp_path / "data")):
         second = inside("cluster", "up", "--data-dir", tmp_path / "data")
         assert (second.returncode, second.stdout, second.stderr.count("\n")) == (5, "", 1), second.stderr
@@ -281,7 +281,7 @@ def test_a_directory_is_of_one_cluster_at_a_time_or_of_another_command(inside: R
         (("--kafka-port", "9092", "--native-port", "0"), [(9092, 0), (9093, 0)]),
     ],
 )
-def test_brokers_get_ports_in_a_row_or_free_ones(
+def test_brokers_get_consecutive_ports_or_free_ones(
     inside: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], ports: list[tuple[int, int]]
 ) -> None:
     plans: list[cluster.Plan] = []
@@ -290,7 +290,7 @@ def test_brokers_get_ports_in_a_row_or_free_ones(
     assert [plan.broker_ports for plan in plans] == [ports]
 
 
-def test_a_broker_says_what_it_needs(inside: Run) -> None:
+def test_a_broker_refuses_missing_and_invalid_options(inside: Run) -> None:
     assert "give --metadata" in inside("broker", "--id", 1).stderr
     odd = inside("broker", "--metadata", "127.0.0.1:1", "--set", "broker_service.ack_quorum=4")
     assert (odd.returncode, odd.stderr.count("\n")) == (2, 1)

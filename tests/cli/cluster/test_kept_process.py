@@ -16,7 +16,7 @@ async def at_once() -> bool:
 
 
 def run(directory: Path, script: str) -> int:
-    """Keeps a shell, whose script finds a line in `lives` for each of its lives; returns how many there were."""
+    """Keeps a shell that adds a line to `lives` at each start; returns the number of starts."""
     lives = directory / "lives"
     process = KeptProcess("flight", (PROGRAM, "sh", "-c", f"echo >> {lives}; {script}"), directory / "log", {}, at_once)
     try:
@@ -26,7 +26,7 @@ def run(directory: Path, script: str) -> int:
     return lives.read_text().count("\n")
 
 
-def test_what_is_killed_is_started_again_until_it_ends_in_good_order(
+def test_a_killed_process_is_restarted_until_it_exits_with_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, f"test $(wc -l < {tmp_path / 'lives'}) -lt 3 && kill -SEGV $$; exit 0") == 3
@@ -34,18 +34,18 @@ def test_what_is_killed_is_started_again_until_it_ends_in_good_order(
     assert capsys.readouterr().err == 2 * again + "flight ended, as it was asked to; the others go on\n"
 
 
-def test_what_ends_by_itself_is_not_started_again(tmp_path: Path) -> None:
+def test_a_process_that_exits_with_an_error_is_not_restarted(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"^flight ended with 3: no runway$") as failed:
         run(tmp_path, "echo Error: no runway >&2; exit 3")
     assert failed.value.code == Exit.UNREACHABLE
 
 
-def test_what_is_killed_again_and_again_is_given_up(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_too_often_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"flight was killed by SIGKILL for the 6th time within 60 s.*: no fuel$"):
         run(tmp_path, "echo no fuel >&2; kill -KILL $$")
     assert (tmp_path / "lives").read_text().count("\n") == KILLS_MAX + 1
 
 
-def test_kills_of_long_ago_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_kills_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_process, "KILLS_SECONDS", 0.0)
     assert run(tmp_path, f"test $(wc -l < {tmp_path / 'lives'}) -lt 8 && kill -KILL $$; exit 0") == 8

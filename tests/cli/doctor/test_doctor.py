@@ -29,20 +29,20 @@ def test_a_machine_with_a_running_broker_passes(ask: Run, broker: KafkaBroker) -
     assert (found["python"], found["packages"], found["format"], found["broker"]) == ("ok", "ok", "ok", "ok")
 
 
-def test_a_broker_that_was_asked_for_has_to_answer(inside: Run, tmp_path: Path) -> None:
+def test_a_given_broker_that_does_not_answer_fails(inside: Run, tmp_path: Path) -> None:
     done = inside("doctor", "--data-dir", tmp_path / "new", "--bootstrap-server", "127.0.0.1:1", "--output", "json")
     assert (done.returncode, statuses(done)["broker"]) == (1, "fail")
     assert not (tmp_path / "new").exists()
 
 
 def stored(directory: Path) -> dict[str, bytes]:
-    """Every file that outlives its process: LMDB's table of readers and our lock do not."""
+    """The content of every file, except LMDB's reader table and the lock, which only matter to a running process."""
     passing = ("lock.mdb", "LOCK")
     paths = [path for path in directory.rglob("*") if path.is_file() and path.name not in passing]
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def test_it_changes_nothing_that_is_stored(inside: Run, tmp_path: Path) -> None:
+def test_doctor_changes_no_stored_file(inside: Run, tmp_path: Path) -> None:
     assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
     assert inside("ledger", "append", "audit", "--data-dir", tmp_path, stdin="one\n").returncode == 0
     before = stored(tmp_path)
@@ -52,7 +52,7 @@ def test_it_changes_nothing_that_is_stored(inside: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["bookie", "metadata"])
-def test_half_a_data_directory_fails_and_is_left_as_it_is(inside: Run, tmp_path: Path, folder: str) -> None:
+def test_a_data_directory_that_lacks_a_store_fails_and_is_not_changed(inside: Run, tmp_path: Path, folder: str) -> None:
     assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
     shutil.rmtree(tmp_path / folder)
     done = inside("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
@@ -61,7 +61,7 @@ def test_half_a_data_directory_fails_and_is_left_as_it_is(inside: Run, tmp_path:
     assert not (tmp_path / folder).exists()
 
 
-def test_a_store_of_entries_that_was_begun_anew_fails(inside: Run, tmp_path: Path) -> None:
+def test_an_entry_store_that_was_created_again_fails(inside: Run, tmp_path: Path) -> None:
     assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
     shutil.rmtree(tmp_path / "bookie")
     assert inside("ledger", "list", "--data-dir", tmp_path).returncode == 1, "it has begun the store anew, and refused"
@@ -69,14 +69,14 @@ def test_a_store_of_entries_that_was_begun_anew_fails(inside: Run, tmp_path: Pat
     assert (done.returncode, statuses(done)["ledgers"]) == (1, "fail")
 
 
-def test_a_newer_format_and_lost_durability_are_told(inside: Run, tmp_path: Path) -> None:
+def test_a_newer_format_fails_and_disabled_durability_is_a_warning(inside: Run, tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text("99\n")
     done = inside("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BOOKIE__DURABILITY="none")
     found = statuses(done)
     assert (done.returncode, found["format"], found["durability"]) == (1, "fail", "warn")
 
 
-def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whole(inside: Run, tmp_path: Path) -> None:
+def test_the_data_directory_of_a_bookie_needs_no_metadata_store(inside: Run, tmp_path: Path) -> None:
     (tmp_path / "FORMAT").write_text(f"{FORMAT} bookie\n")
     (tmp_path / "bookie").mkdir()
     (tmp_path / "bookie" / "data.mdb").write_bytes(b"")
@@ -90,7 +90,7 @@ def test_a_directory_of_one_process_of_a_cluster_is_not_taken_for_half_of_a_whol
     ("hidden", "failed"),
     [("FORMAT", {"format", "ledgers"}), ("bookie", {"bookie store", "ledgers"})],
 )
-def test_what_may_not_be_read_is_found_and_the_other_checks_go_on(
+def test_an_unreadable_path_fails_its_checks_and_the_others_continue(
     inside: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str, failed: set[str]
 ) -> None:
     (tmp_path / "FORMAT").write_text(f"{FORMAT} standalone\n")
@@ -111,19 +111,19 @@ def test_what_may_not_be_read_is_found_and_the_other_checks_go_on(
     assert all(f"{tmp_path}/{hidden}" in text and "Permission denied" in text for text in found.values())
 
 
-def test_a_host_that_is_no_host_name_is_a_warning(inside: Run, tmp_path: Path) -> None:
+def test_an_invalid_host_name_is_a_warning(inside: Run, tmp_path: Path) -> None:
     done = inside("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_BROKER__KAFKA_HOST="a..b")
     assert (done.returncode, statuses(done)["kafka port"]) == (0, "warn")
     assert "is no host name" in done.stdout
 
 
-def test_too_few_files_are_a_warning_that_says_what_to_set() -> None:
+def test_a_low_limit_of_open_files_is_a_warning_with_the_command_that_raises_it() -> None:
     check = host_checks.open_files(10**9)
     assert check.status is CheckStatus.WARN
     assert f"ulimit -n {10**9 + host_checks.SPARE_FILES}" in check.advice
 
 
-def test_a_store_that_nears_its_map_is_told(tmp_path: Path) -> None:
+def test_a_store_that_nears_its_map_size_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "bookie").mkdir()
     (tmp_path / "bookie" / "data.mdb").write_bytes(bytes(9 << 20))
     settings = load_settings(None, {}, {"data_dir": str(tmp_path), "bookie.map_bytes": 10 << 20}).settings

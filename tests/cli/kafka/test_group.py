@@ -41,7 +41,7 @@ def test_a_group_shows_its_offsets_and_lag(ask: Run, lines: str) -> None:
     assert found["offsets"] == [{"topic": lines, "partition": 0, "committed": 4, "end": 10, "lag": 6}]
 
 
-def test_offsets_move_where_they_are_told(ask: Run, lines: str) -> None:
+def test_a_reset_moves_offsets_to_the_given_target(ask: Run, lines: str) -> None:
     moved(ask, "--to-offset", 4)
     assert moved(ask, "--to-latest", "--dry-run") == [{"topic": lines, "partition": 0, "before": 4, "after": 10}]
     assert moved(ask, "--shift-by", -1) == [{"topic": lines, "partition": 0, "before": 4, "after": 3}]
@@ -81,7 +81,7 @@ def test_a_missing_group_or_topic_ends_with_5(ask: Run, lines: str) -> None:
     assert ask("group", "reset-offsets", "nobody", "--topic", lines, "--shift-by", 1).returncode == 5
 
 
-def test_a_reset_of_a_group_that_there_was_not_says_so(ask: Run, lines: str) -> None:
+def test_a_reset_of_an_unknown_group_reports_that_the_group_is_new(ask: Run, lines: str) -> None:
     reset = ("group", "reset-offsets", "raeders", "--topic", lines, "--to-offset", 3)
     assert ask(*reset, "--dry-run").stderr.splitlines() == [
         "group 'raeders' has no offsets and no members: it would be new",

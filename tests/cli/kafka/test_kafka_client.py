@@ -16,7 +16,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def listener() -> socket.socket:
-    """Takes connections, and nothing that they say."""
+    """A server that accepts connections and reads nothing."""
     return socket.create_server(("127.0.0.1", 0))
 
 
@@ -24,7 +24,7 @@ def where(listener: socket.socket) -> str:
     return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_port_that_is_not_kafka_s_is_named_at_once(inside: Run, broker: KafkaBroker) -> None:
+def test_a_port_of_another_protocol_is_reported_at_once(inside: Run, broker: KafkaBroker) -> None:
     for port in (broker.admin_port, broker.native_port):
         done = inside("topic", "list", "--bootstrap-server", f"127.0.0.1:{port}")
         assert (done.returncode, done.stdout) == (3, "")
@@ -34,12 +34,12 @@ def test_a_port_that_is_not_kafka_s_is_named_at_once(inside: Run, broker: KafkaB
         assert done.stderr.count("\n") == 1
 
 
-def test_of_several_addresses_one_that_is_kafka_s_is_enough(inside: Run, broker: KafkaBroker) -> None:
+def test_one_kafka_address_among_several_is_enough(inside: Run, broker: KafkaBroker) -> None:
     addresses = f"127.0.0.1:{broker.admin_port},{broker.bootstrap_servers}"
     assert inside("topic", "list", "--bootstrap-server", addresses).returncode == 0
 
 
-def test_a_connection_that_is_closed_unanswered_is_no_broker_s(listener: socket.socket) -> None:
+def test_a_server_that_closes_without_an_answer_is_no_broker(listener: socket.socket) -> None:
     def close_one() -> None:
         listener.accept()[0].close()
 
@@ -51,7 +51,7 @@ def test_a_connection_that_is_closed_unanswered_is_no_broker_s(listener: socket.
     assert failed.value.code == Exit.UNREACHABLE
 
 
-def test_one_that_does_not_answer_yet_is_waited_for_and_that_is_said(
+def test_a_note_is_printed_while_a_server_does_not_answer_yet(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kafka_client, "TOLD_SECONDS", 0.05)

@@ -39,7 +39,7 @@ def test_lines_come_back_in_order_in_every_format(ask: Run) -> None:
     }
 
 
-def test_what_does_not_exist_ends_with_5(ask: Run) -> None:
+def test_a_missing_topic_partition_or_offset_ends_with_5(ask: Run) -> None:
     assert ask("consume", "nope", "--count", 1).returncode == 5
     ask("topic", "create", "small", "--partitions", 1)
     assert ask("produce", "small", "--partition", 7, stdin="x\n").returncode == 5
@@ -48,7 +48,7 @@ def test_what_does_not_exist_ends_with_5(ask: Run) -> None:
     assert (beyond.returncode, beyond.stderr.count("\n")) == (5, 1), beyond.stderr
 
 
-def test_a_line_without_the_separator_ends_with_1_and_says_which(ask: Run) -> None:
+def test_a_line_without_the_separator_ends_with_1_and_is_named(ask: Run) -> None:
     done = ask("produce", "partly", "--key-separator", ":", stdin="a:1\nb\nc:3\n")
     assert done.returncode == 1
     assert "delivered 1 records" in done.stderr
@@ -66,9 +66,9 @@ def test_a_line_to_a_shadow_ends_with_1_and_names_the_source(ask: Run) -> None:
     ]
 
 
-def test_a_line_that_is_too_large_is_named_with_its_bound_and_the_others_are_written(ask: Run) -> None:
+def test_a_line_that_is_too_large_is_named_with_the_limit_and_the_others_are_written(ask: Run) -> None:
     ask("topic", "create", "bounded", "--partitions", 1, "--config", "max.message.bytes=2000")
-    for size in (3000, 1995):  # refused by the client itself; and, with what is around it, by the broker
+    for size in (3000, 1995):  # the client refuses the first; the broker refuses the second, with the batch header
         done = ask("produce", "bounded", stdin=f"a\n{'x' * size}\nb\n")
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
@@ -79,13 +79,15 @@ def test_a_line_that_is_too_large_is_named_with_its_bound_and_the_others_are_wri
         ]
 
 
-def test_many_lines_fit_a_topic_that_takes_small_batches(ask: Run) -> None:
+def test_many_lines_fit_a_topic_that_allows_small_batches_only(ask: Run) -> None:
     ask("topic", "create", "little", "--partitions", 1, "--config", "max.message.bytes=2000")
     done = ask("produce", "little", stdin=f"{'x' * 99}\n" * 1000)
     assert (done.returncode, done.stderr) == (0, "delivered 1000 records to topic 'little'\n")
 
 
-def test_a_refusal_for_a_backlog_names_the_quotas_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_because_of_a_backlog_names_the_quotas_and_the_command_to_change_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     quotas = {"gnomon.backlog.quota.bytes": "1000", "gnomon.backlog.quota.ms": "-1"}
     configs = {name: SimpleNamespace(value=value) for name, value in quotas.items()}
     monkeypatch.setattr(delivery, "topic_configs", lambda _admin, _topic: configs)
@@ -95,7 +97,7 @@ def test_a_refusal_for_a_backlog_names_the_quotas_and_what_to_do(monkeypatch: py
     assert "`gnomon topic alter orders --set NAME=VALUE`" in text
 
 
-def test_a_producer_that_gives_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_gives_up_fails_with_the_counts_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def gives_up(_seconds: float) -> int:
         raise KafkaException(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "desynchronized"))
 
@@ -111,7 +113,7 @@ def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:
     assert "1 records, not 2" in done.stderr
 
 
-def test_a_reader_that_has_had_enough_is_no_error(ask: Run, broker: KafkaBroker) -> None:
+def test_consume_ends_with_0_when_its_output_is_closed(ask: Run, broker: KafkaBroker) -> None:
     ask("produce", "long", stdin="line\n" * 50_000)
     consume = subprocess.Popen(
         [sys.executable, "-m", "gnomon.cli.main", "consume", "long", "--bootstrap-server", broker.bootstrap_servers],
@@ -127,7 +129,7 @@ def test_a_reader_that_has_had_enough_is_no_error(ask: Run, broker: KafkaBroker)
     assert consume.wait(20) == 0
 
 
-def test_a_reader_that_is_gone_is_noticed_while_no_record_comes(ask: Run, broker: KafkaBroker) -> None:
+def test_consume_notices_a_closed_output_while_no_record_arrives(ask: Run, broker: KafkaBroker) -> None:
     ask("produce", "quiet", stdin="first\n")
     command = [sys.executable, "-m", "gnomon.cli.main", "consume", "quiet", "--group", "quiet-readers"]
     with subprocess.Popen(
@@ -145,7 +147,7 @@ def test_a_reader_that_is_gone_is_noticed_while_no_record_comes(ask: Run, broker
     assert committed["committed"] == 1
 
 
-def test_records_that_could_not_be_written_are_not_committed(ask: Run, broker: KafkaBroker) -> None:
+def test_records_that_consume_could_not_print_are_not_committed(ask: Run, broker: KafkaBroker) -> None:
     ask("produce", "unwritten", stdin="line\n")
     command = [sys.executable, "-m", "gnomon.cli.main", "consume", "unwritten", "--group", "unwritten-readers"]
     with open("/dev/full", "wb") as full:
@@ -184,14 +186,12 @@ def test_bad_usage_ends_with_2(inside: Run) -> None:
 
 
 def _admin_that_tells(code: int) -> SimpleNamespace:
-    """Of any topic this error."""
+    """An admin client that reports this error for any topic."""
     found = SimpleNamespace(error=KafkaError(code), partitions={})
     return SimpleNamespace(list_topics=lambda topic, timeout: SimpleNamespace(topics={topic: found}))
 
 
-def test_a_topic_that_is_not_there_is_said_to_be_missing_and_how_to_create_it(
-    inside: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_error_for_a_missing_topic_advises_to_create_it(inside: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for code, advised in ((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True), (ErrorCode.INVALID_TOPIC_EXCEPTION, False)):
         monkeypatch.setattr(records, "connect", lambda _bootstrap, told=code: _admin_that_tells(told))
         done = inside("produce", "t", stdin="x")

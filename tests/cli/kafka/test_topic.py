@@ -45,7 +45,7 @@ def test_topics_are_listed_in_every_format(ask: Run) -> None:
     assert (row["partitions"], row["internal"]) == (2, False)
 
 
-def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> None:
+def test_a_missing_or_existing_topic_ends_with_5_in_one_line(ask: Run) -> None:
     ask("topic", "create", "twice")
     again = ask("topic", "create", "twice")
     assert (again.returncode, again.stderr.count("\n")) == (5, 1)
@@ -58,7 +58,7 @@ def test_what_is_missing_or_there_already_ends_with_5_in_one_line(ask: Run) -> N
     assert "deleted topic 'twice'" in both.stderr
 
 
-def test_a_value_that_the_broker_refuses_ends_with_2_as_one_that_the_command_refuses(ask: Run) -> None:
+def test_a_value_that_the_broker_refuses_ends_with_2(ask: Run) -> None:
     ask("topic", "create", "valued")
     for wrong in (
         ("create", "refused", "--config", "no.such.config=1"),
@@ -70,7 +70,7 @@ def test_a_value_that_the_broker_refuses_ends_with_2_as_one_that_the_command_ref
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
-def test_a_name_that_no_topic_can_have_ends_with_2_and_says_which_names_there_are(inside: Run) -> None:
+def test_an_invalid_topic_name_ends_with_2_and_the_rule_for_names(inside: Run) -> None:
     for command in ("create", "create-shadow source", "describe", "stats", "alter --unset x", "delete", "truncate"):
         done = inside("topic", *command.split(), "b!d")
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -79,13 +79,13 @@ def test_a_name_that_no_topic_can_have_ends_with_2_and_says_which_names_there_ar
     assert inside("group", "reset-offsets", "g", "--to-latest", "--topic", "a/b").returncode == 2
 
 
-def test_a_topic_of_the_default_namespace_may_be_given_by_its_whole_name(ask: Run) -> None:
+def test_a_topic_of_the_default_namespace_may_be_given_by_its_full_name(ask: Run) -> None:
     created = ask("topic", "create", "public/default/whole")
     assert (created.returncode, created.stderr) == (0, "created topic 'whole' with 2 partitions\n")
     assert ask("topic", "delete", "public/default/whole").returncode == 0
 
 
-def test_a_shadow_without_its_source_and_a_name_too_like_another_end_with_5(ask: Run) -> None:
+def test_a_shadow_of_a_missing_source_and_a_colliding_name_end_with_5(ask: Run) -> None:
     ask("topic", "create", "like.another")
     lost = ask("topic", "create-shadow", "nope", "like-nothing")
     assert (lost.returncode, lost.stderr.count("\n")) == (5, 1), lost.stderr
@@ -96,7 +96,7 @@ def test_a_shadow_without_its_source_and_a_name_too_like_another_end_with_5(ask:
         assert "collides with existing topic: like.another" in done.stderr
 
 
-def test_a_topic_in_which_the_broker_keeps_its_own_state_is_left_alone_and_said_to_be_its_own(ask: Run) -> None:
+def test_changes_of_an_internal_topic_end_with_5_and_the_reason(ask: Run) -> None:
     own = "__consumer_offsets"
     ask("topic", "create", "kept")
     for change in (
@@ -114,7 +114,7 @@ def test_a_topic_in_which_the_broker_keeps_its_own_state_is_left_alone_and_said_
     assert ask("topic", "describe", "kept").returncode == 0
 
 
-def test_nobody_listening_ends_with_3_at_once_and_says_what_to_do(gnomon: Run) -> None:
+def test_a_refused_connection_ends_with_3_and_advice(gnomon: Run) -> None:
     done = gnomon("topic", "list", "--bootstrap-server", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (3, "")
     assert "Connection refused" in done.stderr
@@ -149,7 +149,7 @@ def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -
     assert ask("topic", "delete", "cast").returncode == 0
 
 
-def test_a_topic_is_truncated_and_its_shadow_sends_to_it(ask: Run) -> None:
+def test_a_topic_is_truncated_and_its_shadow_refuses_with_the_name_of_the_source(ask: Run) -> None:
     ask("topic", "create", "cut", "--partitions", 2)
     ask("topic", "create-shadow", "cut", "cut-copy")
     for number in range(3):
@@ -169,7 +169,7 @@ def test_a_topic_is_truncated_and_its_shadow_sends_to_it(ask: Run) -> None:
     assert ask("topic", "truncate", "nope").returncode == 5
 
 
-def test_stats_shows_how_far_each_shadow_was_told_and_says_what_is_not_there(ask: Run, broker: KafkaBroker) -> None:
+def test_stats_shows_the_replication_to_each_shadow_and_reports_a_missing_topic(ask: Run, broker: KafkaBroker) -> None:
     def stats(topic: str) -> list[dict[str, object]]:
         found = ask("topic", "stats", topic, "--native-address", broker.native_address, "--output", "json")
         assert found.returncode == 0, found.stderr

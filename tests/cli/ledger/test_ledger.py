@@ -33,7 +33,7 @@ def ledger(tmp_path: Path, invoke: Callable[..., Result]) -> Ledger:
     return run
 
 
-def test_a_data_directory_is_not_asked_for_more_bookies_than_it_has(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_data_directory_refuses_an_ensemble_of_several_bookies(ledger: Ledger, tmp_path: Path) -> None:
     done = ledger("create", "wide", "--ensemble-size", 3)
     assert (done.exit_code, "a data directory has one bookie" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "data").exists()
@@ -59,22 +59,20 @@ def test_a_ledger_is_created_appended_to_read_and_shown(ledger: Ledger, tmp_path
     assert json.loads(ledger("list", "b/", "--output", "json").stdout) == []
 
 
-def test_an_interrupt_while_it_waits_for_input_ends_with_1_and_says_how_far_it_came(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_an_interrupted_append_ends_with_1_and_the_last_confirmed_entry(ledger: Ledger, tmp_path: Path) -> None:
     ledger("create", "x")
     command = [sys.executable, "-m", "gnomon.cli.main", "ledger", "append", "x", "--data-dir", str(tmp_path / "data")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as append:
         assert append.stdin is not None
         assert append.stderr is not None
-        fcntl.fcntl(append.stdin, fcntl.F_SETPIPE_SZ, 1)  # has room again when all was read
+        fcntl.fcntl(append.stdin, fcntl.F_SETPIPE_SZ, 1)  # writable again when everything was read
         read = select.poll()
         read.register(append.stdin, select.POLLOUT)
         for line in ("one\n", "two\n"):
             append.stdin.write(line)
             append.stdin.flush()
             assert read.poll(20_000)
-        assert f"is in use by process {append.pid}" in ledger("list").stderr  # and meanwhile it waits for more
+        assert f"is in use by process {append.pid}" in ledger("list").stderr  # and the append waits for input
         append.send_signal(signal.SIGINT)
         said = append.stderr.read()
         assert append.wait(20) == 1, said
@@ -84,11 +82,11 @@ def test_an_interrupt_while_it_waits_for_input_ends_with_1_and_says_how_far_it_c
 def test_a_password_may_be_any_bytes(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "password").write_bytes(b"\xff\n")
     assert ledger("create", "x", "--password-file", tmp_path / "password").exit_code == 0
-    monkeypatch.setenv("GNOMON_LEDGER_PASSWORD", "\udcff")  # as Python shows the byte
+    monkeypatch.setenv("GNOMON_LEDGER_PASSWORD", "\udcff")  # the byte as Python decodes it
     assert ledger("append", "x", stdin=b"1\n").exit_code == 0
 
 
-def test_reading_behind_the_end_says_where_that_is(ledger: Ledger) -> None:
+def test_reading_after_the_end_reports_the_end(ledger: Ledger) -> None:
     ledger("create", "x")
     empty = ledger("read", "x")
     assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "ledger 'x' has no entries\n")
@@ -111,7 +109,7 @@ def test_reading_and_listing_change_nothing(ledger: Ledger) -> None:
     assert json.loads(ledger("show", "x", "--output", "json").stdout) == before
 
 
-def test_shrink_gives_up_entries_for_ever(ledger: Ledger) -> None:
+def test_shrink_deletes_entries(ledger: Ledger) -> None:
     ledger("create", "x")
     ledger("append", "x", stdin=b"0\n1\n2\n")
     assert ledger("shrink", "x", 2, "--force").exit_code == 0
@@ -121,7 +119,7 @@ def test_shrink_gives_up_entries_for_ever(ledger: Ledger) -> None:
     assert ledger("shrink", "x", 9).exit_code == 5
 
 
-def test_a_ledger_of_which_all_was_given_up_knows_its_length(ledger: Ledger) -> None:
+def test_a_ledger_keeps_its_length_after_a_shrink_of_all_entries(ledger: Ledger) -> None:
     def length() -> int:
         return json.loads(ledger("show", "x", "--output", "json").stdout)["bytes"]
 
@@ -134,7 +132,7 @@ def test_a_ledger_of_which_all_was_given_up_knows_its_length(ledger: Ledger) -> 
     assert length() == 11
 
 
-def test_what_is_missing_or_there_already_ends_with_5(ledger: Ledger) -> None:
+def test_a_missing_directory_or_ledger_and_an_existing_ledger_end_with_5(ledger: Ledger) -> None:
     nowhere = ledger("list")
     assert nowhere.exit_code == 5
     assert "is no data directory" in nowhere.stderr
@@ -146,7 +144,7 @@ def test_what_is_missing_or_there_already_ends_with_5(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("prefix", [PARTITIONS, SUBSCRIPTIONS])
-def test_the_ledgers_of_brokers_can_be_read_but_not_changed(ledger: Ledger, prefix: str) -> None:
+def test_the_ledgers_of_brokers_cannot_be_changed(ledger: Ledger, prefix: str) -> None:
     for change in (("create",), ("append",), ("shrink",)):
         end = (1,) if change == ("shrink",) else ()
         done = ledger(*change, f"{prefix}a/0/0", *end)
@@ -154,7 +152,7 @@ def test_the_ledgers_of_brokers_can_be_read_but_not_changed(ledger: Ledger, pref
         assert "belongs to a Kafka partition" in done.stderr
 
 
-def test_a_directory_that_a_broker_has_open_is_in_use(inside: Run) -> None:
+def test_the_directory_of_a_running_broker_is_in_use(inside: Run) -> None:
     with KafkaBroker() as broker:
         done = inside("ledger", "list", "--data-dir", broker.data_dir)
         assert (done.returncode, done.stdout) == (5, "")

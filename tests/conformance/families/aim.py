@@ -1,4 +1,4 @@
-"""Which client libraries there are, and how one is aimed at a broker."""
+"""The client libraries, and the way to aim one at a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiokafka, its event loop in a thread beside the test."""
+"""aiokafka, with its event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class AioKafka:
         return AioAdmin(self, self.run(started()))
 
     async def assigned(self, group: str, topic: str, partitions: list[int]) -> aiokafka.AIOKafkaConsumer:
-        """A consumer that names a group without being a member: it may commit for it."""
+        """A consumer that names a group without being a member, and so may commit for the group."""
         consumer = await self._consumer(group_id=group, enable_auto_commit=False)
         consumer.assign([TopicPartition(topic, partition) for partition in partitions])
         return consumer

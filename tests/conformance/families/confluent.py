@@ -31,7 +31,7 @@ ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300
 
 QUIET = logging.getLogger("conformance.librdkafka")
-"""librdkafka tells standard error when a broker goes away, which is what some tests are about."""
+"""A silent logger: librdkafka reports lost brokers to standard error, and some tests kill brokers on purpose."""
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 

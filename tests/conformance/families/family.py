@@ -1,7 +1,7 @@
-"""What the conformance tests ask of a client library, in words that all of them can answer.
+"""The calls of a client library that the conformance tests use, in a form that all libraries support.
 
-Every call blocks; a consumer is used by one thread at a time. `None` instead of a method's result never means "not
-there": what a library lacks is listed in `Family.lacks`.
+Every call blocks; a consumer is used by one thread at a time. A result of `None` never means that the library lacks
+the feature: missing features are listed in `Family.lacks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 Headers = tuple[tuple[str, bytes | None], ...]
 Start = int | Literal["earliest", "latest"]
 REJOIN = {22, 25, 27}
-"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: a commit came too late, what it covered comes again."""
+"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: a commit came too late, so its records come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group as the admin client tells it."""
+    """A group as the admin client describes it."""
 
     state: str
     members: int
@@ -49,7 +49,7 @@ class Producer(Protocol):
     ) -> None: ...
 
     def flush(self) -> list[int]:
-        """Waits for everything sent; the offsets since the last flush, or the first error."""
+        """Waits for all answers; returns the offsets since the last flush, or raises the first error."""
 
     def close(self) -> None: ...
 
@@ -75,7 +75,7 @@ class Admin(Protocol):
     def configs(self, topic: str) -> dict[str, str]: ...
     def set_config(self, topic: str, name: str, value: str) -> None: ...
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """The first offset that is left."""
+        """Returns the first remaining offset."""
 
     def groups(self) -> list[str]: ...
     def describe_group(self, group: str) -> DescribedGroup: ...
@@ -92,7 +92,7 @@ class Family(Protocol):
     lacks: frozenset[str]
 
     def codecs(self) -> set[str]:
-        """The compressions that it can do here."""
+        """The codecs that the library supports on this machine."""
 
     def producer(
         self,
@@ -102,13 +102,13 @@ class Family(Protocol):
         request_bytes_max: int | None = None,
         give_up_seconds: float | None = None,
     ) -> Producer:
-        """A producer; what is None is left at the library's default."""
+        """A producer; a parameter that is None keeps the library's default."""
 
     def reader(self, topic: str, partition: int, start: Start) -> Consumer:
         """A consumer outside of groups."""
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose record is at least as late; None when there is none."""
+        """The first offset whose record has this timestamp or a later one; None if there is none."""
 
     def member(
         self,
@@ -119,20 +119,20 @@ class Family(Protocol):
         cooperative: bool = False,
         session_ms: int = 6000,
     ) -> Consumer:
-        """A member of a group that begins at the earliest record where nothing is committed."""
+        """A member of a group; it begins at the earliest record if nothing is committed."""
 
     def begin_transactions(self, transactional_id: str) -> None:
-        """What a transactional producer does first."""
+        """Makes the first call of a transactional producer."""
 
     def admin(self) -> Admin: ...
 
     def code(self, error: BaseException) -> int:
-        """Kafka's error code in an exception; library's own codes are negative."""
+        """Kafka's error code in an exception; the library's own codes are negative."""
 
     def close(self) -> None: ...
 
 
 def first_error(errors: Sequence[BaseException]) -> None:
-    """Raises the first, if any."""
+    """Raises the first error, if any."""
     if errors:
         raise errors[0]

@@ -1,4 +1,4 @@
-"""Members of a group, each polling in a thread of its own, and a producer that goes on meanwhile."""
+"""Members of a group, each polling in a thread of its own, and a producer that sends meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = SETTLE
     """Returns as soon as the condition holds.
 
     Raises:
-        AssertionError: it did not in time.
+        AssertionError: the condition did not hold in time.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -24,7 +24,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = SETTLE
 
 
 def read(consumer: Consumer, count: int, seconds: float = 20) -> list[Record]:
-    """Polls until that many records have come."""
+    """Polls until this many records have come."""
     records: list[Record] = []
     deadline = time.monotonic() + seconds
     while len(records) < count:
@@ -39,7 +39,7 @@ class Member:
     def __init__(self, open_consumer: Callable[[], Consumer]) -> None:
         self.records: list[Record] = []
         self.owned: list[frozenset[int]] = [frozenset()]
-        """What it owned, change by change."""
+        """The partitions that it owned, after each change."""
         self.error: BaseException | None = None
         self._open = open_consumer
         self._closing = threading.Event()
@@ -70,7 +70,7 @@ class Member:
 
 
 def settle(members: Sequence[Member], partitions: int) -> None:
-    """Waits until the members own every partition, each once, and each of them some."""
+    """Waits until each partition has exactly one owner, and each member owns some."""
 
     def settled() -> bool:
         for member in members:
@@ -107,10 +107,10 @@ class Stream:
             self._error = error
 
     def close(self) -> int:
-        """Stops sending, waits for the answers; how many were sent.
+        """Stops sending and waits for the answers; returns the number of records sent.
 
         Raises:
-            whatever was raised to the producer.
+            BaseException: the error that the producer raised.
         """
         self._closing.set()
         self._thread.join(90)

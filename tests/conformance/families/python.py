@@ -21,8 +21,8 @@ from families.family import REJOIN, Admin, Consumer, DescribedGroup, Headers, Pr
 ANSWER_SECONDS = 20
 HEARTBEAT_MS = 300
 MEMBER_POLL_SECONDS_MIN = 1.0
-"""A poll whose time ends while a join is under way may forget the join: one in forty with 0.1 s, and the member then
-waits for ever with nothing assigned."""
+"""A poll that times out during a join may forget the join (one in forty with 0.1 s); the member then waits for ever
+without partitions."""
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
@@ -248,7 +248,7 @@ def _check(code: int) -> None:
 
 
 def _check_text(result: str) -> None:
-    """Some calls tell an error by its name and text alone: `[Error 40] InvalidConfigurationError: ...`."""
+    """Raises the error of a call that returns only its name and text: `[Error 40] InvalidConfigurationError: ...`."""
     if result != "OK":
         name = re.search(r"\w+Error", result)
         assert name is not None, result

@@ -1,4 +1,4 @@
-"""What a library raises where the broker refuses: each has errors of its own, with Kafka's codes."""
+"""The errors that libraries raise when the broker refuses: each has its own classes, with Kafka's codes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A client library that writes to sources and reads their shadows, while the test speaks of one topic.
+"""A client library that writes to sources and reads their shadows, while the test only names one topic.
 
-The topic that a test creates is the shadow; its source has the same name and SOURCE behind it. So everything that a
-test reads, commits, looks up and describes is the shadow's.
+The topic that a test creates is the shadow; its source has the same name with SOURCE appended. So a test reads,
+commits, looks up and describes the shadow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SOURCE = ".source"
 
 
 class ShadowedFamily:
-    """What is not about writing is the library's own."""
+    """A library whose producers write to sources and whose admin clients create shadows; all else is unchanged."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -32,7 +32,7 @@ class ShadowedFamily:
 
 
 class SourceProducer:
-    """Writes to the source of the topic that it is told."""
+    """Writes to the source of the given topic."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

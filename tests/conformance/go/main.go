@@ -1,5 +1,5 @@
 // franz-go: `conformance first|second BOOTSTRAP`; between the two the broker is killed.
-// Whatever is not as it should be ends the program with an error.
+// Any wrong result ends the program with an error.
 package main
 
 import (
@@ -69,7 +69,7 @@ func topics(ctx context.Context, admin *kadm.Client) {
 	altered := "120000"
 	_, err = admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &altered}}, "go")
 	must(err)
-	for end := time.Now().Add(5 * time.Second); retention != altered; { // any broker answers, of several not all know yet
+	for end := time.Now().Add(5 * time.Second); retention != altered; { // any broker answers; of several, some learn of it later
 		check(time.Now().Before(end), "retention.ms is %v", retention)
 		configs, err := admin.DescribeTopicConfigs(ctx, "go")
 		must(err)

@@ -1,6 +1,6 @@
 // Kafka's Java client: `java Conformance.java first|second BOOTSTRAP`; between the two the broker is killed.
 // `java Conformance.java shadow BOOTSTRAP` reads shadows of the topics that it writes to.
-// Whatever is not as it should be is thrown, and ends the program with an error.
+// Any wrong result is thrown, and ends the program with an error.
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -19,7 +19,7 @@ public class Conformance {
   static final int PARTITIONS = 6;
   static final long SETTLED_MS = 60_000;
   static String bootstrap;
-  static String shadow = ""; // what the name of a topic that is read has behind it
+  static String shadow = ""; // the suffix of the names of topics that are read
 
   public static void main(String[] arguments) throws Exception {
     bootstrap = arguments[1];
@@ -324,7 +324,7 @@ public class Conformance {
   }
 
   static void directories(Admin admin) throws Exception {
-    if (bootstrap.contains(",")) { // the entries lie on bookies: a broker tells the sizes of what it leads, no disk
+    if (bootstrap.contains(",")) { // entries are on bookies: a broker reports the sizes of its partitions and no disk
       var sizes = new ArrayList<Long>();
       for (var logs : admin.describeLogDirs(List.of(1, 2)).allDescriptions().get().values())
         for (var log : logs.values())

@@ -1,4 +1,4 @@
-// Produces and consumes with default settings until its input ends; then says what came of it.
+// Produces and consumes with default settings until its input ends; then prints the errors and the counts.
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;

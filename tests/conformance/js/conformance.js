@@ -1,5 +1,5 @@
 // kafkajs: `node conformance.js first|second BOOTSTRAP`; between the two the broker is killed.
-// Whatever is not as it should be is thrown, and ends the program with an error.
+// Any wrong result is thrown, and ends the program with an error.
 
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 

@@ -45,7 +45,7 @@ def get(queue: CommitQueue, key: bytes) -> bytes | None:
 
 
 class Faulty:
-    """An LMDB environment whose commits fail as told."""
+    """An LMDB environment whose commits fail with a given error."""
 
     def __init__(self, real: lmdb.Environment, error: Exception) -> None:
         self._real, self._error, self.commits = real, error, 0
@@ -83,11 +83,11 @@ def test_a_commit_returns_its_result_and_can_be_read(tmp_path: Path) -> None:
     run_with_queue(tmp_path, main)
 
 
-def test_everything_that_waits_becomes_one_group_and_results_come_in_submit_order(tmp_path: Path) -> None:
+def test_queued_operations_become_one_group_and_results_come_in_submit_order(tmp_path: Path) -> None:
     async def main(queue: CommitQueue) -> None:
         gate, all_done, done = threading.Event(), trio.Event(), []
         queue.submit(lambda _: gate.wait(10), lambda result, error: done.append((-1, error)))
-        # The first operation holds the thread; the rest gather behind it and join its group once it goes on.
+        # The first operation blocks the thread; the others queue up and join its group when it continues.
         for number in range(500):
             queue.submit(lambda _, number=number: number, lambda result, error: done.append((result, error)))
         queue.submit(lambda _: None, lambda result, error: all_done.set())
@@ -119,7 +119,7 @@ def test_a_result_is_handed_back_only_after_its_transaction_was_committed(tmp_pa
     run_with_queue(tmp_path, main)
 
 
-def test_a_full_map_fails_the_group_keeps_nothing_and_later_commits_go_on(tmp_path: Path) -> None:
+def test_a_full_map_fails_the_group_stores_nothing_and_later_commits_succeed(tmp_path: Path) -> None:
     async def main(queue: CommitQueue) -> None:
         await queue.commit(put(queue, b"first"))
         with pytest.raises(DiskFull, match="free disk space or enlarge the map"):
@@ -180,7 +180,7 @@ def test_a_failure_answers_every_operation_of_its_group(tmp_path: Path) -> None:
     run_with_queue(tmp_path, main)
 
 
-def test_an_operation_that_raises_stops_the_node_and_keeps_nothing(tmp_path: Path) -> None:
+def test_an_operation_that_raises_stops_the_node_and_its_group_is_not_answered(tmp_path: Path) -> None:
     async def main(queue: CommitQueue) -> None:
         queue.submit(put(queue, b"a"), lambda result, error: pytest.fail("must not be answered"))
         queue.submit(lambda _: {}["bug"], lambda result, error: pytest.fail("must not be answered"))
@@ -201,7 +201,7 @@ def test_a_callback_that_raises_stops_the_node(tmp_path: Path) -> None:
     assert caught.group_contains(ZeroDivisionError)
 
 
-def test_close_commits_and_answers_what_was_submitted_and_is_idempotent(tmp_path: Path) -> None:
+def test_close_commits_and_answers_submitted_operations_and_is_idempotent(tmp_path: Path) -> None:
     answers: list[object] = []
 
     async def write(queue: CommitQueue) -> None:
@@ -248,7 +248,7 @@ def test_durability_none_commits_and_survives_a_reopening(tmp_path: Path) -> Non
     run_with_queue(tmp_path, read)
 
 
-def test_a_file_that_is_no_lmdb_environment_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_that_is_no_lmdb_environment_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "data.mdb").write_bytes(b"not lmdb" * 2048)
 
@@ -260,7 +260,7 @@ def test_a_file_that_is_no_lmdb_environment_is_refused_by_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("left", [0, 5000, 1 << 20])
-def test_a_file_that_was_cut_short_is_refused_with_its_sizes(tmp_path: Path, left: int) -> None:
+def test_a_truncated_file_is_refused_with_its_sizes(tmp_path: Path, left: int) -> None:
     async def main(queue: CommitQueue) -> None:
         for number in range(4):
             await queue.commit(put(queue, b"%d" % number, bytes(1 << 20)))
@@ -275,7 +275,7 @@ def test_a_file_that_was_cut_short_is_refused_with_its_sizes(tmp_path: Path, lef
     assert file.stat().st_size == left
 
 
-def test_a_commit_that_gave_back_the_pages_it_took_is_not_taken_for_one_that_was_cut_short(tmp_path: Path) -> None:
+def test_a_file_whose_commits_freed_their_own_pages_is_not_refused_as_truncated(tmp_path: Path) -> None:
     async def main(queue: CommitQueue) -> None:
         entries = queue.databases["entries"]
 

@@ -23,7 +23,7 @@ def on_disk(use: Callable[[Disk], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-def test_a_new_directory_is_marked_and_taken_again_by_its_command_alone(tmp_path: Path) -> None:
+def test_a_new_directory_is_marked_and_only_its_command_opens_it_again(tmp_path: Path) -> None:
     async def use(disk: Disk) -> None:
         for kind in DirectoryKind:
             for _ in range(2):
@@ -50,7 +50,7 @@ def test_a_new_directory_is_marked_and_taken_again_by_its_command_alone(tmp_path
         ("something else", "upgrade gnomon"),
     ],
 )
-def test_what_this_version_cannot_read_is_refused_and_left_as_it_is(tmp_path: Path, found: str, remedy: str) -> None:
+def test_a_format_of_another_version_is_refused_and_not_changed(tmp_path: Path, found: str, remedy: str) -> None:
     (tmp_path / "FORMAT").write_text(found)
 
     async def use(disk: Disk) -> None:
@@ -61,7 +61,7 @@ def test_what_this_version_cannot_read_is_refused_and_left_as_it_is(tmp_path: Pa
     assert (tmp_path / "FORMAT").read_text() == found
 
 
-def test_nothing_is_looked_at_or_written_while_another_holds_the_directory(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused_and_not_marked(tmp_path: Path) -> None:
     async def use(disk: Disk) -> None:
         with disk.lock(tmp_path), pytest.raises(DirectoryTaken), hold_directory(disk, tmp_path, BOOKIE):
             pytest.fail("a directory in use was taken")
@@ -70,7 +70,7 @@ def test_nothing_is_looked_at_or_written_while_another_holds_the_directory(tmp_p
     on_disk(use)
 
 
-def test_the_mark_outlives_a_loss_of_power() -> None:
+def test_the_mark_survives_a_power_loss() -> None:
     async def scenario(simulation: Simulation) -> None:
         machine = simulation.machine("machine")
         done = trio.Event()

@@ -1,4 +1,4 @@
-"""A full file system is known before a commit (see `room`)."""
+"""A full file system is detected before a commit (see `room`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Device:
         self.free -= count
 
 
-def test_space_is_taken_ahead_of_what_is_in_use_and_seldom(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_is_allocated_ahead_of_use_in_few_calls(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(1 << 30)
     monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
     room = Room(file)
@@ -61,12 +61,12 @@ def test_the_file_really_has_the_space(file: Path) -> None:
     assert file.read_bytes()[:5] == b"begin"
 
 
-def test_commits_are_refused_before_the_space_ahead_is_used_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_refused_before_the_allocated_space_is_used_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(3 * AHEAD_BYTES)
     monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
     room = Room(file)
     used = 0
-    with pytest.raises(DiskFull, match="free disk space"):  # noqa: PT012 - which of the calls is for the device to say
+    with pytest.raises(DiskFull, match="free disk space"):  # noqa: PT012 - the device decides which call raises
         while True:
             room.ensure(used)
             used += 4096
@@ -76,9 +76,7 @@ def test_commits_are_refused_before_the_space_ahead_is_used_up(file: Path, monke
     room.close()
 
 
-def test_what_deleting_has_freed_inside_the_file_is_usable_on_a_full_disk(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_freed_inside_the_file_are_usable_on_a_full_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(AHEAD_BYTES)
     monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
     room = Room(file)
@@ -87,7 +85,7 @@ def test_what_deleting_has_freed_inside_the_file_is_usable_on_a_full_disk(
     room.close()
 
 
-def test_on_a_full_disk_pages_are_freed_and_used_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_full_disk_commits_may_reuse_and_free_pages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(AHEAD_BYTES)
     monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
     room = Room(file)
@@ -107,9 +105,7 @@ def test_on_a_full_disk_pages_are_freed_and_used_again(file: Path, monkeypatch: 
     room.close()
 
 
-def test_a_file_opened_again_on_a_full_disk_has_what_was_taken_before(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_reopened_on_a_full_disk_keeps_the_allocated_space(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fallocate(descriptor: int, start: int, count: int) -> None:
         if start + count > AHEAD_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -120,9 +116,7 @@ def test_a_file_opened_again_on_a_full_disk_has_what_was_taken_before(
     room.close()
 
 
-def test_where_no_space_can_be_taken_ahead_the_file_is_longer_all_the_same(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_extended_even_if_no_space_can_be_allocated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(0, errno.EOPNOTSUPP)
     monkeypatch.setattr(os, "posix_fallocate", device.fallocate)
     room = Room(file)

@@ -15,7 +15,7 @@ from gnomon.runtime.world import Unreachable
 from gnomon.wire import rpc
 
 
-def test_a_caller_that_is_cancelled_cancels_the_call_on_the_other_side() -> None:
+def test_a_cancelled_caller_cancels_the_call_at_the_server() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())
         async with trio.open_nursery() as nursery:
@@ -30,7 +30,7 @@ def test_a_caller_that_is_cancelled_cancels_the_call_on_the_other_side() -> None
     run(main)
 
 
-def test_a_caller_may_be_cancelled_in_the_very_turn_in_which_its_answer_comes() -> None:
+def test_a_caller_may_be_cancelled_in_the_turn_in_which_its_answer_arrives() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())
         await client.call("echo")
@@ -46,7 +46,7 @@ def test_a_caller_may_be_cancelled_in_the_very_turn_in_which_its_answer_comes() 
     run(main)
 
 
-def test_a_call_that_is_not_answered_in_time_ends_as_unknown_and_is_cancelled_there() -> None:
+def test_a_call_without_an_answer_in_time_ends_as_unknown_and_is_cancelled_at_the_server() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen(), call_seconds=4.0)
         start = trio.current_time()
@@ -60,7 +60,7 @@ def test_a_call_that_is_not_answered_in_time_ends_as_unknown_and_is_cancelled_th
     run(main, virtual=True)
 
 
-def test_a_client_with_work_that_takes_long_waits_for_it_as_long_as_the_server_is_there() -> None:
+def test_a_long_call_is_waited_for_while_the_server_is_alive() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen(), call_seconds=100.0)
 
@@ -75,7 +75,7 @@ def test_a_client_with_work_that_takes_long_waits_for_it_as_long_as_the_server_i
     run(main, virtual=True)
 
 
-def test_nobody_there_is_certain_and_the_client_connects_once_somebody_is() -> None:
+def test_a_call_to_an_absent_server_is_not_sent_and_the_client_connects_once_it_listens() -> None:
     async def main(bench: Bench) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ def test_a_server_that_closes_ends_every_call_once_and_as_unknown() -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "overdue"])
-def test_whoever_is_told_of_a_loss_may_cancel_the_others_and_call_again(how: str) -> None:
+def test_a_callback_of_a_lost_call_may_cancel_other_calls_and_call_again(how: str) -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen(), call_seconds=2.0)
         await client.call("echo")
@@ -201,7 +201,7 @@ def test_a_client_whose_server_does_not_read_keeps_bounded_memory() -> None:
             start = trio.current_time()
             await trio.sleep(8)
             assert len(outcomes) == 200
-            assert "nothing was heard for 6 s" in str(outcomes[-1])
+            assert "nothing was received for 6 s" in str(outcomes[-1])
             assert trio.current_time() - start < 9
 
     run(main, virtual=True)
@@ -215,7 +215,7 @@ async def count_to(call: Call) -> None:
         raise Missing("the rest is missing")
 
 
-def test_a_stream_delivers_its_items_in_order_and_ends_as_its_task_does() -> None:
+def test_a_stream_delivers_its_items_in_order_and_ends_with_the_outcome_of_its_task() -> None:
     async def main(bench: Bench) -> None:
         bench.methods["count"] = in_task(bench.nursery, count_to)
         client = bench.client(await bench.listen())
@@ -257,7 +257,7 @@ def test_the_end_of_the_block_cancels_the_task_of_a_stream() -> None:
     run(main)
 
 
-def test_a_slow_reader_holds_up_its_stream_alone_and_costs_bounded_memory() -> None:
+def test_a_slow_reader_delays_only_its_own_stream_and_costs_bounded_memory() -> None:
     async def main(bench: Bench) -> None:
         sent = []
 

@@ -1,4 +1,4 @@
-"""What both ends of a connection do: frames, batches of writes, what is held, and when it ends."""
+"""Both ends of a connection: frames, batches of writes, limits on held calls, and the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_call_is_answered_with_value_and_attachment(size: int) -> None:
     run(main)
 
 
-def test_what_had_arrived_of_a_frame_goes_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_buffer_of_a_partial_frame_is_freed_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     left_bytes = []
     closed = RpcConnection.closed
 
@@ -49,7 +49,7 @@ def test_what_had_arrived_of_a_frame_goes_with_its_connection(monkeypatch: pytes
     assert left_bytes == [RECEIVE_BYTES]
 
 
-def test_what_was_given_to_a_call_may_be_changed_once_send_has_returned() -> None:
+def test_an_attachment_may_be_changed_once_send_has_returned() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())
         answers: dict[int, bytes] = {}
@@ -113,7 +113,7 @@ def test_calls_of_one_turn_and_their_answers_leave_in_one_write_each(monkeypatch
     assert len(writes) <= 4
 
 
-def test_an_idle_connection_is_kept_and_one_whose_peer_says_nothing_is_ended() -> None:
+def test_an_idle_connection_is_kept_and_one_with_a_silent_peer_is_ended() -> None:
     async def main(bench: Bench) -> None:
         port = await bench.listen()
         client = bench.client(port)
@@ -124,7 +124,7 @@ def test_an_idle_connection_is_kept_and_one_whose_peer_says_nothing_is_ended() -
         await trio.sleep(100)
         assert bench.cancelled == [7]
         assert len(bench.log.reasons) == 2
-        assert "nothing was heard" in bench.log.reasons[0]
+        assert "nothing was received" in bench.log.reasons[0]
         await client.call("echo")
         assert client._connection is first
         for peer in (silent, nothing_said):
@@ -133,7 +133,7 @@ def test_an_idle_connection_is_kept_and_one_whose_peer_says_nothing_is_ended() -
     run(main, virtual=True)
 
 
-def test_frames_over_the_limit_are_errors_of_their_call_alone() -> None:
+def test_a_frame_over_the_limit_fails_only_its_own_call() -> None:
     async def main(bench: Bench) -> None:
         bench.server = bench.new_server(frame_bytes_max=100_000)
         client = bench.client(await bench.listen(), frame_bytes_max=100_000)
@@ -146,7 +146,7 @@ def test_frames_over_the_limit_are_errors_of_their_call_alone() -> None:
     run(main)
 
 
-def test_a_peer_that_does_not_read_costs_bounded_memory_and_nobody_elses_time() -> None:
+def test_a_peer_that_does_not_read_costs_bounded_memory_and_delays_no_other_peer() -> None:
     limit = 1 << 20
 
     async def main(bench: Bench) -> None:
@@ -167,12 +167,12 @@ def test_a_peer_that_does_not_read_costs_bounded_memory_and_nobody_elses_time() 
             while counts[0] < 2000 * 100_000:
                 counts[0] += len(await peer.receive_some(1 << 20))
 
-        await read()  # what was held goes on
+        await read()  # the held calls continue
 
     run(main)
 
 
-def test_an_answer_that_leaves_at_once_makes_room_for_the_calls_that_wait() -> None:
+def test_an_answer_that_is_sent_at_once_makes_room_for_waiting_calls() -> None:
     async def main(bench: Bench) -> None:
         bench.server = bench.new_server(connection_bytes_max=1000)
         start = trio.current_time()
@@ -183,7 +183,7 @@ def test_an_answer_that_leaves_at_once_makes_room_for_the_calls_that_wait() -> N
             await bench.until(lambda: len(bench.kept) > number)  # noqa: B023 - awaited within the round
             if number >= 3:
                 bench.kept[number - 3].reply(None, bytearray(100_000))
-        assert trio.current_time() - start < 1  # not first by a ping
+        assert trio.current_time() - start < 1  # not only after a ping
 
     run(main, virtual=True)
 
@@ -209,7 +209,7 @@ def test_a_call_that_charges_for_its_memory_holds_up_its_connection_until_its_an
     run(main, virtual=True)
 
 
-def test_no_call_and_no_connection_is_a_task() -> None:
+def test_calls_start_no_tasks() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())
         await client.call("echo")

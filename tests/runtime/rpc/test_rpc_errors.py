@@ -1,4 +1,4 @@
-"""What a method raises, and what its caller gets."""
+"""Errors of a method, as its caller gets them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MissingKey(Missing):
     pass
 
 
-def test_errors_of_the_table_come_back_as_what_they_were() -> None:
+def test_errors_of_the_table_reach_the_caller_with_their_type() -> None:
     async def main(bench: Bench) -> None:
         def missing(call: Call) -> None:
             raise MissingKey("no key 'a'")
@@ -36,7 +36,7 @@ def test_errors_of_the_table_come_back_as_what_they_were() -> None:
     run(main)
 
 
-def test_an_error_whose_fields_are_others_elsewhere_keeps_its_text() -> None:
+def test_an_error_of_another_type_or_with_other_fields_keeps_its_text() -> None:
     for fields in ([1], [1, 2, 3]):
         assert repr(ERRORS.decode("Fenced", fields, "text")) == repr(RpcFailed("Fenced: text"))
     assert repr(ERRORS.decode("Newer", [], "text")) == repr(RpcFailed("Newer: text"))

@@ -31,7 +31,7 @@ def test_a_tell_arrives_in_order_with_calls_and_has_no_answer() -> None:
     run(main)
 
 
-def test_calls_are_answered_in_any_order_and_late_answers_to_nobody() -> None:
+def test_calls_are_answered_in_any_order_and_a_second_answer_is_dropped() -> None:
     async def main(bench: Bench) -> None:
         client = bench.client(await bench.listen())
         ended: list[int] = []
@@ -61,7 +61,7 @@ def test_calls_are_answered_in_any_order_and_late_answers_to_nobody() -> None:
         ("test", "theirs", "of cluster 'theirs'; this is service 'test' of cluster 'ours'"),
     ],
 )
-def test_a_server_that_was_not_meant_refuses_and_says_both_sides(service: str, cluster: str, reason: str) -> None:
+def test_a_server_of_another_service_or_cluster_refuses_and_names_both(service: str, cluster: str, reason: str) -> None:
     async def main(bench: Bench) -> None:
         bench.server = bench.new_server(cluster="ours")
         port = await bench.listen()
@@ -107,7 +107,9 @@ def test_a_client_of_another_protocol_version_is_refused() -> None:
         ([HELLO, b"\xff\xff\xff\xff"], "declares 4294967295 bytes"),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_is_told_why_and_nobody_else_notices(frames: list[Any], reason: str) -> None:
+def test_a_peer_that_breaks_the_protocol_gets_the_reason_and_no_other_client_is_affected(
+    frames: list[Any], reason: str
+) -> None:
     async def main(bench: Bench) -> None:
         port = await bench.listen()
         client = bench.client(port)
@@ -126,7 +128,7 @@ def test_a_peer_that_breaks_the_protocol_is_told_why_and_nobody_else_notices(fra
     run(main)
 
 
-def test_garbage_stops_no_server() -> None:
+def test_garbage_does_not_stop_a_server() -> None:
     async def main(bench: Bench) -> None:
         port = await bench.listen()
         client = bench.client(port)
@@ -149,7 +151,7 @@ def test_garbage_stops_no_server() -> None:
     run(main)
 
 
-def test_calls_beyond_what_a_connection_may_have_in_flight_wait_in_the_socket() -> None:
+def test_calls_beyond_the_limit_in_flight_wait_in_the_socket() -> None:
     async def main(bench: Bench) -> None:
         port = await bench.listen()
         client = bench.client(port)
@@ -167,7 +169,7 @@ def test_calls_beyond_what_a_connection_may_have_in_flight_wait_in_the_socket() 
     run(main)
 
 
-def test_calls_that_are_set_aside_hold_up_no_others_and_too_many_are_refused() -> None:
+def test_calls_that_are_set_aside_delay_no_others_and_too_many_are_refused() -> None:
     async def main(bench: Bench) -> None:
         def wait(call: Call) -> None:
             call.set_aside()
@@ -198,7 +200,7 @@ def test_calls_that_are_set_aside_hold_up_no_others_and_too_many_are_refused() -
     run(main)
 
 
-def test_a_task_answers_its_call_and_its_unknown_errors_are_bugs() -> None:
+def test_a_task_answers_its_call_with_its_result_or_its_error() -> None:
     async def main(bench: Bench) -> None:
         async def length(call: Call) -> int:
             await trio.lowlevel.checkpoint()
@@ -215,7 +217,7 @@ def test_a_task_answers_its_call_and_its_unknown_errors_are_bugs() -> None:
     run(main)
 
 
-def test_a_call_cancelled_before_its_task_began_is_not_worked_on() -> None:
+def test_a_call_cancelled_before_its_task_began_is_not_executed() -> None:
     async def main(bench: Bench) -> None:
         worked: list[int] = []
 

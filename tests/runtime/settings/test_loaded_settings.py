@@ -27,7 +27,7 @@ def load(
     return load_settings(file, environment or {}, flags or {}, kafka_names=lambda: KAFKA_NAMES, **options)
 
 
-def test_defaults_serve_and_their_origin_says_so(tmp_path: Path) -> None:
+def test_settings_without_a_source_have_their_default_and_that_origin(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.settings == Settings()
     assert loaded.settings.broker.kafka_port == 9092
@@ -35,7 +35,7 @@ def test_defaults_serve_and_their_origin_says_so(tmp_path: Path) -> None:
     assert {str(origin) for origin in loaded.origins.values()} == {"default"}
 
 
-def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default(tmp_path: Path) -> None:
+def test_a_flag_wins_over_the_environment_then_the_file_then_the_default(tmp_path: Path) -> None:
     toml = "[broker]\nkafka_port = 1\nadmin_port = 1\nkafka_host = 'file'"
     environment = {"GNOMON_BROKER__KAFKA_PORT": "2", "GNOMON_BROKER__ADMIN_PORT": "2", "PATH": "/bin"}
     loaded = load(tmp_path, toml, environment, {"broker.kafka_port": 3})
@@ -56,7 +56,7 @@ def test_values_take_the_type_of_their_default(tmp_path: Path) -> None:
     assert settings.log.level == "debug"
 
 
-def test_flags_may_be_typed_or_texts(tmp_path: Path) -> None:
+def test_flags_may_be_typed_values_or_text(tmp_path: Path) -> None:
     flags = {"data_dir": Path("here"), "broker.kafka_port": "0", "bookie.durability": Durability.NONE}
     settings = load(tmp_path, flags=flags).settings
     assert settings.data_dir == Path("here")
@@ -86,7 +86,7 @@ def test_flags_may_be_typed_or_texts(tmp_path: Path) -> None:
         ("zzzzzzzzzzz = 1", {}, {}, r"zzzzzzzzzzz .*`gnomon config show` lists them all"),
     ],
 )
-def test_an_unknown_setting_is_an_error_that_names_the_nearest_and_where_it_stood(
+def test_an_unknown_setting_is_an_error_that_names_its_source_and_the_nearest_setting(
     tmp_path: Path, toml: str | None, environment: dict[str, str], flags: dict[str, object], text: str
 ) -> None:
     with pytest.raises(SettingsError, match=text):
@@ -113,14 +113,14 @@ def test_an_unknown_setting_is_an_error_that_names_the_nearest_and_where_it_stoo
         (None, {"GNOMON_LOG__LEVEL": "loud"}, r"must be one of debug, info, warning, error, not 'loud'"),
     ],
 )
-def test_an_unfit_value_is_an_error_that_names_what_is_expected(
+def test_an_invalid_value_is_an_error_that_names_the_valid_ones(
     tmp_path: Path, toml: str | None, environment: dict[str, str], text: str
 ) -> None:
     with pytest.raises(SettingsError, match=text):
         load(tmp_path, toml, environment)
 
 
-def test_kafka_settings_keep_their_dotted_names_and_become_texts(tmp_path: Path) -> None:
+def test_kafka_settings_keep_their_dotted_names_and_become_text(tmp_path: Path) -> None:
     toml = (
         "[kafka]\nnum.partitions = 4\n'log.roll.ms' = 10\n"
         "auto.create.topics.enable = false\nlistener.names = ['a', 'b']"
@@ -136,7 +136,7 @@ def test_kafka_settings_keep_their_dotted_names_and_become_texts(tmp_path: Path)
     assert str(loaded.origins["kafka.log.retention.ms"]) == "environment GNOMON_KAFKA__LOG_RETENTION_MS"
 
 
-def test_the_check_of_kafka_settings_is_asked_and_its_reason_told(tmp_path: Path) -> None:
+def test_a_value_that_the_check_of_kafka_settings_refuses_is_an_error_with_its_reason(tmp_path: Path) -> None:
     def check(name: str, value: str) -> None:
         if (name, value) == ("num.partitions", "0"):
             raise ValueError("at least 1")
@@ -146,7 +146,7 @@ def test_the_check_of_kafka_settings_is_asked_and_its_reason_told(tmp_path: Path
         load(tmp_path, "kafka.num.partitions = 0", kafka_check=check)
 
 
-def test_a_file_that_is_absent_or_no_toml_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_no_toml_is_an_error_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"none\.toml does not exist"):
         load_settings(tmp_path / "none.toml", {}, {})
     with pytest.raises(SettingsError, match=r"gnomon\.toml cannot be read"):
@@ -158,7 +158,7 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False)])
-def test_a_switch_is_true_or_false_as_a_text_and_in_the_file(tmp_path: Path, text: str, value: bool) -> None:
+def test_a_switch_may_be_text_in_a_flag_and_a_boolean_in_the_file(tmp_path: Path, text: str, value: bool) -> None:
     name = "log_segment_based_subscriptions_store_enabled"
     flags = {f"subscriptions.{name}": text}
     assert load(tmp_path, flags=flags).settings.subscriptions.log_segment_based_subscriptions_store_enabled is value
@@ -167,13 +167,13 @@ def test_a_switch_is_true_or_false_as_a_text_and_in_the_file(tmp_path: Path, tex
 
 
 @pytest.mark.parametrize("value", ["1", "yes", ""])
-def test_a_switch_takes_nothing_else(tmp_path: Path, value: str) -> None:
+def test_a_switch_refuses_other_text(tmp_path: Path, value: str) -> None:
     flags = {"subscriptions.log_segment_based_subscriptions_store_enabled": value}
     with pytest.raises(SettingsError, match="must be true or false"):
         load(tmp_path, flags=flags)
 
 
-def test_the_names_of_kafka_settings_are_asked_for_only_when_a_name_is_none_of_gnomons_own() -> None:
+def test_the_names_of_kafka_settings_are_only_loaded_for_names_that_gnomon_does_not_have() -> None:
     asked: list[str] = []
 
     def kafka_names() -> list[str]:

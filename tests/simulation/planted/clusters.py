@@ -194,7 +194,7 @@ def takeover_forgets_producers(patch: pytest.MonkeyPatch) -> None:
     "a broker whose lease may have ended remains leader and coordinator",
     breaks="broker.placement.placement 1",
     found_by="tests/broker/test_takeover.py::"
-    "test_a_broker_that_was_away_is_sure_of_nothing_before_it_has_heard_who_led_meanwhile",
+    "test_a_broker_that_was_cut_off_refuses_requests_until_it_knows_who_led_meanwhile",
 )
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
     """No storm finds it: answers about logs and committed offsets are first confirmed by other means."""
@@ -204,8 +204,7 @@ def lease_ignored(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a deleted topic's name is free before every live broker knows of the deletion",
     breaks="broker.topics 3",
-    found_by="tests/broker/test_deleted_names.py::"
-    "test_a_topic_is_created_anew_once_no_broker_serves_its_last_life_any_more",
+    found_by="tests/broker/test_deleted_names.py::test_a_topic_is_created_again_once_no_broker_serves_its_last_life",
 )
 def name_free_at_once(patch: pytest.MonkeyPatch) -> None:
     """In few storms a client asks the broker that does not know of the deletion."""

@@ -21,7 +21,7 @@ Scenario = Callable[[Simulation], Awaitable[object]]
 ROOT = Path(__file__).parents[3]
 SEEDS_MAX = int(os.environ.get("SEEDS", "500"))
 QUICK_SEEDS_MAX = 40
-"""A bound with a reserve: today below ten seeds find them, and a change of the product changes its seeds."""
+"""A bound with a reserve: now fewer than ten seeds find each bug; a change of the product changes that number."""
 
 
 def found_within(bug: PlantedBug, scenario: Scenario, seeds: int) -> tuple[int, str] | None:

@@ -390,7 +390,7 @@ def deleted_as_claimed(patch: pytest.MonkeyPatch) -> None:
 @planted(
     "a reader trusts the last add confirmed of a session that it does not know",
     breaks="bookie.entry_store, Confirmed",
-    found_by="tests/bookie/test_cluster.py::test_a_reader_with_an_old_record_never_takes_an_orphan_for_the_entry",
+    found_by="tests/bookie/test_cluster.py::test_a_reader_with_an_outdated_record_never_returns_an_orphan",
 )
 def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     """A storm takes some 500 seeds to find it."""

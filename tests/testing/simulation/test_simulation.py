@@ -44,7 +44,7 @@ def test_trio_still_asks_its_clock_to_jump_when_no_task_can_run() -> None:
     assert jumps == [(0, 5.0)]
 
 
-def test_trio_s_clock_still_keeps_virtual_time_where_it_is_read() -> None:
+def test_the_jumps_of_trio_s_clock_still_add_up_in_its_current_time() -> None:
     """If this fails after an upgrade of Trio: have `testing.simulation.autojumping_clock` return the clock as it is."""
     clock = autojumping_clock()
     clock.jump(2.5)

@@ -9,7 +9,7 @@ LITERAL = 3
 
 
 class DescribeAclsRequest(ProtocolMessage, key=29, versions=(1, 3), flexible=2):
-    """Asks for the rules that fit a filter; null fits all."""
+    """Asks for the rules that match a filter; null matches all."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string.nullable()
@@ -54,7 +54,7 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(ProtocolMessage, key=30, versions=(1, 3), flexible=2):
-    """Asks for rules to be kept."""
+    """Rules to create."""
 
     creations: list[AclCreation] = array(AclCreation)
 
@@ -82,7 +82,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(ProtocolMessage, key=31, versions=(1, 3), flexible=2):
-    """Asks for the rules that fit any of the filters to go."""
+    """Asks for the deletion of the rules that match any of the filters."""
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 

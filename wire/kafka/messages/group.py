@@ -100,7 +100,7 @@ class SyncGroupResponse(ProtocolMessage, key=14, versions=(0, 5), flexible=4):
 
 
 class HeartbeatRequest(ProtocolMessage, key=12, versions=(0, 4), flexible=4):
-    """A member says it is alive."""
+    """A member reports that it is alive."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -109,7 +109,7 @@ class HeartbeatRequest(ProtocolMessage, key=12, versions=(0, 4), flexible=4):
 
 
 class HeartbeatResponse(ProtocolMessage, key=12, versions=(0, 4), flexible=4):
-    """Confirms that the member is still in the generation, or says otherwise."""
+    """Confirms that the member is in the current generation, or has the error."""
 
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16()

@@ -48,7 +48,7 @@ def test_a_connection_above_its_own_limit_is_not_read_until_replies_are_sent() -
     assert len(peer.exchanges) == 3
     assert peer.transport.paused
     answer(peer.exchanges[0])
-    assert len(peer.exchanges) == 4  # what was in the buffer is handled first
+    assert len(peer.exchanges) == 4  # the requests in the buffer are handled first
     assert peer.transport.paused
     for exchange in peer.exchanges[1:]:
         answer(exchange)

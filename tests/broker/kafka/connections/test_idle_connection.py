@@ -43,7 +43,7 @@ def test_a_connection_with_a_request_in_flight_is_not_idle() -> None:  # invaria
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_a_peer_that_receives_its_answer_slowly_is_not_idle_and_one_that_stopped_is(takes: bool) -> None:
+def test_a_peer_that_receives_its_answer_slowly_is_not_idle_and_a_peer_that_stopped_is(takes: bool) -> None:
     peer = Peer(dispatch=answer)  # invariant 7
     peer.transport.backlog_bytes = 900
     peer.ask()

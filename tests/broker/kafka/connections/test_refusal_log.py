@@ -97,7 +97,7 @@ def test_requests_that_clients_send_on_their_own_to_describe_are_not_logged() ->
         await client.ask(DescribeAclsRequest(), 3)
         await client.ask(
             ConsumerGroupDescribeRequest(group_ids=["g"]), 1
-        )  # Java's admin, before it asks in the old way
+        )  # Java's admin, before it sends the older request
         assert logged(broker) == []
 
     simulate_broker(scenario)

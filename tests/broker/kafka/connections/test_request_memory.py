@@ -83,7 +83,7 @@ def test_answers_that_peers_do_not_receive_leave_less_room_for_other_answers() -
     assert other.connection.answer_room() == 1000
 
 
-def test_ready_answers_after_one_that_is_not_are_counted_and_delay_the_next_requests() -> None:
+def test_ready_answers_after_an_unready_one_are_counted_and_delay_the_next_requests() -> None:
     memory = RequestMemory(64 << 20)
 
     def dispatch(exchange: Exchange) -> None:
@@ -149,7 +149,7 @@ def test_the_peer_with_the_most_unfinished_bytes_for_the_longest_is_refused_and_
     assert [peer.transport.ended for peer in slow].count(True) == 1
 
 
-def test_small_requests_that_never_end_do_not_end_a_large_one_that_arrives() -> None:
+def test_small_unfinished_requests_do_not_end_the_connection_of_a_large_one_that_arrives() -> None:
     memory = RequestMemory(4 << 20)
     slow = [Peer(memory) for _ in range(56)]
     for peer in slow:

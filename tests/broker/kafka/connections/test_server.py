@@ -64,7 +64,7 @@ def test_a_broker_that_ends_answers_members_that_wait_for_others_and_long_polls(
         assert isinstance(waiting.message, JoinGroupResponse)
         assert waiting.message.error_code == ErrorCode.NOT_COORDINATOR
         assert poll.message is not None
-        # Nothing of the rebalance that was cut short is on record: the member is known where it goes on.
+        # The interrupted rebalance left no record: after the restart the member is still known.
         await broker.start()
         again = await broker.connect()
         heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)

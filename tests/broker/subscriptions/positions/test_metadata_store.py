@@ -120,7 +120,7 @@ def test_long_ranges_are_spread_over_several_transactions(on_one_disk: OnOneDisk
 
 
 class Sizes(CountingMetadata):
-    """Looks at how many comparisons or operations there are in a transaction."""
+    """Keeps the largest number of comparisons or operations of a transaction."""
 
     largest = 0
 

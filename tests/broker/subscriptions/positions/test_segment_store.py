@@ -22,7 +22,7 @@ def at(entry: int) -> CommitPoint:
 def test_ten_thousand_commits_write_to_the_metadata_once_for_a_segment(on_one_disk: OnOneDisk) -> None:
     names = [f"reader-{number:02}" for number in range(SUBSCRIPTIONS)]
     rounds = COMMITS // SUBSCRIPTIONS
-    segments = -(-rounds // (SEGMENT_ENTRIES + 1))  # the record that begins one holds a position, too
+    segments = -(-rounds // (SEGMENT_ENTRIES + 1))  # the record that begins a segment holds a position, too
 
     async def act(house: StoreHouse) -> None:
         store = house.store(True, entries_max=SEGMENT_ENTRIES)
@@ -31,7 +31,7 @@ def test_ten_thousand_commits_write_to_the_metadata_once_for_a_segment(on_one_di
             for entry in range(1, rounds + 1):
                 assert await store.advance_many({name: Position(at(entry)) for name in names}) == ()
         assert cost.writes == segments * SUBSCRIPTIONS == 40
-        assert cost.reads == (segments - 1) * SUBSCRIPTIONS  # checks the owner of the segment before it is given up
+        assert cost.reads == (segments - 1) * SUBSCRIPTIONS  # one check of the owner for each segment that ends
         with house.metadata.measure() as cost:
             await store.close()
         assert cost.writes == SUBSCRIPTIONS

@@ -55,7 +55,7 @@ class Act:
 
 @dataclass
 class Term:
-    """One store of one owner: what it knows is as of its load."""
+    """One store of one owner; `loaded` are the positions that it found at its load."""
 
     store: SubscriptionsStore
     load_began: int
@@ -118,7 +118,7 @@ class History:
             heard = other.term is term or name not in term.loaded or term.load_ended > other.began
             for act in acts:
                 asked = act.what in ("create", "reset") and act.ended > other.began
-                heard |= act.term is term and (asked or act.what == "delete")  # what it deleted it reads again
+                heard |= act.term is term and (asked or act.what == "delete")  # a deleted name is read again
             if source.what == "advance" and not heard:
                 wrong.append(f"{name} is at {dlsn} after {other.what} by another, of which that owner had not heard")
         return wrong
@@ -273,7 +273,7 @@ class StoresMachine(SimulatedStateMachine):
         self.guided.sleep(pause)
 
     def owner(self, who: str) -> Puppet | None:
-        """An owner, mostly with a term: one that has none begins it."""
+        """An owner; if it has no term, it begins one."""
         puppet = self.puppets.get(who)
         if puppet is not None and puppet.term is None:
             self.begin_term(who, self.in_segments[who], self.entries_max, 0.3)
@@ -355,7 +355,7 @@ class StoresMachine(SimulatedStateMachine):
             machine.kill()
 
         async def load(client: LedgerClient) -> None:
-            puppet = Puppet(client, self, None)  # it does nothing beside
+            puppet = Puppet(client, self, None)  # it runs no concurrent commands
             for in_segments in (False, True, False):
                 while True:
                     try:
