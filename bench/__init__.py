@@ -1,1 +1,2 @@
-"""Benchmarks of gnomon, next to its floor and Apache Kafka; `python -m bench --help`. Never part of the tests."""
+"""Benchmarks of gnomon, next to Apache Kafka and a minimal server (`bench.floor`); `python -m bench --help`. Never part
+of the tests."""

@@ -1,4 +1,5 @@
-"""`python -m bench`: gnomon as one node and as a cluster, its floor and Apache Kafka side by side."""
+"""`python -m bench`: measures side by side gnomon as one node and as a cluster, the minimal server `floor`, and Apache
+Kafka."""
 
 from __future__ import annotations
 

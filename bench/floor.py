@@ -1,8 +1,9 @@
-"""The floor: Trio and LMDB that receive a frame, commit it synced and answer; no log, no checks, nothing to read back.
+"""The floor: a minimal server with Trio and LMDB, which receives a frame, commits it synced, and answers.
 
-`python -m bench.floor PORT DATA_DIR`. It is the minimal cost of a broker in Python; compared with it, gnomon's figures
-show the cost of its layers. It answers just enough of ApiVersions and Metadata for librdkafka to produce, so that one
-generator drives all systems; Fetch is advertised only because librdkafka sends no magic-2 batches without it.
+`python -m bench.floor PORT DATA_DIR`. The floor has no log, no checks, and nothing to read back. Its figures are the
+minimal cost of a broker in Python: the difference to gnomon's figures is the cost of gnomon's layers. It answers just
+enough of ApiVersions and Metadata for librdkafka to produce, so that the same load generators can be used for all
+systems. It advertises Fetch only because librdkafka sends no magic-2 batches otherwise.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Generators:
         """Compiles what is not in the cache yet.
 
         Raises:
-            Unavailable: there is no C compiler.
+            GeneratorUnavailable: there is no C compiler.
         """
         raw = _compile(cache, "raw.c", [])
         try:
@@ -99,7 +99,7 @@ class Generators:
 
     @property
     def rdkafka(self) -> Generator:
-        """Raises Unavailable if no librdkafka can be linked."""
+        """Raises GeneratorUnavailable if no librdkafka can be linked."""
         if isinstance(self._rdkafka, GeneratorUnavailable):
             raise self._rdkafka
         return self._rdkafka

@@ -47,7 +47,7 @@ class Verdict:
 
 
 def judge(goal: Goal, summary: Summary) -> Verdict:
-    """A goal is unknown when either side was not measured in every round."""
+    """The verdict on a goal: unknown if the system, or the peer if there is one, was not measured in every round."""
     own = summary.spread(goal.scenario, goal.system, goal.figure)
     peer = summary.spread(goal.scenario, goal.peer, goal.figure) if goal.peer else None
     if own is None or (goal.peer and (peer is None or peer.median == 0)):

@@ -18,7 +18,7 @@ PANELS_PER_ROW = 4
 
 
 def draw(report: Report, path: Path) -> None:
-    """Writes a PNG. Raises Unavailable without matplotlib."""
+    """Writes a PNG. Raises GeneratorUnavailable without matplotlib."""
     try:
         import matplotlib
 

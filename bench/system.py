@@ -70,7 +70,7 @@ class System(ABC):
     topic_config: ClassVar[Mapping[str, str]] = TOPIC_CONFIG
 
     def install(self, workspace: Workspace) -> Installation:
-        """A fresh data directory. Raises Unavailable when this machine lacks what the system needs."""
+        """A fresh data directory. Raises GeneratorUnavailable if this machine lacks something that the system needs."""
         return Installation(self, workspace.data_dir(self.name), free_port())
 
     @abstractmethod
@@ -100,7 +100,7 @@ def gnomon(*arguments: str) -> list[str]:
 
 
 def check_gnomon() -> None:
-    """Raises Unavailable if gnomon is not installed."""
+    """Raises GeneratorUnavailable if gnomon is not installed."""
     if importlib.util.find_spec("gnomon.cli.main") is None:
         raise GeneratorUnavailable("gnomon's command line is not installed for this Python: run `make run` once")
 

@@ -1,4 +1,5 @@
-"""Bookies as the ledger client uses them, wherever they run: their calls, and the values that these give."""
+"""The protocols that a ledger client uses: `Bookie`, one storage node in this or another process, and `Bookies`, all
+storage nodes that the process knows; with the values that their methods take and return."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A MAC of each entry, keyed from the ledger's password, in addition to the CRC32C of every stored value. Pure.
+"""The optional MAC of a ledger's entries, keyed from the ledger's password, in addition to their CRC32C. Pure.
 
 The CRC32C detects flipped bits. The MAC detects entries written on purpose by somebody who can write to a bookie's disk
-but does not know the password: it precedes the payload and covers ledger, entry and payload (BLAKE2b, 16 bytes).
+but does not know the password. The MAC precedes the payload and covers ledger, entry id and payload (BLAKE2b, 16
+bytes).
 """
 
 from __future__ import annotations

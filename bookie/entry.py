@@ -1,7 +1,7 @@
 """The stored form of an entry: a fixed header, then the payload byte for byte. Pure.
 
-1. The CRC32C covers ledger, entry, session, LAC, length and payload. So a value under the wrong key, or with one
-   changed bit, is an error and never data.
+1. The CRC32C covers ledger, entry id, session, last add confirmed (LAC), length and payload. So decoding a value under
+   the wrong key, or with one changed bit, raises an error and never returns data.
 2. Encoding copies the payload once; decoding copies nothing.
 3. `length_bytes` counts the payload bytes of the ledger up to and including this entry, so that the last entry alone
    gives the size of the ledger.

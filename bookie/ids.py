@@ -1,4 +1,4 @@
-"""Positions of the ledger layer, each with a type of its own."""
+"""The ids of the ledger layer (ledger, entry, session, bookie), each with a type of its own."""
 
 from __future__ import annotations
 

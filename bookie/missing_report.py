@@ -1,4 +1,4 @@
-"""Reports of missing entries: a writer or reader names a ledger of which a bookie may lack entries, for the auditor."""
+"""Reports of missing entries for the auditor: a writer or claimer names a ledger of which a bookie may lack entries."""
 
 from __future__ import annotations
 

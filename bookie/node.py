@@ -1,12 +1,14 @@
 """The node of a bookie: its disk, its service and its registration.
 
-1. A bookie serves no client before its disk is checked to be its own (`cookie`), and no client of another bookie.
-2. A bookie is registered while it serves; its registration says whether it takes entries.
-3. A failed write of the device ends the bookie: nothing is acknowledged after that.
-4. A bookie that is to stop first withdraws its registration, so that no new ledger uses it. Then it answers the adds it
-   has taken, and refuses further ones.
-5. A decommissioned bookie ends by itself once no ledger needs it: its name then belongs to no disk or to another one.
-   From then on the bookie is not registered any more.
+1. A bookie serves clients only after a check that its disk is its own (`cookie`). It refuses a client that asks for
+   another bookie.
+2. A bookie is registered in the metadata from the time it serves until it stops. The registration says whether the
+   bookie accepts entries.
+3. A failed write to the device ends the bookie: nothing is acknowledged after the failure.
+4. A stopping bookie first withdraws its registration, so that no new ledger uses it. Then it answers the adds that it
+   has accepted, and refuses further ones.
+5. A bookie ends by itself after its disk's cookie was deleted from the metadata: the bookie was decommissioned, and no
+   ledger needs it. From then on the bookie cannot register again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Chooses the bookies of a ledger's entries. Pure.
 
-1. Copies are spread over as many domains (racks, zones) as there are.
+1. The bookies of a ledger are spread over as many domains (racks, zones) as possible.
 2. Among equal candidates the ledger's name decides, by a hash that spreads ledgers evenly and moves few of them when a
    bookie comes or goes (rendezvous hashing).
-3. A ledger is created, and continues, as long as each of its entries can reach an ack quorum.
+3. An ensemble for a new ledger may include bookies that accept no entries now, as long as each entry can reach an ack
+   quorum without them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The RPC protocol of a bookie, as far as both sides share it: its service's name, its calls' errors and bounds."""
+"""The part of a bookie's RPC protocol that client and server share: service name, errors, and entries in one call."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The metadata record of a ledger, and its change by a claim. Pure.
 
-1. A ledger's id is its record's create revision; its session is the record's version at the last claim. Both come from
-   the metadata's own counters, so they are unique and only grow without a write of their own.
-2. A fragment means: entries from `first_entry` on are on `bookies` and were written by `session` or a later one; copies
-   of lower sessions are orphans of dead writers.
-3. A claim starts a fragment right after the last recovered entry, in the same write that makes the session valid: an
-   entry found absent in recovery can never reappear. Everything below a fragment's first entry is durable on its ack
-   quorum before the fragment is recorded, so a fragment's first entry never decreases.
-4. Fragments without effect are dropped, so that a ledger opened a thousand times does not have a larger record: those
-   below `start_entry`, and those whose orphans every bookie of the ensemble has removed.
+1. A ledger's id is its record's create revision; its session is the record's version at the last claim. Both are
+   counters of the metadata service: they are unique, they only grow, and counting needs no further write.
+2. A fragment says that the entries from `first_entry` on are on `bookies`, and were written by `session` or a later
+   session. Copies of lower sessions there are orphans: an earlier writer left them, and they do not count.
+3. A claim starts a fragment right after the last recovered entry, in the same write that makes its session valid. So an
+   entry that recovery found absent can never reappear. All entries before a fragment are durable on their ack quorums
+   when the fragment is recorded, so a new fragment never begins below the last one.
+4. Fragments without effect are dropped: those that end below `start_entry`, and those whose orphans every bookie of the
+   ensemble has removed. So the record stays small even if the ledger is opened a thousand times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The metadata keys that name the bookies of a cluster, and the registration that a bookie writes under one of them.
 
-`bookies/<name>` holds the address of a live bookie, under its lease; `cookies/<name>` exists as long as the bookie is a
-member of the cluster; `bookies-draining/<name>` exists while the bookie is to leave.
+`bookies/<name>` holds the address of a live bookie, under the bookie's lease. `cookies/<name>` exists as long as the
+bookie is a member of the cluster. `bookies-draining/<name>` exists from the request that the bookie leave the cluster
+until it has left.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BookieRegistration:
     host: str
     port: int
     disk: Revision
-    """Identifies the disk among all that have had this name (`cookie.Membership`)."""
+    """Identifies the disk among all that have had this name (`cookie.DiskMembership`)."""
     domain: str = ""
     """Rack or zone, for placement."""
     read_only: bool = False

@@ -2,17 +2,19 @@
 
 Unanswered calls end with Unreachable; their effect at the bookie is unknown (`runtime/rpc/client.py`).
 
-Small entries of one turn, also of different ledgers, are sent in one call: frames and answers cost more than the adds.
-The other calls leave after the adds that were made before them.
+If a call is already under way, small entries that are added in one turn of the event loop, also to different ledgers,
+are sent in one call: a frame and an answer cost more than an add. Every other call is sent after the adds that were
+made before it.
 
-Followers of a ledger see its last entries by a last add confirmed that no add carries (explicit LAC). It is sent soon,
-then sent again with an acknowledgement until it arrives; and again after a restart of the bookie, which forgot it.
+Each add carries its ledger's last add confirmed (LAC). After the last add the LAC is sent without one (explicit LAC),
+so that followers of the ledger see its last entries. It is first sent without asking for an answer, and then again
+until the bookie acknowledges it. It is also sent again after a restart of the bookie, which keeps it in memory only.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -31,22 +33,15 @@ from gnomon.runtime.world import Clock, WorldError
 EXPLICIT_LAC_SECONDS: Final = 0.01
 """Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
 SURE: Final = Backoff(0.5, 30.0)
-"""Delays before the arrival is verified, and verified again after failures."""
+"""Delays before an explicit LAC is sent again with an acknowledgement: at first, and after failures."""
 TOLD_MAX: Final = 10_000
 """After a restart a bookie gets the explicit LACs of this many ledgers again, those confirmed last."""
 GATHERED_BYTES_MAX: Final = 4096
 """The largest value that is sent together with others: it is copied."""
 
 
-class _Add(NamedTuple):
-    """An add that waits for the end of the turn."""
-
-    ledger: LedgerId
-    entry: EntryId
-    session: SessionId
-    last_add_confirmed: EntryId
-    value: bytes
-    done: Added
+_Add: TypeAlias = tuple[LedgerId, EntryId, SessionId, EntryId, bytes, Added]
+"""An add that waits for the end of the turn: the arguments of `RemoteBookie.add`."""
 
 
 class RemoteBookie:
@@ -67,7 +62,7 @@ class RemoteBookie:
         self._unsure: dict[LedgerId, Confirmed] = {}
         """Explicit LACs that were sent, and may not have arrived."""
         self._told: dict[LedgerId, Confirmed] = {}
-        """Explicit LACs that have arrived at the bookie, or did before it restarted."""
+        """Explicit LACs that the bookie has acknowledged, perhaps before it restarted."""
         self._sure_due = False
         self._failures = 0
 
@@ -102,7 +97,7 @@ class RemoteBookie:
         if client.waits and len(value) <= GATHERED_BYTES_MAX:
             if not self._gathered:
                 client.network.call_soon(self._send_gathered)
-            self._gathered.append(_Add(ledger, entry, session, last_add_confirmed, value, done))
+            self._gathered.append((ledger, entry, session, last_add_confirmed, value, done))
             return
         self._send_gathered()
         client.send("add", (ledger, entry, session, last_add_confirmed), value, partial(_added, done, entry))
@@ -121,7 +116,7 @@ class RemoteBookie:
                 for ledger, entry, session, confirmed, value, _ in adds
                 for number in (ledger, entry, session, confirmed, len(value))
             ]
-            values = b"".join([add.value for add in adds])
+            values = b"".join([add[4] for add in adds])
             client.send("add_many", (positions,), values, partial(_all_added, client, adds))
 
     def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
@@ -259,13 +254,16 @@ def _all_added(
         _end_all(adds, error)
         return
     refused = {index: client.errors.decode(*encoded) for index, *encoded in refusals}
-    for index, add in enumerate(adds):
-        _added(add.done, add.entry, None, attachment, refused.get(index))
+    for index, (_, entry, _, _, _, done) in enumerate(adds):
+        if index in refused:
+            _added(done, entry, None, attachment, refused[index])
+        else:
+            done(entry, None)
 
 
 def _end_all(adds: list[_Add], error: StoreError) -> None:
-    for add in adds:
-        add.done(add.entry, error)
+    for _, entry, _, _, _, done in adds:
+        done(entry, error)
 
 
 def _never_seen() -> NotSent:

@@ -1,1 +1,1 @@
-"""Topics over ledgers: the partition log, Kafka's front end, groups, admin."""
+"""The broker: serves topics, whose partitions are chains of ledgers, to Kafka's clients and to native clients."""

@@ -1,9 +1,10 @@
 """One broker: creates its parts, connects them, and starts them in order.
 
-1. A start takes a fixed number of metadata operations for any number of topics. A partition is opened on first use; a
-   partition that shadows show is opened once this broker leads it (`source_opener`).
-2. A request that changes the metadata is answered once this broker's own image shows the change.
-3. Everything that runs here ends with `run`.
+1. The number of metadata operations of a start does not depend on the number of topics. A partition is opened on its
+   first use. One exception: in a cluster of several brokers, a partition whose topic has shadows (read-only topics that
+   show the same records) is opened once this broker leads it (`source_opener`).
+2. A request that changes topics or settings is answered once this broker's own copy of them shows the change.
+3. All tasks of these parts end when `run` ends.
 """
 
 from __future__ import annotations

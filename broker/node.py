@@ -1,9 +1,9 @@
 """A broker that serves: its parts with their front ends, from the start until it leaves its cluster.
 
-1. A broker serves once it may lead. It opens no partition before that. Afterwards it opens the partitions that clients
-   use, and those that shadows show.
-2. When `stop` is set, the broker first hands over its partitions, and answers clients with the new leaders; then it
-   ends.
+1. `ready` is called once the broker may lead partitions. The broker opens no partition before it may lead; after that
+   it opens partitions as `broker` invariant 1 says.
+2. When `stop` is set, the broker hands over its partitions if the cluster has other brokers, and answers clients with
+   the new leaders. Then it ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Producer ids: unique for ever, taken from the metadata a block at a time (KIP-730)."""
+"""Producer ids: unique for ever, allocated from the metadata in blocks of BLOCK_SIZE ids (KIP-730)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A whole gnomon in one process: metadata service, bookie, and a broker as a cluster of one, joined by calls.
+"""A whole gnomon in one process: metadata service, bookie, and one broker, connected by function calls.
 
-1. `ready` is called once everything serves; a client that connects then is answered.
+1. The callback `ready` is called once all parts serve: a client that connects after that is answered.
 2. When `stop` is set, no new connection is accepted, requests in flight are answered, then everything is closed.
-3. A device that failed a write stops the process: nothing is acknowledged after it.
+3. A failed write to the device stops the node: nothing is acknowledged after the failure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
 """The stores in a data directory: metadata and entries, opened together by the owner of the directory.
 
-1. A data directory has one owner at a time. A directory of another command or format is refused.
-2. The stores are closed when the block ends, after the tasks that used them.
-3. A failed write of the device ends the block with its error: nothing is acknowledged after it.
-4. Entries have one copy here. If that copy is gone nothing is served, because every ledger would look empty.
+1. A data directory has one owner at a time. A directory that another command made, or that has another format, is
+   refused.
+2. The stores are open during the caller's `async with open_stores(...)` block. They are closed at the end of that
+   block, after their own tasks have ended.
+3. A failed write to the device cancels that block, which then raises the error of the write. Nothing is acknowledged
+   after the failure.
+4. The directory has the only copy of the entries. If that copy is gone, nothing is served, because every ledger would
+   look empty.
 """
 
 from __future__ import annotations
@@ -96,8 +100,8 @@ async def _opened(
         directory = settings.data_dir
         raise EntriesLost(
             f"the records of data directory {directory} are missing: {directory / BOOKIE_FOLDER} was gone or empty, but"
-            f" {directory / METADATA_FOLDER} knows of one that was in use: stop here and put that folder (or its disk)"
-            f" back in its place; to give up all records and topics instead, delete {directory} and start again"
+            f" {directory / METADATA_FOLDER} names a bookie that was in use: stop here and put that folder (or its"
+            f" disk) back in its place; to give up all records and topics instead, delete {directory} and start again"
         )
     store = EntryStore(entries, world.clock, on_group=on_group)
     nursery.start_soon(store.run)

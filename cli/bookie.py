@@ -40,7 +40,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 @click.option("--host", help="Address that the cluster's processes connect to.")
 @click.option("--port", type=PORT, help="Port for the cluster's processes; 0 picks a free one.")
 @click.option("--advertised-host", help="Host name that other processes connect to; --host unless given.")
-@click.option("--domain", help="Rack or zone; copies are spread over as many as there are.")
+@click.option("--domain", help="Rack or zone; copies are spread over all of them.")
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @durability_option
 @config_option
@@ -70,7 +70,7 @@ def bookie(
             name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
         ]  # the subcommand would ignore them
         if typed:
-            raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` behind it")
+            raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` after its name")
         return
     named = {
         "data_dir": data_dir,
@@ -144,7 +144,7 @@ def _audit(settings: Settings) -> AuditSettings:
 
 
 async def _run_auditor(bookies: RegisteredBookies, auditor: Auditor) -> None:
-    """Runs for auditor after the list of bookies is loaded."""
+    """Takes part in the election of the auditor, after the list of bookies is loaded."""
     while True:
         try:
             await bookies.load()
@@ -185,7 +185,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
     if at.advertised_host in EVERY_ADDRESS:
         daemon.log.warning(
             "advertised_host_missing",
-            problem=f"the cluster's processes are told to connect to {at.advertised_host}, which from another machine"
+            problem=f"the cluster's processes are sent to {at.advertised_host}, which from another machine"
             " is not this one: set bookie_service.advertised_host to the name or address that they know it by",
         )
 

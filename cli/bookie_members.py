@@ -145,7 +145,7 @@ async def _checked(ledgers: Ledgers, name: BookieId) -> KeyValue:
             if name in fragment.bookies and not others - set(fragment.bookies):
                 raise Failure(
                     f"too few bookies would be left: ledger {ledger!r} lies on {', '.join(fragment.bookies)}, and no"
-                    f" other one takes entries that could stand in for {name!r}: start another first",
+                    f" other one accepts entries in place of {name!r}: start another first",
                     Exit.CONFLICT,
                 )
     return cookie

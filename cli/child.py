@@ -1,8 +1,9 @@
-"""A program that ends with its parent: the command line, or with `--program` any other.
+"""Runs the `gnomon` command, or with `--program` any other program, so that it ends with the parent of this process.
 
-The parent holds the other end of standard input and writes nothing; however the parent ends, the pipe closes. (Linux's
-PR_SET_PDEATHSIG would fire as soon as the parent's *thread* ended, and asyncio and Trio start processes from threads.
-Another program is started from the only thread of this process, so PR_SET_PDEATHSIG works for it.)
+The parent holds the other end of standard input and writes nothing; the pipe closes at any end of the parent, even by
+SIGKILL. (Linux's PR_SET_PDEATHSIG would send its signal as soon as the parent's *thread* ended, and asyncio and Trio
+start processes from threads. A program after `--program` is started from the only thread of this process, so
+PR_SET_PDEATHSIG works there.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def run_program(command: Sequence[str]) -> int:
     """Runs `command`, and forwards SIGTERM to it.
 
     Returns:
-        its exit code; does not return if a signal ended it, because the same signal then ends this process.
+        the program's exit code. If a signal ended the program, the same signal ends this process.
     """
     libc = ctypes.CDLL(None)
 

@@ -1,4 +1,4 @@
-"""Finds the cluster that a command works with, and runs a function in it."""
+"""Finds the cluster that a command works with, and runs a function on its ledgers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def awaited(text: str, tell: Callable[[str], None], patience_seconds: floa
     async def wait() -> None:
         with answered:
             await trio.sleep(TOLD_SECONDS)
-            tell(f"no answer yet from the metadata at {text}: it is waited for, about {patience_seconds:g} s")
+            tell(f"no answer yet from the metadata at {text}: waiting, about {patience_seconds:g} s")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)

@@ -1,4 +1,4 @@
-"""The frame of every daemon: logs, the world, an admin port, and a stop event that SIGTERM or SIGINT sets."""
+"""The common setup of every daemon: logs, the world, an admin port, and a stop event that SIGTERM or SIGINT sets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Exit codes, and the one table that maps an error to the exit code of a command.
 
-1. Only a command that completed everything it was asked ends with 0; one that completed a part of it does not.
+1. Only a command that did everything that it was asked to do ends with 0, except that a command also ends with 0 when
+   the reader of its standard output is gone.
 2. An error that an operator can act on is one line: what happened, why, what to do. Anything else is a bug and keeps
    its traceback.
 """

@@ -1,4 +1,4 @@
-"""A stop on SIGTERM or SIGINT."""
+"""Stops a daemon or the work of a command on SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gnomon standalone`: runs a whole node in this process, until SIGTERM or SIGINT."""
+"""`gnomon standalone`: runs metadata service, bookie and broker in this process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

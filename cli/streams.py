@@ -1,4 +1,4 @@
-"""Standard input and output of commands: a closed stream is None in `sys`, and its number is not reused."""
+"""Checks the standard streams of a command; a stream that was closed when the process started is None in `sys`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STDOUT = 1
 
 
 def writes_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a command so that it does nothing if standard output, which receives its data, is closed."""
+    """Wraps a command so that it fails before it does anything if standard output, which gets its data, is closed."""
 
     @wraps(command)
     def run(*args: Any, **named: Any) -> Any:
@@ -32,8 +32,8 @@ def check_input() -> None:
 
 
 def check_reader() -> None:
-    """Raises BrokenPipeError if the reader of standard output is gone: the next write would raise it, but may be far
-    away."""
+    """Raises BrokenPipeError if the reader of standard output is gone: the next write would raise it, but may come much
+    later."""
     stdout = select.poll()
     stdout.register(STDOUT, 0)
     if any(found & (select.POLLERR | select.POLLHUP) for _, found in stdout.poll(0)):

@@ -1,7 +1,12 @@
 """Sends acknowledgements and permits to brokers, gathered for a moment over all consumers of a client.
 
-1. An acknowledgement is sent within SEND_SECONDS while its part is attached, otherwise after the part is attached.
-2. `ack_up_to` and `nack` are sent at once, after all acknowledgements that were made before them.
+A part is one consumer's share of one partition; it is attached while a broker delivers records to it.
+
+1. An acknowledgement is sent within SEND_SECONDS if its part is attached. Otherwise it is sent after the part is
+   attached again, unless the subscription was reset meanwhile (another cursor epoch).
+2. If the part is attached, `ack_up_to` and `nack` are sent at once, after all its acknowledgements that were made
+   before them. If the part is not attached, an `ack_up_to` waits as an acknowledgement does; a `nack` is dropped,
+   because the broker delivers those records again anyway.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Keeps the parts of a native client's consumers attached to the leaders of their partitions.
 
-1. A part that has lost its broker is attached again, to the leader that its partition has then.
+A part is one consumer's share of one partition; it is attached while a broker delivers records to it.
+
+1. A part that has lost its broker is attached again, to the present leader of its partition.
 2. Parts of one partition are attached together, up to SUBSCRIBE_MAX in one call.
 3. Each attachment has a number of its own. An answer or a delivery for an earlier attachment changes nothing.
-4. A closed part is reported to its broker at once, in the turn of the call. This also holds while the part is still
-   being attached, and when the caller is cancelled.
+4. When a part is closed, its broker is notified at once, in the same turn of the event loop. This also holds while the
+   part is still being attached, and when the caller is cancelled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A native client's connection to one broker: its stream of deliveries, and calls beside the stream.
 
-1. A `BrokerConnection` is one connection. When the connection is lost the object is gone at once. No later call uses a
-   new connection, where the broker does not know the stream. The deliveries that nobody took are dropped; the broker
+1. A `BrokerConnection` never connects again. When its connection is lost, it is `gone` at once, and later calls fail:
+   on a new connection the broker would not know the stream. Deliveries that were not taken yet are dropped; the broker
    delivers those records again.
-2. A number of an attachment is used again only after its receiver was removed.
+2. The number of an attachment is used again only after the attachment's receiver was removed.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
             print(message.value)
             consumer.ack(message)
 
-1. A client has at most one connection to a broker, for all its consumers (`leaders`).
+1. A client has at most one connection to each address of a broker, for all its consumers (`leaders`).
 2. A consumer that has lost a broker subscribes again by itself, at the partition's new leader (`attachments`).
-3. Acknowledgements and permits are gathered for a moment over all consumers, and sent together (`ack_sender`).
+3. Acknowledgements and permits (for further records) are gathered for a moment over all consumers, and sent together
+   (`ack_sender`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """A consumer of the native client: one subscription of one topic, over all its partitions.
 
-1. A message that was received is delivered again, to this consumer or another one, unless it is acknowledged.
+A part is the consumer's share of one partition; it is attached while a broker delivers records to it.
+
+1. A message that was received and not acknowledged is delivered again, to this consumer or another one: after a `nack`,
+   after `ack_seconds`, or after this consumer was closed or has lost its broker.
 2. After a lost connection, a move of the leader or a seek, no earlier delivery is handed out: each attachment of a part
    has a number of its own, and a delivery names the number.
 3. An acknowledgement survives a lost connection and a move of the leader. After a seek, or after the subscription was
-   created again (another cursor epoch), acknowledgements of earlier messages never reach a broker.
-4. At most `queue_records` records of a partition wait here, and one batch.
+   created again (another cursor epoch), acknowledgements of earlier messages have no effect.
+4. At most `queue_records` records of a partition, and one batch more, wait here to be received.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Errors of the native protocol, which clients and brokers share.
 
-A `Retriable` error may not recur, perhaps at another broker: the client retries by itself.
+After a `Retriable` error the same call may succeed later, or at another broker: the client retries it by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The brokers of a native client: one connection to each, and calls to the leader of a partition.
 
-1. There is at most one connection to a broker, for all consumers.
-2. Any broker that answers names the leaders. The configured addresses are asked after the open connections.
+1. There is at most one connection to each address of a broker, for all consumers.
+2. The client learns the leaders of a topic from the first broker that answers. It asks the brokers to which it has a
+   connection, and after them the configured addresses.
 """
 
 from __future__ import annotations

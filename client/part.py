@@ -1,9 +1,10 @@
-"""One partition of a consumer: where it is attached, and what its broker has to be sent.
+"""A part, one consumer's share of one partition: its attachment to a broker, and the data still to be sent there.
 
-1. A part has at most one attachment. A delivery for an earlier one does not reach it.
-2. Deliveries that arrive before the broker confirms the attachment are kept until then.
-3. Acknowledgements survive a lost connection and a move of the leader. They do not survive a new cursor epoch.
-4. A released part has no permits owed and no deliveries kept: the broker delivers those records again.
+1. A part has at most one attachment. A delivery for an earlier attachment does not reach the part.
+2. Deliveries that arrive before the broker confirms the attachment are kept until it does.
+3. Acknowledgements that were not sent yet survive a lost connection and a move of the leader. They do not survive a
+   reset of the subscription (a new cursor epoch).
+4. A part that was released owes no permits and keeps no deliveries: the broker delivers those records again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""A chain of segments as known to a reader without a claim: from metadata records and headers of entries. Pure.
+"""A partition's chain of segments (ledgers), as a process knows it that has not claimed the chain. Pure.
+
+The knowledge comes from the segments' metadata records, and from the headers of entries that were read.
 
 1. start_offset <= high_watermark, and neither decreases.
-2. The high watermark is the next offset in the header of a confirmed entry that was read, or in the record of a sealed
-   segment; so it never exceeds the readable records, nor those that the leader has confirmed.
-3. Records come in the order of their revisions; a record that is older than the known one changes nothing.
-4. All segments except the last are sealed; a segment is deleted only after all before it.
+2. The high watermark comes from the header of a confirmed entry that was read, or from the segments' metadata records.
+   So all records below it were confirmed by the leader, and can be read unless they are deleted.
+3. Metadata records are applied in the order of their revisions. An event for a ledger changes nothing if the ledger
+   that replaced it is already known.
+4. All segments except the last are sealed. A segment is deleted only after all segments before it.
 """
 
 from __future__ import annotations

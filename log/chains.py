@@ -1,4 +1,4 @@
-"""The chains of ledgers of all partitions, from the metadata; opens and claims nothing."""
+"""Reads the chains of ledgers of all partitions from the metadata, and claims no ledger."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The last cut of a log: a deletion of records that some subscription may not have read. Pure.
+"""The latest cut of a log: the deletion of all records below an offset, read by all subscriptions or not. Pure.
 
-A reader whose position is before the cut has missed records, if the log begins at `offset` or after it.
+The transaction that deletes the records also writes the cut. A subscription has missed records if its position is below
+the cut's `offset`, and this broker knows that the log begins at `offset` or later.
 """
 
 from __future__ import annotations

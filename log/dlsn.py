@@ -1,9 +1,10 @@
-"""Positions of records as subscriptions know them: segment, entry of its ledger, place in the entry. Pure.
+"""A DLSN is a record's place in storage: segment, entry of the segment's ledger, slot in the entry. Pure.
 
-1. DLSNs are ordered as the log is: a later record has a larger one.
-2. A DLSN means the same record on a source and on its shadows, since they read the same ledgers.
-3. As a position, a DLSN names the first record that is not acknowledged, which may not be written yet.
-4. A commit point has both the DLSN and the offset of that record, so neither has to be looked up in the log.
+1. DLSNs are ordered as the log is: a later record has a larger DLSN.
+2. A DLSN means the same record on a source topic and on its shadows, since they read the same ledgers.
+3. A subscription's position is the DLSN of the first record that it has not acknowledged, even if that record is not
+   written yet.
+4. A commit point is a position with both the DLSN and the offset, so neither has to be looked up in the log.
 """
 
 from __future__ import annotations

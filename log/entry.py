@@ -4,8 +4,8 @@
    header of a batch covers the same offsets as its entry; the batch may hold fewer records, or none.
 2. `leader_epoch`, `next_offset`, `last_stable_offset` and, inside one segment, `max_timestamp` never fall from one
    entry to the next, so each can be searched by bisection over entries.
-3. Replaying the entries from `replay_from` up to this one, starting from nothing, gives the producer state after this
-   entry; a snapshot entry replaces the state that was replayed before it.
+3. Replaying the entries from an entry's `replay_from` up to the entry itself, starting from nothing, gives the producer
+   states after it. A snapshot entry (kind PRODUCERS) replaces the states that were replayed before it.
 4. A snapshot entry covers no offsets.
 5. A reader reads the kinds in `KINDS_READ` of version `VERSION`, and stops with `UnknownEntry` at any other entry.
    `check_form` decides that for every reader; `unpack_header` calls it.

@@ -1,4 +1,5 @@
-"""One partition's log for subscriptions: a batch by offset, and offsets to and from DLSNs."""
+"""One partition's log for subscriptions: finds a batch by its offset, and converts offsets to and from DLSNs (places in
+storage)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Batch(NamedTuple):
 
 
 class LogPositions:
-    """The log of one partition in one term."""
+    """The log of one partition: its bounds, and the segments that `partition` knows."""
 
     def __init__(self, bounds: LogBounds, partition: LogReader) -> None:
         self.bounds = bounds

@@ -1,10 +1,10 @@
 """Reads one partition: batches by offset, and searches by time, offset and leader epoch.
 
-1. No record at or above the high watermark is returned (`log` invariant 3).
-2. Reading batches never waits: it uses the ledgers' memory while the caller's views live; a missing entry raises
-   `NotInMemory`. Searches wait for missing entries, and searches by time also yield to other tasks: they may or may not
-   see records appended meanwhile.
-3. A search returns no offset below the start of the log, though the batch around it may begin there.
+1. No record at or above the high watermark is returned (`broker.partition.log` invariant 3).
+2. `read` never waits: if an entry is not in memory, it raises `NotInMemory`. The batches are slices of the ledgers'
+   memory, and are valid until the caller closes the `LocalViews` that it passed. Searches wait for entries that are not
+   in memory. Searches by time also yield to other tasks, so a search may or may not find records appended meanwhile.
+3. A search returns no offset below the start of the log, although the batch that contains the offset may begin below.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class LogReader:
     async def earliest(self) -> tuple[Offset, LeaderEpoch]:
         """The start of the log, and the leader epoch of the record there.
 
-        Without records it is the current epoch; if that record is damaged it is -1, which Kafka's clients take for
-        unknown.
+        The epoch of a log without records is the current one. If the record is damaged, the epoch is -1, which means
+        "unknown" to Kafka's clients.
         """
         log = self.log
         assert log is not None

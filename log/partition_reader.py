@@ -1,4 +1,4 @@
-"""A topic partition read straight from its bookies, without a broker: opens it, and gives its batches in order.
+"""Reads a topic partition straight from its bookies, without a broker: opens it, and yields its batches in order.
 
 async with connect_ledgers("10.0.0.1:4001") as ledgers:
     reader = await open_partition(ledgers.metadata, ledgers.bookies, "orders", 0)

@@ -1,11 +1,12 @@
 """One segment of a partition's log: a ledger, and searches in it by offset, time and epoch.
 
-1. Every search is a bisection over entry headers, which rise together (`entry` invariant 2); there is no index to lose.
-2. The position of a sequential reader is remembered, so that it does not search.
-3. A damaged entry hides no other, nor does one that this gnomon does not read (`entry` invariant 5): searches skip it,
-   and entries before it are read.
-4. If the ledger's bookies are in other processes, reading may end with `NotInMemory` without a change: it is called
-   again once the entry is loaded.
+1. Every search is a bisection over entry headers, whose values never fall along the ledger (`entry` invariant 2). There
+   is no index to lose.
+2. The position of a sequential reader is remembered, so that its next read needs no search.
+3. An entry that is damaged, or that this gnomon does not read (`entry` invariant 5), hides no other entry from
+   searches, which skip it. A read returns the entries before it, and raises an error when it begins there.
+4. If the ledger's bookies are in other processes, a reading call may raise `NotInMemory` and change nothing. The caller
+   loads the entry and calls again.
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ class Segment:
         return start
 
     def first_entry(self, view: EntryView, rule: Callable[[EntryHeader], bool], low: EntryId = NO_ENTRY) -> EntryId:
-        """The first remaining entry for which `rule` holds, if it holds for all after it; else one past the last.
+        """The first remaining entry for which `rule` holds; one past the last entry if it holds for none.
+
+        If `rule` holds for an entry, it must hold for all later entries.
 
         If damaged or unknown entries are right before that entry, returns the first of them: `rule` may hold for it.
 

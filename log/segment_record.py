@@ -2,9 +2,10 @@
 
 1. A segment's ledger is named `<base offset>` in 20 digits after the prefix of its partition, so that the names of a
    chain are ordered as the log is.
-2. A ledger that takes the place of others is named `<base offset>.<cleaning>`, with a number from 1 on that grows. It
-   takes their place in the transaction that deletes them, so a chain has one ledger for each base offset.
-3. Any other name is no segment's, and `parse_segment_name` raises.
+2. A ledger with the rewritten records of others is named `<base offset>.<cleaning>`: `<cleaning>` is the number of the
+   rewrite, from 1 on. The ledger takes the place of the others in the transaction that deletes them, so a chain has one
+   ledger for each base offset.
+3. No segment has any other name: `parse_segment_name` raises an error for it.
 """
 
 from __future__ import annotations

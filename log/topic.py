@@ -1,13 +1,14 @@
 """The record of a topic in the metadata, and the keys that belong to it. Pure.
 
-1. A topic is one record, whatever its number of partitions: id, partition count, configs and source.
+1. A topic has one record for all its partitions: id, partition count, configs and source.
 2. A topic id names one life of a topic: a topic that is deleted and created again has another id (KIP-516).
-3. The name of a deleted topic has a `deleted_key` and cannot be taken until the topic's group offsets are forgotten
-   and every live broker has seen the deletion.
-4. A shadow's record names its source and holds no partition count: a shadow has the partitions of its source at every
-   revision, and none once the source is deleted.
-5. Each transaction that adds or removes a shadow of a living source writes the source's `shadows_key`. A writer that
-   waits until its image has reached that key's revision, and compares that revision, knows every shadow of the source.
+3. The deletion of a topic writes the `deleted_key` of its name. The name cannot be used again until that key is gone:
+   until the topic's group offsets are deleted and every live broker has seen the deletion.
+4. The record of a shadow (a topic that shows the records of another topic, its source) names the source and holds no
+   partition count. A shadow has the partitions of its source at every revision, and none once the source is deleted.
+5. Each transaction that adds or removes a shadow of an existing source writes the source's `shadows_key`. A broker
+   knows every shadow of the source if it reads this key, waits until its copy of all topics (the image) has reached the
+   key's revision, and compares that revision in its transaction.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Topic:
     name: str
     id: uuid.UUID
     partitions: int
-    """Of a shadow those of its source, as the image adds them; 0 in its record."""
+    """The number of partitions. A shadow's record has 0; the image of all topics sets the number of its source."""
     configs: Mapping[str, str]
     create_revision: Revision = NEVER
     version: int = 0

@@ -1,13 +1,15 @@
 """The interface of the metadata service; every backend implements `Metadata`.
 
-1. One global revision grows with each write transaction that changed something; no two transactions share one, and it
-   never goes back. It may grow by more than one if the store serves other clients as well (an etcd).
-2. A transaction is atomic: all comparisons are evaluated against one state, then one branch is applied whole.
-3. A watch delivers every event after its start revision once, in revision order, and all events of one revision
-   together.
-4. Reading a revision that is no longer kept raises `Compacted` and never skips events: list again and watch from there.
+1. Each transaction that wrote something has a revision of its own, a number greater than all earlier ones; so has the
+   end of a lease that deleted keys. Numbers may be left out if the store serves other clients as well (an etcd).
+2. A transaction is atomic: all its comparisons are evaluated against one state, then one of its two lists of operations
+   is applied whole.
+3. A watch delivers every event below its prefix from its start revision on, once, in the order of revisions, and all
+   events of one revision together.
+4. A watch from a revision that is no longer kept raises `Compacted` and never skips events: list again and watch from
+   there.
 5. A key's `version` counts its writes since it was created (1 at creation), so a writer that compares the version knows
-   the next one before it writes. `create_revision` is unique to one life of a key.
+   the next version before it writes. No two lives of a key have the same `create_revision`.
 """
 
 from __future__ import annotations
@@ -130,8 +132,9 @@ Operation: TypeAlias = Put | Delete | DeletePrefix | Get
 class TxnResult:
     """The result of a transaction.
 
-    `revision` is the store's after it. `results` has one item per operation of the branch taken: the KeyValue for Put
-    (as written) and Get (None when absent), the number of deleted keys for Delete and DeletePrefix.
+    `revision` is the store's revision after the transaction. `results` has one item per operation of the branch taken:
+    the KeyValue for Put (as written) and Get (None when absent), the number of deleted keys for Delete and
+    DeletePrefix.
     """
 
     succeeded: bool
@@ -193,7 +196,7 @@ class Metadata(Protocol):
     async def txn(
         self, compare: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """If all comparisons hold applies `then`, else `otherwise`; durable when it returns.
+        """Applies `then` if all comparisons hold, and `otherwise` if not; the result is durable when this returns.
 
         Within a branch a key may be put once, and not both put and deleted; a Get sees the operations before it.
 
@@ -220,7 +223,7 @@ class Metadata(Protocol):
         """Renews a lease.
 
         Raises:
-            LeaseNotFound: it does not exist any more, nor do its keys.
+            LeaseNotFound: the lease does not exist any more, nor do its keys.
         """
 
     async def revoke(self, lease: LeaseId) -> None:

@@ -1,4 +1,4 @@
-"""The id of a cluster: 128 random bits as text, stored in its metadata by the first process that finds none."""
+"""The id of a cluster: 128 random bits as text, stored in the metadata by the first process that finds none there."""
 
 from __future__ import annotations
 

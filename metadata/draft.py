@@ -1,4 +1,7 @@
-"""A draft: requests judged over a metadata state before their changes are durable; pure (invariants: `state.py`)."""
+"""A draft: the outcomes and changes of requests to a metadata state, before the changes are durable. Pure.
+
+`state.py` lists the invariants.
+"""
 
 from __future__ import annotations
 

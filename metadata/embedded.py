@@ -1,14 +1,16 @@
-"""The metadata store inside this process: the pure state machine on an LMDB environment of the world.
+"""The metadata store inside this process: runs the pure state machine (`state.py`) on an LMDB environment.
 
-1. One commit is under way at a time; requests that arrive meanwhile are judged together and become the next commit.
+The changes of the requests in one commit are a draft, which becomes the state when it is adopted.
+
+1. One commit is under way at a time; requests that arrive meanwhile are judged together for the next commit.
 2. Reads and watches see only durable state: a draft is adopted when its commit is reported done.
-3. A request is answered after the commit of everything that it was judged against, also if it is refused.
-4. A commit that did not fit (MetadataFull) leaves no trace: its draft is dropped with all its requests, except
-   keep-alives of leases.
-5. After a failed device nothing is written any more, and `run` raises DiskFailed to stop the node.
-6. A watcher owns a position and no buffer: a slow one costs the others nothing, and at worst gets `Compacted`.
-7. A request is judged as of the time it was made, and a lease runs from the answer that grants or renews it: a slow
-   disk never ends a lease that was kept alive in time.
+3. A request, even one that is refused, is answered after the commit of everything that it was judged against.
+4. If the disk is full, nothing of a commit is kept: all its requests end with MetadataFull, except keep-alives, which
+   still renew leases that have not ended.
+5. After the device has failed a write, nothing is written any more, and `run` raises DiskFailed to stop the node.
+6. A watcher owns a position and no buffer: a slow watcher costs the others nothing, and at worst gets `Compacted`.
+7. A request is judged as of the time it was made, and the time of a lease begins with the answer that grants or renews
+   it. So a slow disk never ends a lease that was kept alive in time.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _DISK_FULL_RETRY_SECONDS = 1.0
 _EXPIRY_GRAIN_SECONDS = 0.001
 
 
-class _PendingCommit:
+class PendingCommit:
     """A request, its time, and the place for its one answer."""
 
     __slots__ = ("answered", "asked", "reply", "request")
@@ -63,6 +65,7 @@ class _PendingCommit:
         self.answered = trio.Event()
 
     def answer(self, reply: Reply) -> None:
+        """Gives the caller its reply."""
         self.reply = reply
         self.answered.set()
 
@@ -74,7 +77,7 @@ class EmbeddedMetadata:
         self._clock = world.clock
         self._environment = environment
         self._state = state
-        self._queue: deque[_PendingCommit] = deque()
+        self._queue: deque[PendingCommit] = deque()
         self._committing = False
         self._failure: DiskFailed | None = None
         self._closed = False
@@ -187,7 +190,7 @@ class EmbeddedMetadata:
     async def _ask(self, request: Request) -> Reply:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
-        pending = _PendingCommit(request, self._clock.monotonic())
+        pending = PendingCommit(request, self._clock.monotonic())
         self._queue.append(pending)
         self._start_commits()
         await pending.answered.wait()
@@ -213,7 +216,7 @@ class EmbeddedMetadata:
         """Judges the waiting requests and passes them to the disk, unless a commit is under way (invariant 1)."""
         while self._queue and not self._committing:
             draft = Draft(self._state)
-            judged: list[tuple[_PendingCommit, Reply]] = []
+            judged: list[tuple[PendingCommit, Reply]] = []
             while self._queue and len(judged) < _REQUESTS_PER_COMMIT_MAX:
                 pending = self._queue.popleft()
                 judged.append((pending, draft.apply(pending.request, pending.asked)))
@@ -224,12 +227,13 @@ class EmbeddedMetadata:
             self._committing = True
             self._environment.submit(
                 _writing(self._environment, records.writes(changes)),
-                partial(self._committed, draft, judged),
+                partial(self.committed, draft, judged),
             )
 
-    def _committed(
-        self, draft: Draft, judged: list[tuple[_PendingCommit, Reply]], _result: None, error: WorldError | None
+    def committed(
+        self, draft: Draft, judged: list[tuple[PendingCommit, Reply]], _result: None, error: WorldError | None
     ) -> None:
+        """Adopts a draft whose commit is durable, or drops it with its requests (invariants 2 to 5)."""
         self._committing = False
         if error is None:
             self._finish(draft, judged)
@@ -245,7 +249,7 @@ class EmbeddedMetadata:
             self._stirred.set()
         self._start_commits()
 
-    def _full(self, judged: list[tuple[_PendingCommit, Reply]], error: DiskFull) -> None:
+    def _full(self, judged: list[tuple[PendingCommit, Reply]], error: DiskFull) -> None:
         """Answers the requests of a draft that was not kept; keep-alives still renew live leases.
 
         A due lease needs space to end: without this exception it would keep all others from being renewed.
@@ -258,7 +262,7 @@ class EmbeddedMetadata:
             else:
                 pending.answer(MetadataFull(f"nothing was applied: {error}"))
 
-    def _finish(self, draft: Draft, judged: list[tuple[_PendingCommit, Reply]]) -> None:
+    def _finish(self, draft: Draft, judged: list[tuple[PendingCommit, Reply]]) -> None:
         self._state.adopt(draft, self._clock.monotonic())
         if draft.leases:
             self._stirred.set()

@@ -1,7 +1,11 @@
 """Follows the keys below a prefix: reads them once, then applies the changes from a watch.
 
-1. `replace` receives all keys as of one revision, `apply` each later revision that changed one, in order, once.
-2. If revisions were missed (a compacted history), all keys are read again, and `replaced` runs again.
+The owner of a follower gives it two callbacks, `replace` and `apply`.
+
+1. `replace` receives all keys as of one revision. After it, `apply` receives the changes of each later revision that
+   changed a key, in order, each once.
+2. If the changes of a revision are no longer available (`Compacted`), all keys are read again, and `replace` receives
+   them.
 3. Following continues after any failure of the metadata service.
 """
 
@@ -34,7 +38,8 @@ class Follower:
         """Knows nothing before `load`.
 
         Args:
-            replaced: called after each `replace`; if it raises a MetadataError, all keys are read again.
+            replaced: a third callback, awaited after each `replace`; if it raises a MetadataError within `run`, all
+                keys are read again.
         """
         self.revision = Revision(0)
         """The revision up to which `replace` and `apply` have received everything."""
@@ -50,10 +55,10 @@ class Follower:
         self._moved = Signal()
 
     async def load(self) -> None:
-        """Reads all keys: one metadata read, and those of `replaced`.
+        """Reads all keys: costs one metadata read, and the reads of `replaced`.
 
         Raises:
-            MetadataUnavailable: they could not be read.
+            MetadataUnavailable: the keys could not be read.
         """
         found = await self._metadata.range(self._prefix)
         self._replace(found)

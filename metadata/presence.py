@@ -1,7 +1,8 @@
 """A key that exists as long as its process lives: put under a lease that is kept alive.
 
-An exclusive key is put only if no other process has it. Any other key is put while its comparisons hold, and put again
-if another process has deleted or replaced it.
+An exclusive key is put only if no other process has put it. A key that is not exclusive replaces a key of another
+process, but only if the comparisons that the caller gave hold; otherwise nothing is put, and `run` raises NotEntitled.
+If the key is found deleted, for example with the lease of a process that had replaced the key, it is put again.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Presence:
         """Nothing is put before `run`.
 
         Args:
-            exclusive: it is put only if no other process has put it.
+            exclusive: the key is put only if no other process has put it.
             compare: conditions for every put of a key that is not exclusive.
         """
         assert not (exclusive and compare), (
@@ -99,14 +100,14 @@ class Presence:
         """Keeps the key until cancelled; leaves its removal to `withdraw`, or to the end of its lease.
 
         Raises:
-            KeyTaken: it is exclusive, and another process has put it.
+            KeyTaken: the key is exclusive, and another process has put it.
             NotEntitled: the comparisons do not hold; nothing was put.
         """
         while True:
             try:
                 if self.lease is None:
                     await self._begin()
-                await self._keep(self.lease)
+                await self.keep_alive(self.lease)
             except LeaseNotFound:
                 self.lease = None
                 self.alive_until = float("-inf")
@@ -121,7 +122,14 @@ class Presence:
         self.alive_until = asked + self._ttl_seconds
         self._changed.set()
 
-    async def _keep(self, lease: LeaseId | None) -> None:
+    async def keep_alive(self, lease: LeaseId | None) -> None:
+        """Puts the key if its value has changed, waits until a keep-alive is due, and keeps the lease alive.
+
+        Raises:
+            LeaseNotFound: the lease has ended, or the key was deleted.
+            KeyTaken, NotEntitled: as `run`.
+            MetadataError: it is unknown whether the lease was kept alive.
+        """
         assert lease is not None, "a presence is kept before it has a lease"
         if self._changed.is_set():
             self._changed.clear()

@@ -10,8 +10,8 @@ Format 1, every value msgpack:
 | metadata-meta | `store` | [revision, compacted, next lease] |
 | metadata-meta | `lease/` + lease (8, big-endian) | ttl in seconds |
 
-1. Encoded records decode to equal records; other bytes raise `UnreadableRecord`, nothing else.
-2. The writes of one `Changes`, applied to the databases of the state before it, give those of the state after it.
+1. Encoded records decode to equal records; bytes that are no such record raise `UnreadableRecord` and no other error.
+2. The writes of a `Changes` turn the databases of the state before the change into those of the state after it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """A metadata store in another process: `Metadata` over RPC, the client of `metadata/service.py`.
 
-1. A transaction is repeated only if it certainly had no effect; otherwise its outcome is unknown, reported as
-   MetadataUnavailable. Every other request is safe to repeat, and is repeated within a time limit.
-2. A watch survives lost connections without gap or repeat, for any length of time; it ends only if its history is gone
-   (Compacted), or with a store of another cluster or version.
-3. All addresses serve one store: if one does not answer, the next is asked. The cluster that answered first is the
-   expected one: the store of another cluster at these addresses is refused from then on.
+1. A transaction is sent again only if the attempt before certainly had no effect. If the effect of an attempt is
+   unknown, the transaction ends with MetadataUnavailable. Every other request is safe to repeat, and is repeated within
+   a time limit.
+2. A watch survives lost connections without gap or repeat, for any length of time. It ends only with Compacted, if the
+   history that it needs is gone, or with another error, if the other side is of another cluster or version.
+3. All addresses serve one store: if one address does not answer, the next is asked. After the first answer, only the
+   cluster that gave it is accepted at these addresses.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class RemoteMetadata:
     @asynccontextmanager
     async def _watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[AsyncIterator[WatchBatch]]:
         async with AsyncExitStack() as stream:
-            yield _Watcher(self, prefix, from_revision, stream)
+            yield RemoteWatcher(self, prefix, from_revision, stream)
 
     async def _ask(self, decode: Callable[[Any], T], method: str, *args: Any, repeat: bool = True) -> T:
         """Makes a call with the attempts of `_attempts`."""
@@ -175,7 +176,7 @@ class RemoteMetadata:
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
 
 
-class _Watcher:
+class RemoteWatcher:
     """A position in the history of one prefix, and the stream that advances it, if there is one now."""
 
     def __init__(self, metadata: RemoteMetadata, prefix: str, from_revision: Revision, stream: AsyncExitStack) -> None:
@@ -185,7 +186,7 @@ class _Watcher:
         self._items: RpcStream | None = None
         self._pause_seconds = PAUSE_SECONDS_MIN
 
-    def __aiter__(self) -> _Watcher:
+    def __aiter__(self) -> RemoteWatcher:
         return self
 
     async def __anext__(self) -> WatchBatch:
@@ -196,7 +197,7 @@ class _Watcher:
                 if batch.revision < self._position:
                     raise MalformedMessage(f"a watch from revision {self._position} was given {batch.revision}")
             except (Unreachable, MetadataUnavailable, StopAsyncIteration) as error:
-                await self._lose_stream()
+                await self.drop_stream()
                 if isinstance(
                     error, RpcRefused
                 ):  # the caller gets the error; if it asks again, the next address is asked
@@ -216,7 +217,8 @@ class _Watcher:
             self._items = await self._stack.enter_async_context(opened)
         return self._items
 
-    async def _lose_stream(self) -> None:
+    async def drop_stream(self) -> None:
+        """Drops the stream, gives up on its address and pauses; the next stream continues from the position."""
         self._items = None
         await self._stack.aclose()
         if self._client is not None:

@@ -3,14 +3,17 @@
 A `Draft` over a `State` judges requests. The state does not change until its owner calls `adopt`, after the draft's
 `changes` are durable; dropping the draft undoes everything. `State.apply` does both at once, for owners without a disk.
 
-1. The revision grows by one per txn whose branch wrote something, and per lease ended with keys; by nothing else.
-2. A request is judged against everything before it in its draft, and is applied whole or not at all.
-3. Revision r has one batch with one event per key it wrote; `key.mod_revision == r` exactly for the keys put in it.
+1. The revision grows by one for each transaction that wrote something, and for each lease that ended with keys; nothing
+   else changes it.
+2. A request is judged against the state with all earlier requests of its draft, and is applied whole or not at all.
+3. Revision r has one batch with one event for each key that it wrote. A key that was put in revision r has the
+   mod_revision r until the next put of that key, or its deletion.
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
 5. Batches of (compacted, revision] are kept without a gap: at most `history_revisions` of them, with at most
    `history_events` events, except that the newest batch is always kept. Reading an older revision raises `Compacted`.
-6. A lease and its keys are gone before a request made at or after its deadline is judged, and never earlier. The time
-   of a lease begins when the draft that granted or renewed it is adopted, which is also when its owner is answered.
+6. A lease that is not revoked ends, with its keys, just before the first request made at or after its deadline is
+   judged. The time of a lease begins when the draft that granted or renewed it is adopted, which is also when the
+   lease's owner is answered.
 7. A lease id is never granted twice. A put without a lease detaches its key.
 8. Of the drafts begun between two adoptions at most one is adopted.
 """

@@ -1,9 +1,13 @@
 """A nursery for the background tasks of an open resource, such as a client's connection.
 
-1. An exception of the block leaves it unchanged, also a group, a cancellation or a KeyboardInterrupt.
-2. An exception of a background task cancels the block and leaves it in an ExceptionGroup, as in Trio, together with an
-   exception of the block. No failure is swallowed.
-3. A KeyboardInterrupt raised in a background task leaves the block unchanged, because the task that it hits is random.
+"The block" is the body of `async with background()`.
+
+1. An exception of the block is raised as it is, even a group, a cancellation or a KeyboardInterrupt, if no background
+   task fails.
+2. An exception of a background task cancels the block, and is raised in an ExceptionGroup, as in Trio. The group also
+   contains the exception of the block if there is one. No failure is swallowed.
+3. If that group contains a KeyboardInterrupt, a plain KeyboardInterrupt is raised instead, with the group as its cause:
+   chance decides which task an interrupt hits.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ A full pass looks at every container alive, at 0.1 to 0.2 us each, while everyth
 subscriptions, tenths of a second. CPython (3.11) makes a full pass after ten passes over the middle generation, if the
 objects added to the oldest generation since the last full pass exceed a quarter of the survivors of that pass.
 
-1. Survivors of a full pass are frozen (`gc.freeze`), so the next full pass looks only at newer objects: some 70,000
-   when many arrive at once (700 × 10 × 10 allocations more than releases, by the thresholds).
-2. Frozen objects are still freed by their reference counts. Only cycles among them that became garbage after a full
-   pass are not found.
-3. When more memory blocks are in use than BLOCKS_MIN and than twice the number after the last pass over everything, all
-   objects are unfrozen, and the next full pass looks at everything. So garbage never exceeds the larger of the memory
-   in use and some 150 MB. A process with fewer blocks never makes such a pass.
+1. Survivors of a full pass are frozen (`gc.freeze`), so the next full pass looks only at newer objects. These are some
+   70,000 when many arrive at once: by CPython's thresholds, a full pass begins when allocations exceed releases by
+   700 × 10 × 10.
+2. Frozen objects are still freed by their reference counts. Only cycles of frozen objects are not found when they
+   become garbage.
+3. If, after a full pass, more than BLOCKS_MIN memory blocks (some 150 MB) are in use, and more than twice as many as
+   after the last pass over everything, all objects are unfrozen, and the next full pass looks at everything. So cycles
+   that became garbage may stay until the memory in use has doubled; a process below BLOCKS_MIN never finds them.
 """
 
 from __future__ import annotations

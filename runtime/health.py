@@ -1,6 +1,7 @@
 """The health pages of a node: `/livez`, `/readyz` and `/metrics`, as routes of an ASGI application.
 
-Starlette is imported when the routes are made, which is after the first client has connected (see `http.py`).
+Starlette is imported when the routes are made; a daemon makes them after its first HTTP client has connected (see
+`http.py`).
 """
 
 from __future__ import annotations

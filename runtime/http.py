@@ -1,8 +1,8 @@
-"""Serves HTTP in the production world: hypercorn, on a socket that is bound early and served from its first use.
+"""Serves HTTP with hypercorn, on a socket that is bound early and served from its first connection on.
 
-Importing hypercorn and starlette takes longer than the whole start of a broker (0.3 s, 20 MB). So the port is bound at
-once, which makes its number known and lets clients queue; the import waits for the first client. It also waits for a
-free file descriptor if the process has none left.
+Importing hypercorn and starlette takes 0.3 s and 20 MB, longer than the whole start of a broker. So the port is bound
+at once, which makes its number known and lets clients queue; the import waits for the first client. If the process has
+no free file descriptor, the import waits for one, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Structured logs: JSON lines for machines, coloured text on a terminal.
 
 A node gets its logger and binds its own fields. Nothing here is global, so several nodes of one process may log
-differently. Importing structlog takes 0.1 s (its package always imports rich and asyncio), a large share of a broker's
-start, so the import waits for the first event: write no event before `ready`. A file descriptor is reserved for the
-import, so that a process without free descriptors can still log its lack of them.
+differently.
+
+structlog is imported at the first event, because the import (with rich and asyncio) takes 0.1 s, a large share of a
+broker's start. An event that is written before the `ready` line, with which a daemon reports that it serves, delays
+that line. A file descriptor is reserved for the import, so that a process without free descriptors can still log that
+it has none.
 
 A line that cannot be written (full disk, closed stream, no reader) is dropped and counted; it never stops a node.
 """

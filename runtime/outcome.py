@@ -1,4 +1,4 @@
-"""Waits for an outcome: one that a callback reports, or one of work that continues after its caller was cancelled."""
+"""Waits for an outcome that a callback reports, or for work that continues after its caller was cancelled."""
 
 from __future__ import annotations
 

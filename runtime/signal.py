@@ -1,4 +1,4 @@
-"""A signal: wakes the tasks that wait for it, again and again, where a `trio.Event` does so once."""
+"""A signal: wakes the tasks that wait for it, any number of times (a `trio.Event` does so once)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tasks of one part of a process: they live as long as the part's `run`.
+"""The tasks of one component, such as a server: they live as long as the component's `run`.
 
-1. A task is started before `run` ends, or not at all: a callback that comes while the process stops starts nothing.
-2. An error of a task ends `run` with it.
+1. No task starts after `run` has begun to end: a callback that comes while the process stops starts nothing.
+2. An error that a task raises ends `run`, which raises it as a Trio nursery does.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Args = TypeVarTuple("Args")
 
 
 class Tasks(Protocol):
-    """A place to start tasks: a nursery, or the tasks of the part that owns them."""
+    """A place to start tasks: a nursery, or the tasks of one component."""
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], /, *args: *Args) -> None:
         """Starts a task."""
 
 
 class OwnTasks:
-    """The tasks of one part; `run` has to run before the first is started."""
+    """The tasks of one component; the first can be started once `run` is running."""
 
     def __init__(self) -> None:
         self._nursery: trio.Nursery | None = None

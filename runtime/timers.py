@@ -1,8 +1,9 @@
 """Many cheap deadlines served by one task.
 
-1. A callback runs at or after its deadline, never before; in order of deadlines, and of calls for equal deadlines.
+1. A callback runs at or after its deadline, never before. Callbacks run in the order of their deadlines; those with
+   equal deadlines run in the order in which `call_at` was called for them.
 2. A cancelled timer never runs; a timer runs at most once.
-3. Memory follows the live timers: cancelled ones are removed once they are the majority.
+3. Memory follows the live timers: cancelled ones are removed once they are more than 64 and the majority.
 """
 
 from __future__ import annotations

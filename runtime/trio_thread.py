@@ -1,4 +1,4 @@
-"""Trio in a thread of its own, for programs without it: other threads use the resources opened there."""
+"""Runs Trio in a thread of its own, for programs that do not use Trio; other threads use the resources opened there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The production world: Trio's clock and threads, real sockets, LMDB on disk, the system's entropy."""
+"""The production world: gives a node Trio's clock and threads, real sockets, LMDB on disk and the system's entropy."""
 
 from __future__ import annotations
 

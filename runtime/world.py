@@ -70,7 +70,7 @@ class Connection(Protocol):
     peer: str
     """`host:port` of the other side, for logs."""
     patient: bool
-    """Whether received data may wait while others are served; set by its handler."""
+    """Whether received data may wait while other streams are served; set by the handler."""
 
     @property
     def backlog_bytes(self) -> int:
@@ -143,9 +143,9 @@ class Network(Protocol):
         """
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Schedules `call` in the Trio thread after the events at hand are served; in the order of these calls.
+        """Schedules `call` in the Trio thread, after the events at hand and after the calls scheduled before.
 
-        So many handlers can send to one stream in one turn with one write.
+        The bytes that several handlers send to one stream can thus leave in one write.
         """
 
 
@@ -202,8 +202,8 @@ class Environment(Protocol):
 
         Operations run in order of their submits, perhaps in another thread, several to a transaction; they must be
         quick, must not touch the node's state, and must not raise. `done(result, None)` is called in the Trio thread
-        once durable, or `done(None, error)` with DiskFull or DiskFailed if nothing of it was kept. After DiskFailed
-        every later submit fails with DiskFailed.
+        once the operation is durable. Otherwise `done(None, error)` is called: with DiskFull nothing of the operation
+        was kept, with DiskFailed that is unknown. After DiskFailed every later submit fails with DiskFailed.
         """
 
     async def commit(self, operation: Callable[[Any], T]) -> T:
@@ -211,7 +211,8 @@ class Environment(Protocol):
 
         Raises:
             DiskFull: no space; nothing was kept.
-            DiskFailed: the device failed; whether it was kept is unknown, and the environment is closed for writing.
+            DiskFailed: the device failed; whether the operation was kept is unknown, and the environment is closed for
+                writing.
         """
 
     def file_bytes(self) -> int:

@@ -1,11 +1,12 @@
 """Splits the bytes of one stream into frames: a length of four bytes (big-endian), then a body of that many bytes.
 
-1. Memory follows the bytes that arrived, never a declared length: the buffer starts at 16 KiB and at most doubles when
-   it is full (or grows to the size of the last whole frame, up to 2 MiB).
-2. A frame's bytes are moved O(log n) times however they are split, and most of a big frame arrives in its final place.
-3. A view from `next_frame` is valid until the next `receive_buffer`; code that keeps it longer copies it. A buffer with
-   exported views is never resized; it is replaced.
-4. An empty reader holds no large buffer.
+1. Memory follows the bytes that arrived, never a declared length. A new buffer has 16 KiB, or the size of the previous
+   frame, at most 128 KiB. A full buffer at most doubles, or grows to the size of the previous frame, at most 2 MiB.
+2. Even if a frame of n bytes arrives in small pieces, its bytes are moved only O(log n) times.
+3. A view from `next_frame` is valid until the next `receive_buffer`; code that keeps the view longer copies it. A full
+   buffer is replaced by a larger one and never resized, because views of it may exist.
+4. After `next_frame` has handed out all received bytes and returned None, the reader holds no buffer above 16 KiB,
+   except one that the caller is filling.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The head is a msgpack list that begins with the kind of the frame; the attachmen
 1. Every fault of a frame is a `MalformedRpc`, whatever the bytes are.
 2. Allocation follows the bytes that arrived: a list or map of msgpack is created only after all its elements were
    found.
-3. Attachments above a small size are not copied: encoded they stay the caller's buffer, decoded they are a view.
+3. An attachment above a small size is not copied: `encode` passes on the caller's buffer, and `decode` returns a view.
 4. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
    checked here.
 """
@@ -126,7 +126,7 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
 
     Raises:
-        MalformedRpc: it is not valid.
+        MalformedRpc: the frame is not valid.
     """
     if len(frame) < 4:
         raise MalformedRpc(f"a frame of {len(frame)} bytes has no room for a head")

@@ -1,1 +1,1 @@
-"""`make bench-fanout`: many readers of one topic, on its source and on shadows."""
+"""`make bench-fanout`: many readers of one topic's records, on the topic itself (the source) and on its shadows."""

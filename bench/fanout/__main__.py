@@ -1,4 +1,5 @@
-"""`python -m bench.fanout`: measures the cost of many readers of one topic, and the effect of its shadows."""
+"""`python -m bench.fanout`: measures the cost of many readers of one topic, and the effect of its shadows, which are
+topics that show the same records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Load programs next to the bench: started with their task as JSON, they answer in lines of JSON, and end by
-themselves.
+"""Starts a load program of the bench, with its task as JSON, and exchanges lines of JSON with it.
 
-A program ends with its standard input, so that none outlives the bench, however that ends.
+A program ends when its standard input is closed. So no program outlives the bench, even if the bench is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster with several brokers, a source among its topics, and shadows of it at other brokers."""
+"""A cluster of several brokers with a source topic, and with shadows of that topic at other brokers."""
 
 from __future__ import annotations
 

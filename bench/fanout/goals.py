@@ -1,4 +1,4 @@
-"""The goals of a fan-out, each a bound on the median of the runs, and their verdicts."""
+"""The goals of a fan-out, each a bound on the median of the runs, and whether each was reached."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """Program: many Kafka consumers, each with a connection and a group of its own, on one thread.
 
-They use Kafka's protocol with the timing of Java's consumer: a Fetch waits 500 ms, a heartbeat follows every 3 s, and
-positions are committed every 5 s. The program reports when all have joined. Asked for a number of deliveries, it
-answers with the latencies once that many have arrived, or `patience_seconds` have passed. Each group's coordinator is
-the broker that the consumer reads from, so that one connection is enough; group names are tried until that is so.
+The consumers use Kafka's protocol with the timing of Java's consumer: a Fetch waits 500 ms, a heartbeat follows every
+3 s, and positions are committed every 5 s. The program reports when all have joined. Then the bench asks for a number
+of deliveries: the program answers with the latencies once that many have arrived, or `patience_seconds` have passed.
+
+Each group's coordinator is the broker that the consumer reads from, so that one connection is enough: the program tries
+group names until it finds enough names with that coordinator.
 """
 
 from __future__ import annotations

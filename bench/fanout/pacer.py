@@ -1,8 +1,8 @@
 """Program: produces at a steady rate over one connection, and reports each request's wait for its answer.
 
-With `held` it sends one request, and continues on a signal from the bench. Open loop: requests are sent on schedule,
-whether or not the one before was answered. On `"stop"` it sends nothing more, waits for the last answer, and reports
-`{"sent": n, "waits": [[sent_at, seconds], …]}`.
+With `held` the program sends one request, and continues after a line from the bench. Each request is sent on schedule,
+whether or not the request before it was answered (open loop). After another line (`"stop"`) the program sends nothing
+more, waits for the last answer, and reports `{"sent": n, "waits": [[sent_at, seconds], …]}`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pictures of a fan-out's figures, one for each part."""
+"""The pictures of a fan-out's figures, one for each part of the bench (`subscriptions`, `consumers`, …)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOAL_COLOUR = "#b91c1c"
 
 
 def draw(record: RunRecord, folder: Path) -> None:
-    """Writes an SVG for each part that was measured. Raises Unavailable without matplotlib."""
+    """Writes an SVG for each part that was measured. Raises GeneratorUnavailable without matplotlib."""
     try:
         import matplotlib
 

@@ -1,4 +1,4 @@
-"""Measures the cost of a source's shadows for its own broker during produce."""
+"""Measures the cost of a source's shadows for the source's broker, when records are produced to the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements in one file: a part that is measured again replaces its earlier figures."""
+"""The measurements in one file: when a case is measured again, the new figures replace its earlier ones."""
 
 from __future__ import annotations
 

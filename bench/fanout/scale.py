@@ -1,4 +1,4 @@
-"""The amounts of a run."""
+"""The amounts of a fan-out's run: seconds, messages, subscriptions, consumers and shadows."""
 
 from __future__ import annotations
 

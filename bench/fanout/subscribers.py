@@ -1,7 +1,7 @@
 """Program: many durable subscriptions with gnomon's own client, a number of them on each connection.
 
-It subscribes all of them, reports the time for that, and listens. Asked for a number of deliveries, it answers with the
-latencies once that many have arrived, or `patience_seconds` have passed.
+The program makes all subscriptions, reports the time that this took, and listens. Then the bench asks for a number of
+deliveries: the program answers with the latencies once that many have arrived, or `patience_seconds` have passed.
 """
 
 from __future__ import annotations

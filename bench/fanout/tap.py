@@ -1,8 +1,9 @@
-"""Program: one durable subscription on each of some topics, which records the arrival of each batch and acknowledges
-none.
+"""Program: a durable subscription to each of several topics, to record the arrival of batches; none is acknowledged.
 
-With permits 0 it receives nothing, and only keeps the shadows in use. Asked, it reports the delay of each batch at the
-other topics compared with the first (the source), and its time from the producer to either.
+The first topic is a source, the others are its shadows; with permits 0, all of them can be shadows. After a line from
+the bench the program reports the quantiles of two times: the delay of a batch at a shadow, compared with its arrival at
+the source; and the time from the producer to the arrival, at the source and at a shadow. With permits 0 the program
+receives nothing: its subscriptions only keep the shadows in use.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`python -m bench.flights`: 336,776 flights, every one exactly once: through a broker that is killed half-way, and
-through a shadow that stores none of them.
+"""`python -m bench.flights`: sends 336,776 flights through a broker that is killed half-way, and then through a shadow
+that stores none of them; each flight has to come back exactly once.
 """
 
 from __future__ import annotations

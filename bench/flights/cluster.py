@@ -1,4 +1,4 @@
-"""The cluster under the second act: metadata, one bookie and two brokers, by `gnomon cluster up`."""
+"""The cluster of the second act: metadata, one bookie and two brokers, by `gnomon cluster up`."""
 
 from __future__ import annotations
 

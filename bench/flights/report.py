@@ -1,4 +1,4 @@
-"""The last screen: rates when every flight came back exactly once, a table of the differences when not."""
+"""The last screen: the rates if every flight came back exactly once, otherwise a table of the differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker under the first act: a standalone node in a process of its own, killed and started on the same port."""
+"""The broker of the first act: a standalone node in a process of its own, killed and started on the same port."""
 
 from __future__ import annotations
 

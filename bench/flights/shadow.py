@@ -1,4 +1,4 @@
-"""The second act: a shadow of the flights, read on other brokers while its source is written."""
+"""The second act: a shadow of the flights' topic is read on other brokers while the topic, its source, is written."""
 
 from __future__ import annotations
 

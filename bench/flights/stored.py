@@ -1,4 +1,4 @@
-"""The data of two topics on the bookies, by the ledgers' own count and by the size of the file on disk."""
+"""The data of a topic and its shadow on the bookies: the ledgers' own count, and the pages in use of the disk files."""
 
 from __future__ import annotations
 

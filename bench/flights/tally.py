@@ -3,8 +3,8 @@
 1. A flight is identified by its whole document, so a changed record counts as foreign, and its flight as lost.
 2. A carrier's count comes from the data set's own column on one side and from the record's key on the other.
 3. Within a partition the flights of the data set appear in its order: one producer produced them in that order.
-4. Tallies of several readers add up to the count of one reader of everything, except that each reader checks the order
-   of its own records only.
+4. The tallies of several readers add up to the tally of one reader of everything, except for the order: each reader
+   checks only the order of its own records.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Tally:
         return self.by_carrier.total()
 
     def add(self, partition: int, key: bytes | None, document: bytes | None) -> None:
-        """Counts one record, read from the partition at the place after the one counted last."""
+        """Counts one record; the records of a partition come in the order of their offsets."""
         carrier = (key or b"").decode(errors="replace")
         self.by_carrier[carrier] += 1
         place = self.census.place.get(document or b"")

@@ -1,13 +1,15 @@
 """The writing half of an open ledger: sends entries to their bookies and replaces bookies that fail.
 
-1. `done` callbacks come in entry order, in the Trio thread, each when its entry and all before it are confirmed.
-2. The first failure that cannot be repaired ends the appender: all pending entries get that error, later appends raise
-   it.
-3. A failed bookie is replaced by another, in a new fragment after the last entry confirmed; unconfirmed entries are
-   sent to the new bookie as well. If no other bookie accepts entries, writing continues with the remaining ones as long
-   as they make an ack quorum, and the missing copies are reported. Writing also continues while the metadata does not
-   answer that report; but a change of ensemble that was sent blocks all pending entries until its outcome is known.
-4. Answers of a bookie after its replacement are ignored.
+1. Each append has a `done` callback. The callbacks run in entry order, in the Trio thread: each after its entry and all
+   before it are confirmed (stored by an ack quorum), or with an error.
+2. The first failure that cannot be repaired ends the appender: all pending entries get that error, and later appends
+   raise it.
+3. A failed bookie is replaced by another: a new fragment begins after the last entry confirmed, and the new bookie also
+   gets the unconfirmed entries. If no other bookie accepts entries, writing continues with the remaining bookies as
+   long as they form an ack quorum for each entry; the missing copies are reported in the metadata. Writing does not
+   wait for the metadata service to answer that report. But once a change of the ensemble was sent to the service, no
+   entry is confirmed until the outcome of the change is known.
+4. Answers that a bookie sends after its replacement are ignored.
 """
 
 from __future__ import annotations
@@ -279,7 +281,7 @@ class Appender:
                 await self._bookies.clock.sleep(RETRY_SECONDS)
                 if not self._ended and not self._done and (substitutes or not self._substitutes()):
                     # Missed entries are reported again: an auditor may have checked before the bookies were back.
-                    missed += self._regain()
+                    missed += self.regain()
                     reported.difference_update(missed)
         except NotEnoughBookies as error:  # from the ensemble change; some bookies may have the pending entries
             text = f"ledger {self._owner.name!r} lost a bookie, which cannot be replaced: {error}"
@@ -319,7 +321,7 @@ class Appender:
         if confirmed > before:
             self._acknowledge(before, confirmed)
 
-    def _regain(self) -> list[BookieId]:
+    def regain(self) -> list[BookieId]:
         """Uses lost bookies again if they accept entries now; the auditor copies the entries that they missed."""
         available = self._bookies.available()
         regained = []

@@ -4,7 +4,7 @@
         ledger = ledgers.open("audit", OpenMode.O_CREATE)
         entry = ledger.add([b"one"])
 
-One thread runs Trio while the block lasts; any other thread may call, several at the same time.
+One thread runs Trio until the `with` block ends. Any number of other threads may call the methods at the same time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Ledgers by name: create, open, claim, delete, list.
 
-Opening for append costs one read and one write transaction, creating one write, opening for reading one read. The
-functions that take a `KeyValue` work on a record that was read before (a partition reads its whole chain at once) and
-let other comparisons and operations join their transaction.
+In the metadata, opening for append costs one read and one write transaction, creating costs one write transaction, and
+opening for reading costs one read. A function that takes a `KeyValue` uses the ledger's record as its caller has read
+it: a partition reads the records of all its ledgers at once. The arguments `compare` and `also` are further comparisons
+and operations for a function's transaction.
 
-Steps of a claim: fence with the session that the record's next version will be; find the end; make the tail durable;
-write the record if its version is still the one read (`claim`).
+A claim makes this process the writer of a ledger. It has four steps (`claim`): fence the bookies, with the number of
+the record's next version as the session; find the end of the ledger; make the entries after the last add confirmed
+durable; write the record, if its version is still the one that was read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Claims a ledger: fences its bookies, finds its end, makes the tail durable, records the claim.
+"""Recovers a ledger for a claim: fences its bookies, finds its end, and makes the tail durable.
 
-A claim costs one metadata read (of the record, before this begins) and one write. A claimer that loses the comparison
-has changed nothing except the promise of a session that another claimer now owns, and copies of existing entries.
+The tail is the entries after the last add confirmed. The caller (`catalog`) reads the ledger's record before, and
+records the claim after: one metadata read and one write. If that write fails because the record was changed meanwhile,
+the claimer has left only two things, both at the bookies: the promise of its session, and copies of existing entries.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Recovered:
         """Whether every bookie answered, so that none can lack entries unnoticed."""
 
 
-class _ReadAhead:
+class ReadAhead:
     """One bookie of the ensemble, read ahead."""
 
     def __init__(self, bookie: Bookie, ledger: LedgerId) -> None:
@@ -67,21 +68,21 @@ async def recover(bookies: Bookies, ledger: LedgerId, name: str, record: LedgerR
         NoSuchLedger: it was deleted.
         NotEnoughBookies: too few bookies answered.
     """
-    driver = _Driver(bookies, ledger, name, record, session)
+    driver = RecoveryDriver(bookies, ledger, name, record, session)
     await driver.fence()
     await driver.find_end()
     await driver.write_tail()
     return Recovered(driver.recovery, driver.next_ensemble(), driver.complete)
 
 
-class _Driver:
+class RecoveryDriver:
     """Drives a `Recovery`."""
 
     def __init__(self, bookies: Bookies, ledger: LedgerId, name: str, record: LedgerRecord, session: SessionId) -> None:
         self._bookies, self._ledger, self._name = bookies, ledger, name
         self._record, self._session = record, session
         self.recovery = Recovery(record)
-        self._copies: dict[int, _ReadAhead] = {}
+        self._copies: dict[int, ReadAhead] = {}
         self._problems: list[LedgerError | WorldError] = []
 
     async def fence(self) -> None:
@@ -110,7 +111,7 @@ class _Driver:
             except (LedgerError, WorldError) as error:
                 self._problems.append(error)
                 return
-            self._copies[index] = _ReadAhead(bookie, self._ledger)
+            self._copies[index] = ReadAhead(bookie, self._ledger)
             self.recovery.fenced(index, result.last_add_confirmed, result.bound)
             if self.recovery.enough_fenced:
                 enough.set()
@@ -159,14 +160,15 @@ class _Driver:
             if any(count < quorum.ack_quorum for count in copies.values()):
                 async with trio.open_nursery() as nursery:
                     for index in indexes:
-                        nursery.start_soon(self._put_copies, index, copies)
+                        nursery.start_soon(self.put_copies, index, copies)
         self._check_fenced()
         short = [entry for entry, count in copies.items() if count < quorum.ack_quorum]
         if short:
             text = f"entry {short[0]} of ledger {self._name!r} could be brought to too few bookies: bring them back"
             raise self._with_cause(NotEnoughBookies(text))
 
-    async def _put_copies(self, index: int, copies: dict[EntryId, int]) -> None:
+    async def put_copies(self, index: int, copies: dict[EntryId, int]) -> None:
+        """Sends one bookie of the ensemble its entries of the tail, and counts each durable copy in `copies`."""
         quorum = self._record.quorum
         mine = [
             (entry, value)

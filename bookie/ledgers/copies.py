@@ -1,7 +1,8 @@
 """Reads entries from any bookie that has a copy.
 
-The first bookie of an entry's write set is asked; after an error or a short silence the next one is asked as well, and
-the first answer wins (speculative reading, as in BookKeeper).
+A single entry is requested from the first bookie of its write set (the bookies that should have it). After
+SPECULATIVE_SECONDS without an answer, or an answer without the entry, the next bookie is asked as well. The first copy
+to arrive is used (speculative reading, as in BookKeeper). Adjacent entries are read from several bookies at once.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ async def read_entry(bookies: Bookies, ledger: LedgerId, record: LedgerRecord, e
         while True:
             index = search.next_bookie()
             if index is not None:
-                nursery.start_soon(_ask, bookies, fragment, index, ledger, entry, send)
+                nursery.start_soon(ask_entry, bookies, fragment, index, ledger, entry, send)
                 asked += 1
             elif not asked:
                 break
@@ -84,7 +85,7 @@ async def read_entry(bookies: Bookies, ledger: LedgerId, record: LedgerRecord, e
     raise NotEnoughBookies(f"no copy of entry {entry} of ledger {ledger} could be read: {problem}")
 
 
-async def _ask(
+async def ask_entry(
     bookies: Bookies,
     fragment: Fragment,
     index: int,
@@ -92,6 +93,7 @@ async def _ask(
     entry: EntryId,
     send: trio.MemorySendChannel[Answer],
 ) -> None:
+    """Asks one bookie of a fragment for an entry; `send` gets the copy or the error."""
     try:
         bookie = known_bookie(bookies, fragment.bookies[index])
         answer: Answer = await bookie.read(ledger, entry, fragment.session)
@@ -121,7 +123,7 @@ async def read_run(
             async with trio.open_nursery() as nursery:
                 for index in indexes:
                     bookie, arguments = fragment.bookies[index], (ledger, first, end, fragment.session, share_bytes)
-                    nursery.start_soon(_ask_range, bookies, bookie, arguments, record.quorum, found, answered, index)
+                    nursery.start_soon(ask_range, bookies, bookie, arguments, record.quorum, found, answered, index)
         if len(answered) == len(indexes) and first in found:
             break
         share_bytes //= 8  # the share may have been too large for the given time
@@ -131,7 +133,7 @@ async def read_run(
     return run or [await read_entry(bookies, ledger, record, first)]
 
 
-async def _ask_range(
+async def ask_range(
     bookies: Bookies,
     name: BookieId,
     arguments: tuple[LedgerId, EntryId, EntryId, SessionId, int],
@@ -140,6 +142,7 @@ async def _ask_range(
     answered: list[int],
     index: int,
 ) -> None:
+    """Asks one bookie for a range: its entries are put into `found`, its index into `answered`."""
     try:
         answer: RangeRead = await known_bookie(bookies, name).read_range(*arguments)
     except (LedgerError, WorldError):

@@ -1,13 +1,14 @@
-"""A memory cache for entries of bookies in other processes, so that code that searches a ledger need not wait.
+"""A memory cache for entries of bookies in other processes: synchronous code searches a ledger in it.
 
     header = await read_from_memory(lambda: search(cache.view(ledger)))
 
-1. An operation that needs a missing entry ends with `NotInMemory`; its driver loads the entry and runs the operation
-   again.
-2. Entries loaded for an operation stay until the operation is over, so that each run of it gets further, however small
-   the cache is. All other entries are evicted, oldest first, when space is needed.
-3. Only confirmed entries are here, and those never change. Digest and session were checked on arrival, MACs opened.
-4. A failed read is remembered while an operation needs the entry; the next operation tries again.
+1. An operation that needs a missing entry ends with `NotInMemory`; its driver (such as `read_from_memory`) loads the
+   entry and runs the operation again.
+2. An entry that an operation needed stays until the operation is over, even if the cache is full. So each run of the
+   operation gets further than the one before. All other entries are evicted, oldest first, when space is needed.
+3. The cache contains only confirmed entries, which never change. The digest and session of an entry, and its MAC if the
+   ledger has MACs, were checked when it arrived from a bookie.
+4. A failed read is remembered as long as an operation needs the entry; a later operation reads the entry again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """A ledger opened for reading: its record, and the last add confirmed that its bookies report.
 
-1. No entry above the last add confirmed is ever read, except one that an ack quorum has, by `read_last`.
-2. A reported last add confirmed is used with the record of the reporting session, or a later one: an older record does
-   not know the orphans of that session. A handle that writes knows its own and needs no reports.
+1. No entry above the last add confirmed is ever read, with one exception: `read_last` reads an entry above it that an
+   ack quorum has.
+2. A report comes from a writer's session (its claim of the ledger). It is used only with a record that is as new as
+   that session: an older record does not exclude the orphans, which are copies that the claim has made invalid.
+3. A handle that writes ignores reports: it knows the last add confirmed itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A ledger's record as known to this process, and its changes.
+"""A ledger's metadata record as one handle of this process holds it, and the handle's changes of the record.
 
-1. Each change is one transaction that compares the version read before, so a fenced writer can change nothing.
-2. The held record only goes forward, and never to another life of the name.
+1. Each change is one transaction that compares the record's version with the held one. So a writer can change nothing
+   after another writer's claim was recorded.
+2. The held record is replaced only by a newer version of itself, never by the record of a new ledger with the same
+   name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The last add confirmed of a ledger that another process may be writing, as reported by its bookies."""
+"""Asks a ledger's bookies for the last add confirmed, or waits for it to advance; for ledgers that another process may
+be writing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ async def ask_confirmed(
 
 
 async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, confirmed: EntryId) -> EntryId | None:
-    """The last entry of a last fragment that a bookie has, at least `confirmed`; None if one did not answer."""
+    """The last entry that any bookie of a ledger's last fragment has, at least `confirmed`; None if one of the bookies
+    did not answer."""
     last = confirmed
     try:
         for name in fragment.bookies:

@@ -1,11 +1,12 @@
 """An open ledger: pipelined appends, tailing, shrink, seal and roll; `followed_ledger` has the reading half.
 
-1. `append` assigns the entry's id at once; `done` callbacks come in entry order, in the Trio thread, when the entry and
-   all before it are durable on their ack quorum.
-2. The first failure ends the handle: all pending entries get that error, later appends raise it. After a fence the
-   outcome of pending entries is unknown.
-3. A `seal` cancelled before its metadata request changes nothing, and the handle accepts appends again. Later its
-   outcome is unknown: the handle refuses appends, and `seal` may be called again.
+1. `append` assigns the entry's id at once. Its `done` callback runs in entry order, in the Trio thread: after the entry
+   and all before it are durable on their ack quorums, or with an error.
+2. The first failure that cannot be repaired ends appending: all pending entries get that error, and later appends raise
+   it. If another writer has fenced this one, the outcome of the pending entries is unknown.
+3. A `seal` that is cancelled before it sends its metadata request changes nothing, and the handle accepts appends
+   again. If it is cancelled after that, its outcome is unknown: the handle refuses appends, and `seal` may be called
+   again.
 """
 
 from __future__ import annotations

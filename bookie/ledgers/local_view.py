@@ -1,4 +1,4 @@
-"""Views of ledger entries in the memory of a bookie of this process, without a copy."""
+"""Zero-copy views of a ledger's entries: slices of the LMDB memory of a bookie in this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Decides which copy of an entry to request next, and what the answers prove. Pure.
 
-1. Copies are requested in write-set order, each once.
-2. An error or a time-out is never a negative answer.
+An entry is sent to Qw bookies, its write set, and acknowledged after Qa of them have stored it.
+
+1. Copies are requested in the order of the write set, each once.
+2. An error or a time-out never counts as a negative answer.
 3. The entry is absent only after (Qw - Qa) + 1 explicit negative answers: then fewer than Qa bookies can have it, so it
    was never acknowledged.
 """

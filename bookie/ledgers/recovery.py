@@ -1,15 +1,17 @@
 """Finds the end of a ledger whose previous writer may still be running. Pure.
 
-1. Nothing is trusted before (E - Qa) + 1 bookies of the last fragment have durably promised the new session: from then
-   on no older session gets an entry acknowledged.
-2. Reading starts at the highest of the fenced bookies' LACs and of the entries that the record proves (all below its
-   last fragment): everything up to it is acknowledged.
-3. Only fenced bookies are asked: the old writer could make the negative answer of another bookie untrue.
-4. An entry found in one copy is recovered; only (Qw - Qa) + 1 explicit negative answers mark the end. If neither can be
-   established, the recovery fails without any change.
-5. The tail is made durable on Qa bookies before the claim is recorded, each entry as it was found, with the session
-   that wrote it. So two simultaneous recoveries cannot disturb each other: at most one of them is recorded, and copies
-   made by the other one are orphans of their session.
+E is the number of bookies of a fragment. An entry is sent to Qw of them and acknowledged after Qa have stored it.
+
+1. No entry is read before (E - Qa) + 1 bookies of the last fragment have durably promised the new session (are fenced).
+   From then on no older session gets an entry acknowledged.
+2. Reading starts at the last entry that is certainly acknowledged: the highest last add confirmed of the fenced
+   bookies, or the last entry before the last fragment if that is higher.
+3. Only fenced bookies are asked: another bookie could accept the entry from the old writer after a negative answer.
+4. An entry with one copy is recovered. The end is before the first entry with (Qw - Qa) + 1 explicit negative answers.
+   If neither can be established for an entry, the recovery fails before any entry is written.
+5. The tail (the entries recovered after the last add confirmed) is made durable on Qa bookies before the claim is
+   recorded; each entry keeps the session that wrote it. So of two simultaneous recoveries at most one is recorded, and
+   its claim makes all copies of later entries orphans, which do not count.
 """
 
 from __future__ import annotations

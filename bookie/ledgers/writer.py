@@ -1,8 +1,12 @@
-"""Decides which entries of a ledger are confirmed, from the answers of its bookies. Pure: one writer in one session.
+"""Decides which entries of a ledger are confirmed, from the answers of its bookies. Pure.
 
-1. Entries are confirmed in order, each when Qa bookies of its write set have it durably; a confirmed entry stays so.
+A `LedgerWriter` is one writer in one session, which is one claim of the ledger.
+
+1. Entries are confirmed in order, each after an ack quorum (Qa bookies of its write set) has stored it durably. A
+   confirmed entry stays confirmed.
 2. Entry ids are assigned in order, starting after the last recovered entry.
-3. A failed bookie gets no entries (`lost`) until it is back (`regained`) or replaced; its earlier answers count.
+3. A failed bookie (`lost`) gets no entries until it is back (`regained`) or replaced. Its earlier answers count unless
+   it is replaced.
 4. During a change of ensemble nothing is confirmed: the new fragment begins after the last entry confirmed, and copies
    of later entries at replaced bookies no longer count.
 """

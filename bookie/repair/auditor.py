@@ -1,11 +1,14 @@
-"""Finds ledgers with too few copies and has them repaired, in the one process of a cluster that a lease elects.
+"""Finds ledgers with too few copies and has them repaired. One process of a cluster is elected to do so, by a lease.
 
-1. A bookie is lost once its lease has been gone for `grace_seconds`; a draining one counts as lost at once.
-2. Closed fragments that name a lost bookie are copied (`repair`). A ledger whose open fragment names it, and whose
-   writer has not replaced it by then, is claimed if another bookie can take its place; its owner opens it again.
-3. Reports of writers and claimers (`missing/`) are checked entry by entry; a report is deleted once every bookie of
-   that ledger has its entries, unless there was another report meanwhile.
-4. A draining bookie that no record names any more loses its cookie and its registration: its membership ends.
+1. A bookie is lost once its lease has been gone for `grace_seconds`. A draining bookie (one that is to leave) counts as
+   lost at once.
+2. The entries of a lost bookie in closed fragments are copied to another bookie, which replaces it there (`repair`). An
+   open fragment that still names a lost bookie is closed first, if another bookie can take its place: the auditor
+   claims the ledger, which fences its writer. The ledger's owner has to open the ledger again.
+3. A report of a writer or claimer (`missing/`) names a ledger of which a bookie may lack entries. The entries that each
+   bookie of the ledger should have and lacks are copied to it. The report is deleted once no bookie lacks any, unless
+   the ledger was reported again meanwhile.
+4. The membership of a draining bookie ends when no record names it any more: its cookie and registration are deleted.
 """
 
 from __future__ import annotations

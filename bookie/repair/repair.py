@@ -1,14 +1,15 @@
-"""Brings the copies of a ledger's closed fragments back to their write quorum.
+"""Copies a ledger's entries until each is again on as many bookies as its write quorum.
 
-1. Only permanent entries are copied: those of closed fragments, and of the last one up to the last add confirmed that
-   its bookies know. An unrecovered tail is never copied.
-2. A copy keeps the session that wrote it, and is durable before the record names its new bookie.
-3. Changes of the record compare its version. The ledger's writer applies its own changes to the newer record, and so
-   does repair if the copied fragment is unchanged, up to the same last entry: a claim may have extended it.
-4. Copying is limited in bytes a second.
-5. Entries of a fragment at a bookie that the fragment does not name are overwritten: they may be a dead writer's, left
-   there while the bookie was away, and the bounds that excluded them were dropped after the named bookies had removed
-   theirs.
+1. Only permanent entries are copied: those of closed fragments, and those of the open fragment up to the last add
+   confirmed that its bookies know. Later entries are never copied: a claim decides whether they exist.
+2. A copy keeps the session that wrote the entry, and is durable before the record names its new bookie.
+3. Each change of the record compares the record's version. If the comparison fails, repair makes its change in the
+   newer record, provided that the copied fragment is unchanged there and has the same last entry: a claim may have
+   extended it.
+4. Copying is limited to a number of bytes per second.
+5. Entries of a fragment at a bookie that the fragment does not name are overwritten. They may be an earlier writer's,
+   left there when the bookie was away. The record possibly excludes such entries no longer: it drops their bound once
+   the named bookies have removed theirs.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class LedgerRepair:
             # Taken before the copy: the target must still have the same disk when the record names it.
             stays = self._bookies.membership((target,))
             await self._copy(fragment, last, fragment.bookies.index(lost), target)
-            if not await self._replace(fragment, last, lost, target, stays):
+            if not await self.replace_bookie(fragment, last, lost, target, stays):
                 return False
         return True
 
@@ -102,7 +103,7 @@ class LedgerRepair:
         chosen = place(self.name, available, 1, beside=beside, without=(lost,))
         return chosen[0] if chosen else None
 
-    async def _replace(
+    async def replace_bookie(
         self, fragment: Fragment, last: EntryId, lost: BookieId, target: BookieId, compare: Sequence[Compare]
     ) -> bool:
         """Names `target` in the fragment, also if other parts of the record were changed meanwhile: see invariant 3."""

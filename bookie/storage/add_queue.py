@@ -1,13 +1,16 @@
 """The adds and promises of one bookie on their way to disk: in groups, one commit each.
 
+A promise is the lowest session whose adds a ledger accepts.
+
 1. Queued adds are answered in order, after their commit.
 2. A promise is durable no later than the first add that was queued after it: every operation writes all promises that
    are not known to be durable.
-3. A full disk makes the queue read-only with its reason; one add a second checks whether there is space again.
-4. After a failed write `until_failed` raises DiskFailed: the environment writes nothing any more.
+3. When the disk is full, the queue refuses adds (`read_only` gives the reason). Once a second it accepts one, to check
+   whether there is space again.
+4. After a failed write `until_failed` raises DiskFailed: nothing is written any more.
 
-The work of an add is inlined in `EntryStore.add`: it appends to `waiting` and makes sure that a group is submitted. One
-operation takes everything that waits when it runs.
+`EntryStore.add` queues an add itself, for speed: it appends the add to `waiting`, and submits an operation unless one
+is already submitted. The operation takes the adds that wait when it runs, up to GROUP_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -101,7 +104,7 @@ class AddQueue:
         return None
 
     def submit(self) -> None:
-        """Submits an operation that takes everything that waits when it runs."""
+        """Submits an operation that takes the adds that wait when it runs, up to GROUP_BYTES_MAX."""
         self.submitted = True
         group = _AddGroup()
         self._environment.submit(
@@ -112,7 +115,7 @@ class AddQueue:
     def after(
         self, work: Callable[[Any], T], done: Callable[[T | None, WorldError | None], None], *, small: bool = False
     ) -> None:
-        """Runs `work` in the transaction of every add and promise accepted before, however many bytes.
+        """Runs `work` in one transaction with all adds and promises accepted before, of any total size.
 
         Args:
             small: `work` adds next to nothing; if no add waits, a full disk has space for it.

@@ -2,11 +2,11 @@
 
 Each disk gets a random cookie at its first use, and the metadata keeps a copy under the bookie's name. A disk without a
 cookie, under a name that has one, was replaced or wiped: its bookie may have lost synced entries, so it must never
-answer that an entry does not exist. A disk of another name, or metadata that does not know a disk full of ledgers, is
-an error: serving would delete or mix up others' data.
+answer that an entry does not exist. A disk that belongs to another name is an error, and so is a disk with ledgers if
+the metadata does not know its name: serving it would delete or mix up the data of others.
 
-A name may be used for a new disk after it was decommissioned. The revision at which a disk was first used under its
-name distinguishes the two (`DiskMembership.disk`).
+After a bookie was decommissioned, its name may be used for a new disk. The old and the new disk differ in the metadata
+revision at which each was first used under the name (`DiskMembership.disk`).
 """
 
 from __future__ import annotations

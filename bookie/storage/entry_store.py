@@ -1,20 +1,25 @@
 """The entries of one bookie in LMDB: added in synced groups, fenced by session, read without a copy.
 
 1. An add is answered after its commit; a fence is answered after its own commit and that of every add accepted before.
-2. The highest promised session of a ledger is durable before a fence answers, and in the same commit as the first add
-   that implies it; adds of lower sessions are refused from the moment a promise is made.
+2. A fence promises that adds of lower sessions are refused; so does the first add of a session that is higher than all
+   before. The store refuses them from the moment of the promise. The promise is durable before the fence is answered,
+   or no later than the add that made it.
 3. A copy whose session is below the reader's minimum reads as absent. A copy from another bookie (`put_copies`) keeps
-   the session that wrote it, and never replaces one of a higher session.
-4. The promise of a deleted ledger stays until the metadata has confirmed the deletion (`owned`). From then on the list
-   of owned ledgers refuses every session of the ledger, so no add of a writer that was paused is acknowledged.
+   the session that wrote it, and never replaces a copy of a higher session.
+4. The promise of a deleted ledger stays until the metadata has confirmed the deletion: `owned` gets the list of the
+   ledgers that exist. From then on the store refuses every session of an older ledger that is not in the list. So no
+   add to a deleted ledger is acknowledged, even if its writer was paused for a long time.
 5. A store that may have lost synced entries never answers `NoSuchEntry`.
-6. A full disk turns the store read-only with its reason; one add a second checks whether there is space again. After a
-   failed write nothing is written any more, and `run` raises DiskFailed to stop the node.
-7. A leaving store refuses new requests, after the answers to all earlier ones.
-8. A fence returns bounds only after all copies that they exclude were removed; from the moment bounds are known, no
-   excluded copy is stored.
+6. When the disk is full, the store refuses adds (`read_only` gives the reason). Once a second it accepts one, to check
+   whether there is space again. After a failed write nothing is written any more, and `run` raises DiskFailed to stop
+   the node.
+7. A leaving store (its node is about to end) refuses further entries. Each refusal comes after the answers to all
+   earlier requests.
+8. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
+   from that entry on they exclude copies of lower sessions. A fence returns a session as `bound` only after the copies
+   that the session's bounds exclude were removed. Once the store knows bounds, it stores no copy that they exclude.
 
-The hot path is `add`: it queues, and one operation per group takes everything that is queued when it runs
+The hot path is `add`: it queues the entry, and one operation writes the entries that are queued when it runs
 (`add_queue`).
 """
 

@@ -3,7 +3,8 @@
 1. The bookie's ledgers are listed before the metadata is read. A ledger created in between is not in the bookie's list,
    so it is not dropped. A ledger that is only in the bookie's list was deleted for good, because ids are never reused.
 2. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
-3. Entries are removed in chunks, each a short operation among the adds; many ledgers are checked some at a time.
+3. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
+   between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Copies of entries from other bookies, as a store takes them in one transaction.
+"""Stores copies of entries from other bookies, in one transaction.
 
-1. A copy never replaces one of a higher session: then nothing of the call is stored.
+1. A copy never replaces a copy of a higher session: a call that would do so stores nothing.
 2. A damaged copy may be replaced by any other.
 """
 

@@ -1,4 +1,4 @@
-"""Zero-copy reading from a store's memory while a read transaction lasts."""
+"""Zero-copy reading from a bookie's store: slices of LMDB's memory, valid until their read transaction ends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The admin API of a broker: its routes, and the document that describes them.
 
-`openapi.json` is written by hand and sent unchanged; tests compare every answer of every route with it.
+`openapi.json` is written by hand and sent unchanged; tests compare every answer of every route with that document.
 """
 
 from __future__ import annotations

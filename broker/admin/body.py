@@ -1,4 +1,4 @@
-"""The body of a request: a JSON array of names of topics, within bounds.
+"""The body of a request to the admin API: a JSON array of names of topics, within bounds.
 
 1. A body is parsed once it is complete, and refused as soon as more than BODY_BYTES_MAX of it has arrived.
 2. A slow client has BODY_SECONDS_MAX to send its body; other requests do not wait for it.

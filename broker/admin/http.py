@@ -1,4 +1,4 @@
-"""The ASGI application of a broker's admin port: the health pages and, beside them, the admin API."""
+"""The ASGI application of a broker's admin port: the health pages and the admin API."""
 
 from __future__ import annotations
 

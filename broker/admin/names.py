@@ -1,6 +1,6 @@
 """Names of topics as the admin API writes them: `persistent://tenant/namespace/topic`.
 
-1. `topic_name(full_name(name)) == name` for every name that a topic may have.
+1. `topic_name(full_name(name)) == name` for every valid topic name.
 2. The forms `persistent://public/default/orders`, `public/default/orders` and `orders` name the same topic.
 """
 

@@ -1,4 +1,4 @@
-"""The session of an HTTP request, and the check that it may use the topic in its path."""
+"""The session of an HTTP request, and the check that this session may use the topic in the request's path."""
 
 from __future__ import annotations
 

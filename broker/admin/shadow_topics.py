@@ -1,12 +1,13 @@
-"""Lists, replaces, adds and removes the shadows of a topic over HTTP.
+"""Lists, replaces, adds and removes the shadows (read-only topics with the same records) of a topic over HTTP.
 
-1. A request is refused before it changes anything. A request that fails midway (a disk, the metadata) has done a part,
-   and a retry does the rest.
+1. All checks of a request precede its first change. A request that fails after that (for example because the disk is
+   full) has made some of its changes, and a retry makes the others.
 2. A retry is safe: a shadow that exists is not created again.
-3. A request deletes only shadows that existed when it began: another broker may have created others since.
+3. A request deletes only shadows that existed before its first change. Shadows that another broker creates meanwhile
+   stay.
 
-The requests are those of Pulsar's clients (PIP-180). In Pulsar the shadows must exist before; here the request
-creates them.
+The requests are those of Pulsar's clients (PIP-180). In Pulsar the shadow topics must exist before the request; here
+the request creates them.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _to_delete(request: Request, names: list[str] | None) -> list[str] | None:
     """The names of the shadows to delete, from the query and the body; None for all shadows."""
     unknown = sorted(set(request.query_params) - DELETE_PARAMETERS)
     if unknown:  # a misspelt parameter must not delete all shadows
-        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is not known here: shadow is")
+        raise AdminRefused(HTTPStatus.BAD_REQUEST, f"parameter {unknown[0]!r} is unknown: the only one is 'shadow'")
     named = [asked_name(text) for text in request.query_params.getlist("shadow")]
     return list(dict.fromkeys([*named, *(names or ())])) if named else names
 

@@ -1,7 +1,8 @@
 """Statistics of a topic: leaders, offsets, and the lag of its shadows.
 
-Each leader is asked over its native port, which opens no partition. An unknown value is null: the partition was not
-used since its leader started, or the leader does not answer. The answer names the leader in both cases.
+The other leaders of the topic's partitions are asked over their native ports; the question opens no partition. An
+unknown value is null: the partition is not open at its leader, or the leader does not answer. The answer names the
+leader in both cases.
 """
 
 from __future__ import annotations

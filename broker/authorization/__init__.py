@@ -1,1 +1,1 @@
-"""Authorization: the session of a client, the operations and resources, and which of them each API asks for."""
+"""Authorization: the sessions of clients, the operations and resources, and a table for each front end."""

@@ -1,7 +1,8 @@
 """The authorizer: decides whether a session may do an operation on a resource.
 
-1. An API is authorized only by operations that its table names (`kafka_table`, `native_table`, `admin_table`): `Access`
-   asserts this. The lists of allowed operations in answers (KIP-430) are an exception.
+1. A front end asks, for each of its APIs, only about the operations that its table names for this API (`kafka_table`,
+   `native_table`, `admin_table`): `Access` asserts this. The lists of allowed operations in answers (KIP-430) are an
+   exception.
 2. A decision may change at any time. `revision` then grows, and code that remembers a decision asks again.
 """
 

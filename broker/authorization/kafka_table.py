@@ -1,10 +1,11 @@
 """The operations that each Kafka API asks for, as Apache Kafka's documentation lists them. Pure.
 
-Source: "Operations and Resources on Protocols" of Apache Kafka's security documentation; for DescribeTopicPartitions,
-DeleteTopics by id, OffsetFetch of all topics and CreateTopics' configs `KafkaApis` and `ControllerApis` of Kafka 4.0.
+The source is "Operations and Resources on Protocols" in Apache Kafka's security documentation. The rules for
+DescribeTopicPartitions, DeleteTopics by id, OffsetFetch of all topics and CreateTopics' configs are from the classes
+`KafkaApis` and `ControllerApis` of Kafka 4.0.
 
-An answer is partial where an API names several resources: a resource that the session may not use has its own error,
-or is left out, and the others are answered.
+A request about several resources of one type is answered in part: a resource that the session may not use has its own
+error, or is left out, and the others are answered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The questions of native methods to the authorizer. Pure.
+"""The questions of the native service's methods to the authorizer. Pure.
 
-1. A method asks before it looks up a topic or a subscription: a refusal does not reveal whether that exists.
-2. A consumer whose session is no longer authorized is sent away at its next permits; attaching it again is refused.
+1. A method asks before it looks up a topic or a subscription: a refusal does not reveal whether the topic or
+   subscription exists.
+2. A consumer whose session is no longer authorized is detached when its client next grants permits; attaching it again
+   is refused.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A subscription is a resource of type GROUP with the subscription's name, as Apache Kafka's share groups are.
 
-1. Attaching a consumer and granting it permits ask for the same operations: a consumer that is no longer authorized
-   gets no records beyond the permits that it has.
-2. The other calls of attached consumers ask for nothing: they act on consumers of their own connection alone.
-3. `replicate` asks for nothing: it needs a stream that `open_replication` has opened on its connection.
+1. Attaching a consumer and granting it permits (permissions to send it one more record each) require the same
+   operations. So a consumer that is no longer authorized gets no records beyond the permits that it has.
+2. The other calls of attached consumers require no operation: they act only on consumers of their own connection.
+3. `replicate` requires no operation: it needs a stream that `open_replication` has opened on the same connection.
 """
 
 from __future__ import annotations

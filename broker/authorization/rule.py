@@ -1,4 +1,4 @@
-"""One rule of a table: an operation that an API asks for, and the effect of its refusal. Pure."""
+"""One rule of an authorization table: an operation that an API asks for, and the effect if it is refused. Pure."""
 
 from __future__ import annotations
 

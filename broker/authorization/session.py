@@ -1,4 +1,4 @@
-"""The session of a client: the principal, and how it is connected. Pure."""
+"""The session of a client: its principal, and the listener and address of its connection. Pure."""
 
 from __future__ import annotations
 

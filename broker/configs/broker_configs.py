@@ -1,9 +1,10 @@
 """The broker's settings with Kafka's names: the table of keys, and their current values.
 
-1. A value comes from the first source that has one: set on this broker, set on all brokers (both are stored in the
-   metadata and can be altered at run time), the settings file or environment, the default.
-2. Where Kafka lets a topic's config fall back to a broker's, `topic_synonyms` does so: first the topic, then the four
-   sources above. Other topic keys fall back to the key's own default.
+1. A value comes from the first of four sources that has one: the values set for this broker, the values set for all
+   brokers (both are stored in the metadata and can be altered at run time), the settings file or the environment, the
+   default.
+2. A topic's key that falls back to a broker's key in Kafka does so here (`topic_synonyms`): the value set on the topic
+   comes first, then the four sources above. Every other topic key falls back to its own default.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An accepted value has the effect that Kafka documents; a value that gnomon cannot honour is refused with the reason. A
 key that only tunes machinery that gnomon lacks (files, threads, a log cleaner) accepts every value of Kafka's type and
-bounds, because tools set it on all topics and brokers; its documentation says that it has no effect.
+bounds, because tools set it on all topics and brokers; the documentation of such a key says that it has no effect.
 """
 
 from __future__ import annotations

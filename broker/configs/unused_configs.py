@@ -1,7 +1,7 @@
 """Kafka's broker configs for machinery that gnomon lacks: accepted in Kafka's types and bounds, without effect.
 
-A key is here only where every value is harmless. A value that would promise something (a limit, compaction, security)
-is refused with its reason by `broker_configs`.
+A key is here only if every value of it is harmless. A value that would promise something (a limit, compaction,
+security) is refused by `broker_configs`, with the reason.
 """
 
 from __future__ import annotations

@@ -1,17 +1,23 @@
-"""One machine on its log: loads it, runs its events, appends its records, keeps its deadlines, bounds its log.
+"""Runs one state machine on its log: loads it, handles its events and deadlines, appends its records, bounds the log.
 
-1. Records are appended in the order in which the machine decided them, and replayed to it in that order once durable.
-2. After a failed append, or once another broker has claimed the log, the machine is given up. It is loaded again after
-   every append under way was reported: the log then has all records that these appends will ever leave in it.
+1. Records are appended in the order in which the machine decided them, and replayed to it in that order once they are
+   durable.
+2. After a failed append, or once another broker has claimed the log, the machine is given up. A new one is loaded from
+   the log only after the outcome of every append under way is reported: the log then has all records that these appends
+   will ever leave in it.
 3. Every request is handled or refused, once.
-4. A reply or an effect that depends on records leaves after all of them are durable; if that is never known, the reply
-   becomes a refusal and the effect is dropped.
-5. While it drains, no request waits for other requests, and no deadline is kept.
-6. After its release it handles nothing: waiting requests are refused, and appends under way no longer count.
-7. A request that is submitted for confirmation is handled only after the log confirmed, later than the submission,
-   that no other broker has written to it; this holds for a request that waited for the loading too.
-8. The log holds at most the last snapshot, twice as much again (or SNAPSHOT_BYTES_MIN), and the appends under way.
-9. A machine that is to be loaded unasked is loaded again after each failure, until it drains or is released.
+4. A reply or an effect that depends on records leaves after all of them are durable. If it never becomes known that
+   they are, the reply becomes a refusal and the effect is dropped.
+5. While the machine drains (the broker is about to stop), no request waits for other requests, and no deadline is kept.
+6. After its release (another broker leads the partition) the machine handles nothing: waiting requests are refused, and
+   the outcomes of appends under way are ignored.
+7. A request of `submit_confirmed` is handled only after the log has confirmed that no other broker has written to it.
+   The confirmation begins after the submission and, if the machine is not loaded yet, after the loading.
+8. Once the records after the last snapshot exceed both twice its size and SNAPSHOT_BYTES_MIN, a new snapshot is
+   appended, and the log before it is deleted (but nothing happens if the snapshot is empty).
+9. After `load` was called, the machine is loaded again LOAD_AGAIN_SECONDS after each failure, or with the next request,
+   until it drains or is released. Without the pause, a machine that appends whenever it is loaded would load without
+   end while its log can be read and refuses appends.
 """
 
 from __future__ import annotations
@@ -45,9 +51,9 @@ SNAPSHOT_BYTES_MIN = 4 << 20
 """Growth of a log up to this is never worth a snapshot."""
 SNAPSHOT_BATCH_BYTES = 256 << 10
 APPEND_BATCH_BYTES = 32 << 20
-"""A longer append is cut into several batches, so no single record of a machine may come near the log's bound."""
+"""A longer append is cut into batches of this size plus one record: a record must be far below the log's bound."""
 LOAD_AGAIN_SECONDS = 1.0
-"""The pause before a machine whose load failed is loaded again without a request."""
+"""The pause after a failure before a machine is loaded again without a request."""
 
 Refuse: TypeAlias = Callable[[Refusal], None]
 
@@ -56,7 +62,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
     """One partition's machine, live.
 
     Args:
-        partition: of the tenant's logs.
+        partition: the number of the partition.
         logs: opens the machine's log.
         new_machine: makes an empty machine.
         execute: carries out an effect; must not raise, and does not wait.
@@ -105,11 +111,11 @@ class HostedMachine(Generic[Request, Record, Effect]):
         self._snapshotting = False
 
     def submit(self, request: Request, refuse: Refuse) -> None:
-        """Has the machine handle a request, now or once it is loaded; or calls `refuse` with the reason why not."""
+        """Gives the machine a request, now or once it is loaded; calls `refuse` with a reason if it is not handled."""
         self._when_loaded(lambda machine: self._handle(machine, request), refuse)
 
     def submit_confirmed(self, request: Request, refuse: Refuse) -> None:
-        """`submit` for a request whose reply must not be older than the log: first confirms that no other leads."""
+        """`submit` for a request whose reply must not be older than the log: first confirms that this broker leads."""
         self._when_loaded(lambda machine: self._confirm(machine, request, refuse), refuse)
 
     def load(self) -> None:
@@ -166,7 +172,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
     # Loading
 
     def _load_if_wanted(self) -> None:
-        wanted = self._waiting or self._unasked
+        wanted = self._waiting or (self._unasked and self._load_timer is None)
         if wanted and not self._loading and self._machine is None and not self._under_way:
             self._loading = True
             self._tasks.start_soon(self._load)
@@ -203,8 +209,13 @@ class HostedMachine(Generic[Request, Record, Effect]):
         waiting, self._waiting = self._waiting, deque()
         for _, refuse in waiting:
             refuse(_refusal(error))
+        self._load_later()
+
+    def _load_later(self) -> None:
+        """After a failure: loads at once if requests wait, otherwise after a pause (invariant 9)."""
         if self._unasked and self._load_timer is None:
             self._load_timer = self._timers.call_at(self._clock.monotonic() + LOAD_AGAIN_SECONDS, self._load_again)
+        self._load_if_wanted()
 
     def _load_again(self) -> None:
         self._load_timer = None
@@ -218,7 +229,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
     def _carry_out(self, machine: StateMachine[Request, Record, Effect], decision: Decision[Record, Effect]) -> None:
         # All appends first: a reply may bring the next request, whose records come after these.
         for append in decision.appends:
-            self._append(machine, append)
+            self.append(machine, append)
         if self._grown_bytes > max(SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes) and not self._snapshotting:
             self._snapshot(machine)
         let_go: Sequence[HeldReply] = ()
@@ -232,7 +243,8 @@ class HostedMachine(Generic[Request, Record, Effect]):
         for reply in (*decision.replies, *let_go):
             reply.send()
 
-    def _append(self, machine: StateMachine[Request, Record, Effect], append: Append[Record, Effect]) -> None:
+    def append(self, machine: StateMachine[Request, Record, Effect], append: Append[Record, Effect]) -> None:
+        """Writes the records of an append to the log; its replies and effects wait until all are durable."""
         assert append.records, "an append has at least one record"
         batches = _batches((record.encoded() for record in append.records), APPEND_BATCH_BYTES)
         missing = len(batches)
@@ -280,7 +292,7 @@ class HostedMachine(Generic[Request, Record, Effect]):
         # Soft state is outdated once another broker has served the log.
         self._make = self._new_machine if error is _CLAIMED else machine.successor(self._clock.monotonic())
         self._dispose(machine, _refusal(error))
-        self._load_if_wanted()
+        self._load_later()
 
     def _dispose(self, machine: StateMachine[Request, Record, Effect], refusal: Refusal) -> None:
         self._machine = self._log = None
@@ -318,8 +330,8 @@ class HostedMachine(Generic[Request, Record, Effect]):
 
     def _snapshot(self, machine: StateMachine[Request, Record, Effect]) -> None:
         """Appends the live state, then trims the log before it; all batches at once, so that nothing comes between."""
-        pending = [record for append in self._pending for record in append.records]
-        batches = _batches((record.encoded() for record in machine.snapshot(pending)), SNAPSHOT_BATCH_BYTES)
+        snapshot = machine.snapshot(pending_records(self._pending))
+        batches = _batches((record.encoded() for record in snapshot), SNAPSHOT_BATCH_BYTES)
         if not batches:
             return
         self._snapshotting = True
@@ -339,6 +351,11 @@ class HostedMachine(Generic[Request, Record, Effect]):
         for batch in batches:
             self._write(batch, done)
         self._snapshot_bytes, self._grown_bytes = self._grown_bytes, 0
+
+
+def pending_records(appends: Iterable[Append[Record, Effect]]) -> list[Record]:
+    """The records of pending appends, in order: a snapshot of the machine contains them."""
+    return [record for append in appends for record in append.records]
 
 
 _CLAIMED = NotLogLeader("another broker has claimed the log since it was read")

@@ -1,10 +1,10 @@
-"""The machines of one kind on one broker: takes each request to the machine of its partition.
+"""The state machines of one kind on one broker: passes each request to the machine of the request's partition.
 
-1. A machine is loaded when the first request needs it. A tenant that loads unasked has the machines of all partitions
-   that were written to and that this broker leads loaded at the start and at each change of leaders.
-2. A broker serves a machine only while it leads the partition and its lease certainly lives.
+1. A machine is loaded when its first request arrives. If `loads_unasked` is set, the machines of all partitions that
+   this broker leads, and that were ever written to, are also loaded at the start and at each change of leaders.
+2. A broker takes requests for a machine only while it leads the machine's partition and its lease certainly lives.
 3. Machines of partitions that other brokers lead are released when the leaders change.
-4. Every task ends with `run`.
+4. All tasks end when `run` ends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HostedMachines(Generic[Request, Record, Effect]):
             refuse(Refusal.NOT_LEADER)
 
     def submit_confirmed(self, partition: int, request: Request, refuse: Refuse) -> None:
-        """The same for a request whose reply must not be old; see `HostedMachine.submit_confirmed`."""
+        """`submit` for a request whose reply must not be older than the log; see `HostedMachine.submit_confirmed`."""
         if self.serves(partition):
             self._host(partition).submit_confirmed(request, refuse)
         else:

@@ -37,7 +37,7 @@ class StateLog(Protocol):
         """
 
     def confirm(self, done: Callable[[bool], None]) -> None:
-        """Calls `done` with whether the records read and appended here are certainly the whole log at this moment."""
+        """Calls `done` with True if the records read and appended here are certainly the whole log, else with False."""
 
     def goes_on(self) -> bool:
         """Whether this is still the log that was read, as far as is known; otherwise nothing is appended to it."""

@@ -1,16 +1,18 @@
 """The protocol of a state machine on its log: what the runtime calls, and what a machine returns.
 
-1. Durable state changes in `replay` alone: for each record of the log while it is loaded, and for each record of the
-   machine's own once that record is durable. The runtime passes the same objects that a decision appended, in order.
-2. All other state is soft: the machine changes it in any call, and loses it when it is loaded again. The module head of
-   a machine names its soft state and says why it may be lost.
-3. Between an append and its replay the record is pending; a decision may depend on pending records only through soft
-   state.
+1. Durable state changes only in `replay`. The runtime replays every record of the log when it loads the machine, and
+   later each record that the machine appended, once that record is durable. It passes the same objects that a decision
+   appended, in order.
+2. All other state is soft: the machine changes it in any call, and a reload loses it. The module head of a machine
+   names its soft state and says why the loss is harmless.
+3. Between the append of a record and its replay the record is pending; a decision may depend on pending records only
+   through soft state.
 4. A machine whose append failed is never used again: nothing is rolled back.
-5. `snapshot(pending)` replaces the whole log and the pending records after it. Replaying it, or any leading part of
-   it, after these changes nothing.
-6. A machine is pure: `now` (monotonic seconds, for deadlines) and `wall_ms` (milliseconds since 1970, for records) are
-   given, and all that is to happen outside of it is in its decisions.
+5. The records of `snapshot(pending)` replace the whole log and the pending records that follow the log. If the
+   snapshot, or any leading part of it, is replayed after all of these records, it changes nothing.
+6. A machine is pure: it gets the time as arguments, `now` (monotonic seconds, for deadlines) and `wall_ms`
+   (milliseconds since 1970, for records), and it acts on the outside only through the decisions and replies that it
+   returns.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ class StateMachine(Protocol[Request, Record, Effect]):
         """Applies a durable record."""
 
     def loaded(self, now: float, wall_ms: int) -> Decision[Record, Effect]:
-        """The whole log was replayed: deadlines begin. Called once, before all that follows here."""
+        """The whole log was replayed: deadlines begin. Called once, before all methods below."""
 
     def handle(self, request: Request, now: float, wall_ms: int) -> Decision[Record, Effect]:
         """Handles one request; its reply is in this decision or in a later one."""
@@ -135,10 +137,10 @@ class StateMachine(Protocol[Request, Record, Effect]):
         """Records that replace the log and the pending records, which follow them."""
 
     def let_go(self, refusal: Refusal, now: float, wall_ms: int) -> Sequence[HeldReply]:
-        """Replies with `refusal` to the requests that wait for other requests or for time: the broker is to stop."""
+        """Returns refusals of all requests that wait for other requests or for time: the broker is about to stop."""
 
     def failed(self, refusal: Refusal) -> Sequence[HeldReply]:
-        """Replies with `refusal` to every request that waits in the machine, which is not used again."""
+        """Returns refusals of all requests that wait in the machine, which is not used again."""
 
     def successor(self, now: float) -> Callable[[], StateMachine[Request, Record, Effect]]:
         """Makes empty machines that may take this one's place; they may know its soft state as of `now`."""

@@ -1,4 +1,4 @@
-"""The group coordinator of a broker: takes each request to the partition of `__consumer_offsets` that holds its group.
+"""The group coordinator of a broker: passes each request to the `__consumer_offsets` partition that holds its group.
 
 Group ids are hashed as in Kafka, so that Kafka's tools find a group's records.
 """

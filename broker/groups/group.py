@@ -3,13 +3,15 @@
 1. A group without members is Empty, Dead or, for a while, in PreparingRebalance; a group with members is never Empty
    or Dead.
 2. A generation number only grows; in CompletingRebalance and Stable every member belongs to the current generation.
-3. A parked JoinGroup means PreparingRebalance; a parked SyncGroup means CompletingRebalance.
-   (The one exception: the response to a static member that came back waits for its record, not in the member.)
+3. As long as a JoinGroup is parked (its member waits for the response), the group is in PreparingRebalance; as long as
+   a SyncGroup is parked, the group is in CompletingRebalance. The JoinGroup of a static member that comes back to a
+   stable group is not parked: its response waits only for the group's record to be durable.
 4. An instance id belongs to one member; a request that names another member id with it is fenced (KIP-345).
 5. The leader is a member; the protocol of a generation is one that every member speaks.
-6. `wake` is never later than the earliest deadline of the group.
-7. The whole object is soft state: a reload makes the group again from its last record (`from_record`). A generation
-   that no record holds yet was never stable, so its members join again. All sessions begin again.
+6. `wake`, the time of the group's next `tick`, is never later than the earliest deadline of the group.
+7. The whole object is soft state, which a reload loses: the reload makes the group from its last record
+   (`from_record`), and all sessions begin again. A generation that no record has was never stable, so its members join
+   again.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def all_joined(self) -> bool:
-        """Whether every member has joined, and every member that was given an id."""
+        """Whether every member has joined, and no handed-out member id is outstanding."""
         return not self.pending and all(member.joining is not None for member in self.members.values())
 
     def joined_count(self) -> int:
@@ -149,7 +151,7 @@ class Group:
         return sum(member.joining is not None for member in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """Makes a member that joined the leader, the current one if it joined; false if none joined."""
+        """Chooses a leader that has joined, the current leader if possible; returns False if no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -184,7 +186,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def topics_read(self) -> Callable[[str], bool]:
-        """Returns whether any member reads a topic; true of every topic if a subscription is malformed, as in Kafka.
+        """A function: whether a member reads a topic. True for all topics if a subscription is malformed, as in Kafka.
 
         All subscriptions are decoded once, for any number of topics.
         """
@@ -228,7 +230,7 @@ class Group:
             self.set_member_deadline(member, turn.after_ms(member.session_timeout_ms))
 
     def end_sessions(self, but: Collection[str], turn: Turn) -> None:
-        """Ends the sessions of the dynamic members that are not named."""
+        """Ends the sessions of all dynamic members except those in `but`."""
         for member in self.members.values():
             if member.instance_id is None and member.member_id not in but:
                 self.set_member_deadline(member, turn.now)

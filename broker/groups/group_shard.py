@@ -4,12 +4,14 @@ It is a tenant of the coordination runtime (`coordination.state_machine`), whose
 
 1. Durable state is the last record of each group (`_recorded`) and the committed offsets (`GroupOffsets.stored`): only
    `replay` changes them.
-2. Soft state is the rest. `_groups` holds members, sessions, parked calls, and the generation that is being formed; a
-   reload takes each group back to its last record. No client was promised more: a generation is stable once its record
-   is durable, and a member that the record does not name gets an error and joins again. Commits under way and deadlines
-   are soft too: a reload begins after all appends were reported, and with new deadlines.
-3. A successor of a shard whose append failed knows which members were gone: it does not wait for them again.
-4. A group without members, record and offsets is forgotten at once.
+2. All other state is soft: a reload loses it. `_groups` holds members, sessions, parked calls, and the generation that
+   is being formed; a reload takes each group back to its last record. No client was promised more: a generation is
+   stable once its record is durable, and a member that the record does not name gets an error and joins again. Commits
+   under way and deadlines are soft too: a reload begins after the outcomes of all appends are reported, and sets new
+   deadlines.
+3. The shard that replaces one whose append failed knows the members whose sessions had ended, and does not wait for
+   them again.
+4. A group is forgotten at once when it has no members, no outstanding member ids, no record and no offsets.
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ class GroupShard:
     Args:
         settings: gives the settings as they are now.
         new_id: returns a text that no member id had before.
-        alive: of the shard that this one succeeds; the sessions of members that are not among them have ended. The log
-            may hold later members if another broker served it in between: their generation is higher.
+        alive: the living members of the shard that this one replaces; the sessions of its other members have ended. The
+            log may have later members if another broker served it in between: their generation is higher.
 
     `now` is monotonic seconds and `wall_ms` wall-clock milliseconds throughout. Multi-group requests must name groups
     of this partition only, and OffsetFetch one group at a time.

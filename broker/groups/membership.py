@@ -2,11 +2,12 @@
 
 1. From JoinGroup v4 on a dynamic member joins with an id that the coordinator gave it before (KIP-394).
 2. A static member comes back under a new id without a rebalance if the protocol stays the same; the old id is fenced
-   (KIP-345). From v9 on a leader that comes back is asked to skip the assignment (KIP-814); before v9 the response
-   names the leader's old id, which has the same effect.
-3. The subscriptions and assignments of a group's members are bounded, so that its record fits into the log: a failed
-   append refuses the calls of all groups of the shard.
-4. A request that names no member of the current generation gets an error.
+   (KIP-345). From JoinGroup v9 on, the response asks a leader that comes back to skip the assignment (KIP-814); before
+   v9 the response names the leader's old id, which has the same effect.
+3. The subscriptions and assignments of a group's members are bounded, so that the group's record fits into the log: a
+   failed append would refuse the calls of all groups of the shard.
+4. A request with a member id that the group does not know gets an error. SyncGroup and Heartbeat must also name the
+   current generation.
 """
 
 from __future__ import annotations

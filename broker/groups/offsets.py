@@ -1,8 +1,10 @@
 """Committed offsets: commits, fetches, deletions and expiry.
 
-1. An offset is visible once its record is durable: `GroupOffsets.stored` changes by replaying records alone.
-2. A deletion also covers commits that are not durable yet: its records follow theirs in the log.
-3. Offsets of a group in use do not expire, except those of topics that a stable consumer group does not read.
+1. An offset is visible once its record is durable: `GroupOffsets.stored` changes only by the replay of records.
+2. A deletion also covers commits that are not durable yet: the records of the deletion follow those of the commits in
+   the log.
+3. Offsets of a group that is not Empty do not expire, except those of topics that a stable consumer group does not
+   read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The way of a group from one generation to the next, and the effects of its deadlines.
+"""The way of a group from one generation to the next, and the effects of the group's deadlines.
 
-1. PreparingRebalance ends when every member has joined and no handed-out member id is outstanding, or at its
-   deadline: the longest rebalance timeout of the members, or, from Empty, the initial rebalance delay.
-2. At that end dynamic members that did not join are dropped; static members stay until their session ends.
+1. PreparingRebalance ends when every member has joined and no handed-out member id is outstanding, at the latest after
+   the longest rebalance timeout of the members. After Empty it always lasts for the initial rebalance delay, which is
+   extended while new members join, up to that timeout.
+2. At the end of PreparingRebalance dynamic members that did not join are dropped; static members stay until their
+   session ends. If all members that are left are static and none has joined, PreparingRebalance continues.
 3. Every parked call is answered by the end of its phase, or when its member is removed.
 4. A generation has one assignment: the first that its leader sent. It takes effect once its record is replayed.
 """

@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`, as objects and in Kafka's format.
 
 1. `decode_record(*record.encoded())` equals the record.
-2. A record without a value (a tombstone) undoes every earlier one with its key.
-3. Versions written are those of Kafka 4: keys 1 and 2, offsets 3 (1 with an expiry of their own), groups 3.
+2. A record without a value (a tombstone) undoes every earlier record with the same key.
+3. The written versions are those of Kafka 4. Offsets have key version 1 and value version 3 (1 if they have an expiry
+   of their own); groups have key version 2 and value version 3.
 """
 
 from __future__ import annotations

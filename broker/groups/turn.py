@@ -1,4 +1,4 @@
-"""One event at the coordinator: the time of its handling, and the decision.
+"""A turn: the handling of one event by the group coordinator, with its time and the decision.
 
 1. A call is answered exactly once.
 2. A response that depends on records is sent only after those records are durable.

@@ -1,10 +1,11 @@
-"""The partitions that are in use on one broker: those with a log of their own, and those of shadows.
+"""The partitions in use on one broker: those with a log of their own, and those of shadows (which show another's log).
 
-1. A partition is created on its first use, which also opens it. Partitions that were never used take no memory.
+1. The object of a partition is created, and its log opened, on first use. Partitions that were never used take no
+   memory.
 2. A partition is in use only while this broker leads it. It is released when the leadership ends, and created again on
    its next use.
 3. The partitions of a topic and of its shadows end with the topic.
-4. The tasks of partitions live as long as `run`.
+4. The tasks of partitions end when `run` ends.
 """
 
 from __future__ import annotations

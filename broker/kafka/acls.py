@@ -1,4 +1,4 @@
-"""Access control lists: refused with SECURITY_DISABLED, as Kafka does where no authorizer is configured.
+"""Access control lists: requests are refused with SECURITY_DISABLED, as in a Kafka without an authorizer.
 
 Some tools (consoles, MirrorMaker) always ask for ACLs. They read this error as "no ACLs" and continue. If the API keys
 were not served, these tools would show an error page, or retry for ever.

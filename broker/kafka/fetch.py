@@ -1,6 +1,7 @@
 """Fetch: finds the session of a request, and starts the poll that answers it.
 
-`poll` decides when and with what a request is answered. `fetch_route` handles a consumer's next requests.
+`poll` decides the time and the content of the answer. `fetch_route` handles a consumer's next requests of the same
+form.
 """
 
 from __future__ import annotations

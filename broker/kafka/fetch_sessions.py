@@ -2,12 +2,13 @@
 
 1. A session's epoch grows by one with each request: 1, 2, 3 … (1 follows 2^31 - 1). Any other epoch is refused, and
    the client starts a new session.
-2. A response of a session names a partition if it has records, an error, or a high watermark or log start that the
-   client does not have yet.
-3. There are at most `slots` sessions. A new session evicts the one that was idle longest if that was idle for
-   EVICTION_SECONDS; otherwise the client is served without a session, which is always allowed.
-4. A session follows at most SESSION_PARTITIONS_MAX partitions, and all sessions together ALL_PARTITIONS_MAX. A session
-   that would exceed either does not begin (its client is served without one); a session that grows beyond either ends.
+2. After the first response, a response of a session names only partitions with records, with an error, or with a high
+   watermark or log start that the client does not have yet.
+3. There are at most `slots` sessions. A new session evicts the session that was idle for the longest time, if that is
+   at least EVICTION_SECONDS. Otherwise the client is served without a session, which the protocol always allows.
+4. A session follows at most SESSION_PARTITIONS_MAX partitions, and all sessions together ALL_PARTITIONS_MAX. A new
+   session that would exceed one of these limits does not begin (its client is served without a session); a session that
+   grows beyond one ends.
 5. A partition whose records were sent moves to the end of its session, so that every partition gets its turn.
 """
 

@@ -59,7 +59,7 @@ class LogDirHandlers:
 
     def _directory(self) -> Path:
         text = self._configs.text("log.dirs")
-        assert text is not None, "the broker was not told its directory"
+        assert text is not None, "the broker has no directory"
         return Path(text).absolute()
 
     async def describe(self, request: Request) -> DescribeLogDirsResponse:

@@ -1,6 +1,6 @@
-"""Consumer groups of KIP-848 and share groups: refused, as Kafka does where both are switched off.
+"""Consumer groups of KIP-848 and share groups: requests are refused, as in a Kafka where both are off.
 
-The error ends clients at once: librdkafka with a fatal error, Java's with the advice to use the classic protocol.
+The error ends clients at once: librdkafka's client reports a fatal error, Java's advises to use the classic protocol.
 Java's admin client then asks for a classic group, so a refused ConsumerGroupDescribe is not logged.
 """
 

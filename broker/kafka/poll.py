@@ -1,15 +1,16 @@
 """One poll: sends records from the ledger's own memory to the socket, or waits until there are some.
 
-1. An answer is sent within the read transaction that its records are in, or is a copy. Nothing waits while such a
-   transaction is open.
-2. A poll is answered at once if it has `min_bytes` or an error, if there is nothing to wait for, or if more records
-   follow beyond its limits or in the next segment. Otherwise it is answered at its deadline, or once another request
-   has arrived on its connection and its partitions are open.
+1. An answer either is passed to the socket during the read transaction that its records belong to, or is a copy. No
+   task waits while such a transaction is open.
+2. A poll is answered as soon as one of these holds: it has `min_bytes` of records, it has an error, there is nothing to
+   wait for, or more records follow beyond its limits or in the next segment. Otherwise it is answered at its deadline,
+   or once another request has arrived on its connection and the partitions of the poll are open.
 3. The first partition with records gives at least one batch, even beyond the limits, unless the peer has to receive
    earlier replies first. All other batches are within the limits.
-4. While the log is unchanged, equal requests get equal bytes, except for the correlation id.
-5. A poll waits for entries from bookies, also beyond its deadline: for those of all partitions before the first one
-   with records in memory. Later partitions are left out of the answer, and their entries are loaded for the next one.
+4. As long as the log is unchanged, equal requests get equal bytes, except for the correlation id.
+5. If the next records of a partition are not in memory, and no earlier partition of the poll has records in memory, the
+   poll waits until bookies have sent them, also beyond its deadline. If an earlier partition has some, this partition
+   is answered without records, and its entries are loaded for the next poll.
 """
 
 from __future__ import annotations

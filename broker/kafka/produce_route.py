@@ -1,12 +1,12 @@
-"""A producer's requests are alike except for the correlation id and the records: their bytes identify the next one.
+"""Routes: a producer's next Produce request is recognized by its bytes, if only correlation id and records differ.
 
-A producer that sends single batches to one partition repeats header, topic and partition byte for byte. Comparing bytes
-replaces parsing, look-ups and an answer object: a small request takes 12.5 us of Python instead of 21.
+A producer that sends single batches to one partition repeats header, topic and partition byte for byte. The comparison
+of bytes replaces parsing, look-ups and an answer object: a small request takes 12.5 us of Python instead of 21.
 
 1. A route takes a request only if all its bytes, except for the correlation id, the records' length and the records,
    are those of the request that the route was made from, and the records end where the request ends.
-2. A route takes no request after a topic ended, leaders changed or the authorizer may decide differently: the request
-   is then parsed.
+2. A route takes no request after a topic was deleted, after leaders changed, or after the authorizer's revision
+   changed. Such a request is parsed.
 """
 
 from __future__ import annotations

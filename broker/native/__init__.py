@@ -1,1 +1,1 @@
-"""The native front end: RPC for what Kafka's protocol cannot express, above all subscriptions."""
+"""The native front end: RPC for operations that Kafka's protocol does not have, above all on subscriptions."""

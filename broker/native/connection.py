@@ -2,7 +2,8 @@
 
 1. A batch is sent once over a connection, with the numbers of all consumers that get records of it.
 2. While the client does not take deliveries, its consumers are given nothing more; other connections are not affected.
-3. State of a partition is kept once for a connection, in a lane, and not once for each of its thousands of consumers.
+3. The state that a connection needs for a partition is kept once, in a lane, and not for each of the consumers that the
+   connection has in that partition (perhaps thousands).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class NativeConnection:
         self.revision = 0
         """All consumers were authorized at this revision of the authorizer or a later one."""
         self.deliveries = 0
-        """Records times consumers, since the connection was opened."""
+        """The deliveries since the connection was opened: a record counts once for each consumer that got it."""
         self._lanes: dict[Host, Lane] = {}
         self._stream = stream
         self._full = Signal()

@@ -1,7 +1,7 @@
-"""The connections of native clients to one broker, and the calls on them that take several turns.
+"""The connections of native clients to one broker, and the calls that take several turns of the event loop.
 
 1. The calls of a connection take effect in their order, also when one of them takes several turns.
-2. A turn spends at most the allowance of `Rounds` on them.
+2. A turn of the event loop spends at most the allowance of `Rounds` on these calls, plus the rest of the last step.
 """
 
 from __future__ import annotations

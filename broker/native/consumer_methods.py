@@ -1,9 +1,10 @@
 """Methods of the native service that attached consumers call: the stream of deliveries, permits, acknowledgements.
 
-1. A call that names many consumers is executed in as many turns as the allowance requires.
+1. A call that names many consumers is executed in several turns of the event loop, if the broker's allowance of
+   subscription work for one turn (`rounds`) is spent before its end.
 2. A consumer that is not attached on the call's connection is ignored.
-3. Permits are granted only to consumers that are authorized by the authorizer's present revision; the others are sent
-   away.
+3. Permits are granted only to consumers that are authorized at the authorizer's present revision. The other consumers
+   are detached, and notified to attach again.
 """
 
 from __future__ import annotations

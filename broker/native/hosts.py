@@ -1,4 +1,4 @@
-"""The hosted partitions of a broker: each is opened on first use, for one term of its leader."""
+"""The hosted partitions of a broker: each serves one partition's subscriptions, for one term (time of leadership)."""
 
 from __future__ import annotations
 

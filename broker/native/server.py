@@ -1,7 +1,7 @@
-"""The native port of a broker: one RPC service, whose methods are registered by the wings that own them.
+"""The native port of a broker: one RPC service, whose methods are registered in groups, the wings.
 
-1. A method has one owner: two wings never register the same name. Each asks the authorizer for what `native_table`
-   names.
+1. A method belongs to one wing: two wings never register the same name. Each method asks the authorizer for the
+   operations that `native_table` names.
 2. Every method checks its arguments (`arguments`): no input of a peer stops the broker.
 """
 

@@ -1,6 +1,7 @@
 """Methods of the native service that change or describe subscriptions.
 
-1. A `subscribe` whose call is over leaves no consumer attached.
+1. If a `subscribe` call is over before its answer (the client cancelled it or is gone), none of its consumers stays
+   attached.
 2. A consumer that was closed while it was being attached is not attached.
 3. At most ATTACHED_AT_ONCE consumers are attached in one turn.
 """

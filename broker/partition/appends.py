@@ -1,7 +1,7 @@
 """The unanswered appends to one partition: waiting, in flight, repeated or suspended. Pure.
 
 1. Each append is answered once: with its place in the log once it is durable, or with the reason why it is refused.
-2. Answers come in the order of the entries. A repeat is answered after the batch that it repeats.
+2. New batches are acknowledged in the order of their entries. A repeat is answered after the batch that it repeats.
 3. Waiting appends are resumed, or refused, in their order of arrival.
 """
 

@@ -2,12 +2,15 @@
 
 1. Each ledger is named after its base offset, so that one range read returns the whole chain in order.
 2. Only the last ledger of a chain takes entries. All others are sealed, and their records name their ends.
-3. The claim of the last ledger raises the leader epoch. It is the only write of an opening.
+3. An opening writes to the metadata once: it claims the last ledger, which raises the leader epoch, or creates the
+   first one.
 4. If the log does not start at the beginning of its first segment, that segment's record names the start.
 5. No ledger is created for a deleted topic: the creation of the first ledger compares the topic's record.
-6. A drop of records that a subscription may not have read is recorded in the same transaction (`cut`).
-7. A claim compares the first segment, and a drop at the front compares the claim. So one of two concurrent changes
-   fails. A replaced leader continues until it learns of the new claim.
+6. A transaction that drops records which some subscription possibly has not read also stores the place up to which it
+   drops (`log/cut.py`).
+7. The transaction of a claim compares the record of the first segment, and a drop at the front compares the record of
+   the last one. So of a concurrent claim and drop one fails. A replaced leader serves the log until it learns of the
+   new claim.
 """
 
 from __future__ import annotations
@@ -189,10 +192,10 @@ class Chain:
             return False
         now, claimed = decode_record(found.value), last.ledger.record
         if now.session > claimed.session:
-            raise LedgerFenced(f"ledger {last.ledger.name!r} has another writer by now, as the metadata tells")
+            raise LedgerFenced(f"ledger {last.ledger.name!r} has another writer by now, according to the metadata")
         return not now.sealed and now.session == claimed.session
 
-    async def _claim_stands(self, last: Segment) -> Compare | None:
+    async def claim_unchanged(self, last: Segment) -> Compare | None:
         """A comparison that holds until the next claim of the chain; None if there may be a newer claim already."""
         found = await self._metadata.get(ledger_key(last.ledger.name))
         if found is None or decode_record(found.value).session != last.ledger.record.session:
@@ -240,7 +243,7 @@ class Chain:
 
         Args:
             last: the segment that this broker has claimed.
-            read_by_all: comparisons that hold if every subscription has read them; None where that is not known.
+            read_by_all: comparisons that hold if every subscription has read the segments; None if that is not known.
 
         Returns:
             False if nothing was deleted: the topic is deleted, one of the segments or the last one was changed
@@ -248,10 +251,10 @@ class Chain:
         """
         found = [await self._metadata.get(ledger_key(segment.ledger.name)) for segment in segments]
         items = [item for item in found if item is not None]
-        claim_stands = await self._claim_stands(last)
-        if claim_stands is None:
+        unchanged = await self.claim_unchanged(last)
+        if unchanged is None:
             return False
-        compare = (self._topic_lives, claim_stands)
+        compare = (self._topic_lives, unchanged)
         if read_by_all is not None:
             return await delete_ledgers(self._metadata, items, compare=(*compare, *read_by_all))
         end = segments[-1]
@@ -282,8 +285,8 @@ class Chain:
         cut = self._put_cut(Cut(segment.base_offset, entry, slot, offset))
         if segment is segments[-1]:
             entry = EntryId(min(entry, replay_from))
-        elif claim_stands := await self._claim_stands(segments[-1]):
-            compare.append(claim_stands)
+        elif unchanged := await self.claim_unchanged(segments[-1]):
+            compare.append(unchanged)
         else:
             raise LedgerFenced(f"nothing was deleted before offset {offset}: the log may have another writer")
         await self.shrink(segment, entry, offset, compare=compare, also=(cut,))

@@ -1,4 +1,4 @@
-"""The policy of a partition's leader toward clients that may have met another leader."""
+"""The policy of a partition's leader toward clients that another leader may have served before."""
 
 from __future__ import annotations
 

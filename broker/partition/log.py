@@ -1,11 +1,11 @@
-"""The state of one partition's log: decides what each append becomes, what is durable and what is kept. Pure.
+"""The state of one partition's log: decides each append, and knows the durable and the kept records. Pure.
 
 1. start_offset <= high_watermark <= next_offset. Each offset below next_offset is assigned once.
 2. The high watermark is the end of the durable prefix. It moves forward in log order, entry by entry, and never back.
-3. Nothing at or above the high watermark is ever shown to a reader or named in a successful answer.
-4. Each append is decided as if all earlier appends succeed. When one fails, the whole state is discarded and rebuilt
-   from the ledger, so a failed append leaves no trace.
-5. A repeated batch is answered with its first offset, and only after that offset is below the high watermark.
+3. No record at or above the high watermark is ever shown to a reader or named in a successful answer.
+4. Each append is decided as if all earlier appends succeed. When one fails, the whole state is discarded, and rebuilt
+   from the ledger before the next append, so a failed append leaves no trace in the log.
+5. A repeated batch is answered with the offset of its first copy, and only after that copy is below the high watermark.
 6. Leader epochs never decrease along the log.
 """
 

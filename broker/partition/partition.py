@@ -1,10 +1,12 @@
-"""One partition that this broker leads: opens its chain on first use, trims it, releases it. `writable` appends to it.
+"""One partition that this broker leads: opens its chain on first use, trims it, releases it. `writable` has appends.
 
-1. Nothing is opened before the first use. Opening costs one metadata read and one write, which is the claim.
-2. Appends that arrive while the chain is opened wait in their order of arrival.
-3. After a failed write the chain is opened again on the next use. After a fence or a failed opening that use must come
-   at least REOPEN_SECONDS later.
-4. Opening, rolling, trimming and deleting happen one at a time. Retention gives up nothing that subscriptions hold.
+1. Nothing is opened before the first use. An opening costs one metadata read and one metadata write (`chain` invariant
+   3).
+2. Appends that arrive during an opening wait in their order of arrival.
+3. After a failed write the chain is opened again for the next append. After a fence or a failed opening, it is not
+   opened again within REOPEN_SECONDS.
+4. Opening, rolling, trimming and deleting happen one at a time. Retention drops no record that subscriptions hold (have
+   not read).
 5. After `release` the log is hidden and appends are refused. Entries in flight are still answered.
 """
 
@@ -98,7 +100,7 @@ class Partition(Writable):
             self.failure = code
         self._opened.set()
         self._appends.refuse_waiting(Produced.refusal(code, str(error)))
-        self._changed()
+        self.notify_change()
 
     # --- while it is open -----------------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class Partition(Writable):
         return None if log is None else log.segment_bytes + sum(segment.size_bytes for segment in self.segments[:-1])
 
     def goes_on(self, log: PartitionLog) -> bool:
-        """Whether an append now directly continues `log` as it was opened: no other broker wrote in between."""
+        """Whether an append now continues `log` directly: no other broker is known to have written since."""
         return self.log is log and self._state in CONTINUED
 
     def attach(self, tail: Tail | None) -> None:
@@ -136,7 +138,7 @@ class Partition(Writable):
         self.failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._appends.fail_in_flight(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         self._appends.refuse_waiting(DELETED)
-        self._changed()
+        self.notify_change()
 
     def release(self) -> None:
         """Another broker leads the partition from now on; it is not opened here again.
@@ -148,7 +150,7 @@ class Partition(Writable):
         self._move(PartitionEvent.RELEASE)
         self.failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._appends.refuse_waiting(RELEASED)
-        self._changed()
+        self.notify_change()
 
     # --- trimming -----------------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class Partition(Writable):
             find_bound: called when segments are due.
 
         Returns:
-            False if the bound or the segments changed meanwhile: not everything due was dropped, ask again.
+            False if the bound or the segments changed meanwhile: not everything due was dropped, call this again.
         """
         async with self._maintenance:
             log = self.log
@@ -181,7 +183,7 @@ class Partition(Writable):
                 due = min(due, self.segment_of(bound.offset))
                 done = await trim.drop(due, bound.compares)
             if due:
-                self._changed()
+                self.notify_change()
             return done
 
     async def _due_after_roll(self, log: PartitionLog, trim: Trim) -> int:
@@ -214,5 +216,5 @@ class Partition(Writable):
             except (LedgerError, MetadataError, WorldError) as error:
                 raise KafkaError(self._code_of(error), str(error)) from error
             finally:
-                self._changed()
+                self.notify_change()
             return log.start_offset

@@ -1,13 +1,16 @@
 """The idempotent producers of one partition: finds repeats and batches out of order. Pure.
 
-1. The newest epoch of each producer id and its last five batches are remembered (KIP-98, KAFKA-5494).
+1. The newest epoch of each producer id, and the last five batches of that epoch, are remembered (KIP-98, KAFKA-5494).
 2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset of the
    first copy, and nothing is appended.
-3. Any other batch must begin with the last sequence + 1, where 0 follows 2^31 - 1; otherwise it is out of order.
+3. Any other batch must begin with the last remembered sequence + 1, where 0 follows 2^31 - 1; otherwise it is out of
+   order.
 4. A newer epoch begins at sequence 0; an older epoch is fenced.
-5. An unknown producer may begin at any sequence, because its state may have expired. If a batch of a producer was
-   refused, for lack of storage or of a leader, the producer must continue with that batch: no later one overtakes it.
-6. A producer state expires a fixed time after its last batch, in wall time.
+5. An unknown producer can begin at any sequence, because its state may have expired. But if a batch of its epoch was
+   refused (for example because the disk was full or this broker did not lead), it must begin with the oldest refused
+   batch, so that no later batch overtakes that one.
+6. The state of a producer is kept for a fixed wall time after its last batch, and is dropped at the next roll or
+   retention check.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class AwaitedBatches:
         self._batches: dict[int, tuple[int, int, int]] = {}
 
     def refused(self, producer_id: int, epoch: int, first: int, now_ms: int) -> None:
-        """A batch was refused. Of several, the one that was sent first is awaited, in whatever order they are given."""
+        """A batch was refused. Of several the one that was sent first is awaited, in any order of the calls."""
         before = self._batches.get(producer_id)
         if before is None or before[0] < epoch or (before[0] == epoch and _comes_before(first, before[1])):
             self._batches[producer_id] = (epoch, first, now_ms)

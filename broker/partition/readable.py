@@ -1,7 +1,7 @@
 """The read side of a partition: opens on first use and lets readers wait at the end of the log.
 
 1. `opened`, `read` and the searches have the same meaning for a topic's own log and for a shadow.
-2. Waiting readers are woken after every change that a reader could see, once per turn.
+2. Waiting readers are woken after every change that a reader could see, at most once per turn of the event loop.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Readable(LogReader, ABC):
         """Undoes `wait`."""
         self._waiters.pop(waiter, None)
 
-    def _changed(self) -> None:
-        """A change outside a turn of commits: wakes readers, and ends the turn, which sends the answers."""
+    def notify_change(self) -> None:
+        """Reports a change outside a turn of commits: wakes readers, and ends the turn, which sends the answers."""
         self._advanced(self)
         self._turn_ended()
 

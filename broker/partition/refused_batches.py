@@ -1,8 +1,8 @@
 """The batches that this broker refused, by partition, so that later batches do not overtake them. Pure.
 
 A client has several requests in flight. A request is refused if it arrives before this broker leads the partition or
-knows the topic; the next one may arrive after that. A partition that does not know the producer would take it as the
-first batch (`producers` invariant 5), and would reject every retry of the refused one.
+knows the topic; the next one may arrive after that. A partition that does not know the producer would append the later
+batch as the producer's first one (`producers` invariant 5), and would reject every retry of the refused batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from gnomon.broker.partition.producers import AwaitedBatches
 
 PARTITIONS_MAX: Final = 10_000
-"""Beyond this number the oldest are forgotten; until then each client has received its refusal."""
+"""Beyond this number the oldest are forgotten: by then the clients of those have received their refusals."""
 
 
 class RefusedBatches:

@@ -1,14 +1,15 @@
 """The states of a partition that this broker leads, and the events that move it between them. Pure.
 
-1. `TABLE` has every transition. An event that it does not have for a state is a bug (`runtime.state_table`).
+1. `TABLE` has every transition. An event that `TABLE` does not have for a state is a bug (`runtime.state_table`).
 2. The log is readable in the states of `SHOWN`, and no entry is given to readers in any other state.
 3. Appends are written in the states of `WRITABLE`. In the states of `OPENING_STATES` and `ROLLING_STATES` they wait.
-4. CLOSED and READABLE are the two states in which no append is written or waits: an append has the chain opened. The
-   log is readable in READABLE, because no other broker can have continued it.
+4. In CLOSED and READABLE no append is written or waits: the next append begins an opening, or is refused. In READABLE
+   the log is still readable, because no newer claim of it is known.
 5. RELEASED and ENDED are final, except that the topic of a released partition can be deleted.
 
-A partition without a roll under way is CLOSED → OPENING → OPEN. A failed write leads to READABLE → REOPENING → OPEN. A
-roll is OPEN → ROLLING → OPEN; where the metadata service does not answer, ROLLING → OVERRUNNING → FULL → OPEN.
+The first opening is CLOSED → OPENING → OPEN. After a failed write come READABLE → REOPENING → OPEN. A roll is OPEN →
+ROLLING → OPEN. If the metadata service does not answer, ROLLING leads to OVERRUNNING; from there the partition moves to
+OPEN when the service answers again, or to FULL when the segment reaches its bound first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class PartitionState(Enum):
     """The state of a partition: it decides what happens to a new append and whether the log is readable."""
 
     CLOSED = "closed"
-    """No log is readable; an append has the chain opened."""
+    """No log is readable; an append opens the chain."""
     OPENING = "opening"
     """The chain is being claimed for the first time since CLOSED: no log is readable, appends wait."""
     OPEN = "open"
@@ -34,7 +35,7 @@ class PartitionState(Enum):
     FULL = "full"
     """The segment is at that bound and must roll now: appends wait. If the roll cannot begin, writing fails."""
     READABLE = "readable"
-    """Writing failed: the durable log is readable, an append has the chain opened again."""
+    """Writing failed: the durable log is readable, an append opens the chain again."""
     REOPENING = "reopening"
     """The chain is being claimed again: the durable log is readable, appends wait."""
     RELEASED = "released"
@@ -159,4 +160,4 @@ UNOPENED: Final = (_S.CLOSED, _S.READABLE)
 FINAL: Final = (_S.RELEASED, _S.ENDED)
 SHOWN: Final = (*WRITABLE, *ROLLING_STATES, _S.READABLE, _S.REOPENING)
 CONTINUED: Final = (*WRITABLE, *ROLLING_STATES)
-"""The log that was opened last is the one that appends go to, and no other claim of it is known."""
+"""In these states appends continue the log that was opened last, and no newer claim of it is known."""

@@ -1,7 +1,7 @@
 """Moves the start of an open log up: whole segments by retention, or up to an offset for DeleteRecords.
 
-1. Nothing is dropped before the entry from which a restart replays the producers is durable (`Chain.replay_start`).
-2. The log's start moves after the metadata is changed. No other code changes the segments meanwhile.
+1. Records are dropped only once the entry from which a restart replays the producers is durable (`Chain.replay_start`).
+2. The log's start moves after the metadata is changed. During a trim, no other code changes the list of segments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RetentionBound(NamedTuple):
     offset: Offset
     """Records at this offset and after it are kept."""
     compares: Sequence[Compare]
-    """Comparisons that hold in the metadata as long as the bound does."""
+    """Comparisons that hold in the metadata as long as the bound is valid."""
 
 
 FindRetentionBound = Callable[[Offset], Awaitable[RetentionBound | None]]
@@ -53,7 +53,7 @@ class Trim:
         """Drops the first segments, unless the topic is deleted or the segments are changed meanwhile.
 
         Args:
-            read_by_all: comparisons that hold if every subscription has read them; None where that is not known.
+            read_by_all: comparisons that hold if every subscription has read the segments; None if that is not known.
 
         Returns:
             Whether all of them are dropped.

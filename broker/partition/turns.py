@@ -1,8 +1,9 @@
-"""The turns of one broker: the results of one event leave together, at the end of its turn.
+"""The turns of a broker's event loop: the results of one event leave together, at the end of the event's turn.
 
 1. A waiter at the end of a log that moved is notified once a turn, however much was appended.
-2. The replies leave after that, many to a system call.
-3. Where no store of this process reports the end of a turn, the network ends the turns.
+2. The replies are sent after these notifications, many in one system call.
+3. A store in this process ends a turn after each group of commits. If the bookies are elsewhere (`by_network`), the
+   network ends the turns.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""The write side of a partition: decides and writes appends, and rolls segments. `partition` opens and closes it.
+"""The write side of a partition: decides and writes appends, and rolls segments (see also `partition`).
 
 1. An append is written only in a writable state (`state` invariant 3). Appends that have to wait are resumed in their
    order of arrival.
-2. When an append fails, all later ones fail too, and the chain is opened again on the next use. The durable log stays
-   readable meanwhile, except after a fence.
+2. When an append fails, all later appends in flight fail too, and the chain is opened again for the next append. Until
+   then the durable log stays readable, except after a fence.
 3. After a fence the log is hidden until the chain is claimed again, because another broker may have continued it. The
-   same holds when the metadata service reports a newer claim while no entry is in flight that a bookie could refuse.
-4. A roll begins only if the metadata service answers. Otherwise the segment grows beyond its size, within a bound. When
-   the outcome of a roll is unknown, nothing more is appended to that ledger, because the next segment may exist.
-5. A producer learns that a batch is missing, and a reader that an offset does not exist, only after the metadata
-   service has confirmed that no newer claim exists (`read_index`).
+   same happens when the metadata service reports a newer claim and no entry is in flight; an entry in flight would be
+   refused by the bookies.
+4. A roll begins only if the metadata service answers. Otherwise the segment grows beyond its size, by at most
+   OVERRUN_BYTES_MAX. When the outcome of a roll is unknown, nothing more is appended to that ledger, because the next
+   segment may exist.
+5. In a cluster of several brokers, two answers are given only after the metadata service has confirmed that no newer
+   claim exists (`read_index`): to a producer that a batch is missing, and to a reader that an offset does not exist.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class Writable(Readable):
     def append(self, records: memoryview, callback: AppendCallback, slot: Any, *, by_all: bool = False) -> None:
         """Appends one produced batch; `callback.appended(slot, …)` follows once it is durable or refused.
 
-        `records` need not outlive the call. With `by_all` (acks=all) the topic may ask for more copies than there are.
+        `records` need not outlive the call. With `by_all` (acks=all) the append is refused if the topic asks
+        for more copies than there are.
         """
         if by_all and not self._settings.enough_copies:
             self._refuse(records, callback, slot, _NOT_ENOUGH_COPIES)  # the next one may be taken, with other settings
@@ -213,20 +216,21 @@ class Writable(Readable):
         try:
             self.segments[-1].ledger.append(payload, self._stored)
         except LedgerError as error:
-            self._writing_failed(error)
-            self._changed()
+            self.writing_failed(error)
+            self.notify_change()
 
     def _stored(self, entry: int, error: LedgerError | None) -> None:
         """The oldest entry in flight is durable, or it failed with all later ones."""
         if error is not None:
-            self._writing_failed(error)
+            self.writing_failed(error)
             return
         if self.log is not None and self._appends.stored(self.log):
             self._advanced(self)
 
     # --- failures -----------------------------------------------------------------------------------------------
 
-    def _writing_failed(self, error: Exception) -> None:
+    def writing_failed(self, error: Exception) -> None:
+        """Fails the entries in flight; after a fence it also hides the log (invariants 2 and 3)."""
         event = PartitionEvent.FENCED if isinstance(error, _FENCED) else PartitionEvent.WRITING_FAILED
         self._move(event)
         if self._state in OPENING_STATES:
@@ -252,8 +256,8 @@ class Writable(Readable):
         """The metadata service knows a newer claim of `last`, which may be this broker's own (invariant 3)."""
         idle = self._state in (*WRITABLE, PartitionState.READABLE) and not self._appends.in_flight
         if idle and self.segments[-1] is last:
-            self._writing_failed(error)
-            self._changed()
+            self.writing_failed(error)
+            self.notify_change()
 
     def _is_new_problem(self, error: Exception) -> bool:
         """Whether to log a problem: once, until the partition opens again or the reason changes."""
@@ -298,7 +302,7 @@ class Writable(Readable):
     def _resume(self) -> None:
         """Appends that waited are decided again, and readers look at the log."""
         self._appends.resume(self.append)
-        self._changed()
+        self.notify_change()
 
     async def _roll(self, *, answered: bool = False) -> None:
         """Ends the segment and begins the next one; the caller has moved the state, so that appends wait.
@@ -313,7 +317,7 @@ class Writable(Readable):
             if self._state in ROLLING_STATES and log is not None and (answered or await self._metadata_answers()):
                 await self._begin_segment(log)
         except (LedgerError, MetadataError, WorldError) as error:
-            self._writing_failed(error)
+            self.writing_failed(error)
 
     async def _begin_segment(self, log: PartitionLog) -> None:
         segment = await self._chain.roll(log, self.segments[-1], self._clock.wall_ms())
@@ -340,7 +344,9 @@ class Writable(Readable):
         if self._state is PartitionState.ROLLING:
             self._move(PartitionEvent.ROLL_POSTPONED)
             self._tasks.start_soon(self._roll_when_metadata_is_back)
-            advice = "the segment goes on for now and rolls once the metadata answers: bring that back"
+            advice = (
+                "the segment continues for now and rolls once the metadata answers: start the metadata service again"
+            )
             self._logger.warning("roll_postponed", reason="the metadata does not answer", next=advice)
         return False
 

@@ -3,7 +3,7 @@
 1. The key `brokers/<node id>` has the addresses of a broker, and exists as long as the broker's lease.
 2. Changes are reported one by one, in order, so that no broker that led in between is overlooked. If changes were
    missed (a compacted history), an empty set of brokers is reported in their place.
-3. No two live brokers have the same id: the second one is refused.
+3. No two live brokers have the same id: the second broker with an id is refused.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def wait_for_id(metadata: Metadata, clock: Clock, log: Logger, broker_id: 
 def id_taken(other: LiveBroker) -> BrokerIdTaken:
     """The error for an id that another live broker has."""
     return BrokerIdTaken(
-        f"broker id {other.id} is taken: a broker that lives at {other.host}:{other.port} has it; "
+        f"broker id {other.id} is taken: the broker at {other.host}:{other.port} has it; "
         "give each broker an id of its own (setting kafka.broker.id)"
     )
 

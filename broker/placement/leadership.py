@@ -4,9 +4,10 @@
    same leader from the same live brokers, leaders are spread evenly, and few partitions move when a broker joins or
    leaves.
 2. A draining broker leads nothing.
-3. Leaders are cached: each partition is ranked once for one set of brokers.
-4. The broker at place k of a source's ranking leads its k-th shadow, so that source and shadows have distinct leaders
-   as long as there are enough brokers.
+3. Leaders are cached: the leader of a partition is computed at most once for one set of brokers.
+4. For each partition of a source, the broker at place k of the ranking (from 0) leads that partition of the k-th
+   shadow, a read-only topic with the same records. So source and shadows have distinct leaders if there are enough
+   brokers.
 """
 
 from __future__ import annotations

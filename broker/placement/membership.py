@@ -1,7 +1,8 @@
 """A broker's membership of its cluster: the live brokers, and the lease under which this broker may lead.
 
-1. The lease lives only while no other broker can consider this one dead.
-2. Every set of live brokers is reported, in order, also one that lasted for a moment: its leaders may have written.
+1. The lease lives only as long as no other broker can consider this one dead.
+2. Every set of live brokers is reported, in order, also a set that lasted only for a moment, because its leaders may
+   have written. If sets were missed, an empty set is reported in their place.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Membership(Protocol):
         """Takes part in the cluster; it has started once this broker may lead."""
 
     async def give_away(self) -> None:
-        """Hands the partitions over to other brokers, and waits until clients can know, for a bounded time."""
+        """Hands the partitions over, and waits for a bounded time until clients can know the new leaders."""
 
     async def leave(self) -> None:
         """Ends the membership."""

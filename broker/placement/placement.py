@@ -1,6 +1,7 @@
 """The placement of partitions on brokers, as one broker knows it, and whether this broker may act as a leader.
 
-1. While its lease may be over, a broker answers as if it led nothing, except for appends, which the bookies decide.
+1. As long as a broker's lease may have ended, the broker answers as if it led nothing. Appends are an exception: the
+   bookies refuse those of a replaced leader.
 2. An answer to a client always names at least one broker.
 """
 

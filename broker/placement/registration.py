@@ -1,9 +1,11 @@
 """A broker's registration in the metadata under a lease: the membership of a cluster of several brokers.
 
 1. The broker may lead once its own image of the brokers shows its registration, and until its lease may be over.
-2. Under a new lease the broker leads again only after its image has shown every leader in between.
+2. Under a new lease the broker leads again only after its image has shown every change of the live brokers in between
+   (or an empty set in place of missed changes).
 3. A live broker keeps its id: a second broker with that id is not admitted, and a broker whose id is taken stops.
-4. A broker that stops first hands over its partitions, and for a while answers clients with the new leaders.
+4. Before a broker stops, it hands over its partitions, and answers clients with the new leaders for REDIRECT_SECONDS if
+   there are other brokers.
 """
 
 from __future__ import annotations

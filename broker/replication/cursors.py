@@ -1,8 +1,8 @@
-"""The stored cursors of replicators: keys beside the shadow's subscriptions that no subscription can have.
+"""The stored cursors (positions) of replicators: metadata keys of the shadow that no subscription can have.
 
-1. A stored cursor is after acknowledged entries only. It is stored every few seconds, so that a new owner sends some
-   entries again.
-2. Cursors are deleted with their shadow. A failure to store one stops nothing.
+1. A stored cursor is directly after an entry that the shadow's broker has acknowledged. Cursors are stored every few
+   seconds, so a new owner sends some entries again.
+2. Cursors are deleted with their shadow. A failure to store a cursor is logged, and does not stop the replication.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ class ReplicatorCursors:
             if cursor is not None and self._stored.get((each.shadow.id, each.index)) != cursor:
                 changed[each.shadow.id].append(each)
         for group in changed.values():
-            await self._flush_one(group)
+            await self.flush_shadow(group)
 
-    async def _flush_one(self, group: Sequence[ReplicatedPartition]) -> None:
+    async def flush_shadow(self, group: Sequence[ReplicatedPartition]) -> None:
+        """Stores the cursors of partitions of one shadow; after a failure the next flush tries again."""
         shadow = group[0].shadow
         cursors = {str(each.index): each.outbox.cursor for each in group}
         positions = {

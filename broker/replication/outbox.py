@@ -1,12 +1,13 @@
-"""The outbox of a replicator: the ids that one partition of a shadow has not acknowledged yet, as runs in order. Pure.
+"""The outbox of a replicator: the ids of entries that a shadow's partition has not acknowledged, as runs. Pure.
 
 1. Ids are sent in the order of the log. Unacknowledged ids of a lost connection are sent again, before later ones.
-2. Adjacent ids are one run, and at most RUNS_MAX runs of any length wait. Beyond it the oldest are discarded: a shadow
-   that receives a later id reads the entries before it from storage.
-3. An outbox holds ids alone. An entry itself is sent only with an id that is sent at once.
-4. The cursor is directly after the last acknowledged entry, and never moves back. A replicator that starts there skips
-   no entry.
-5. With a limit, at most that many entries wait. Beyond it all except the last one are skipped (auto-reset).
+2. Adjacent ids are one run. At most RUNS_MAX runs of any length wait to be sent; beyond that the oldest run is
+   discarded: a shadow that receives a later id reads the entries before it from storage.
+3. An outbox holds only ids. The bytes of an entry are sent only if its id is sent at once, without waiting here.
+4. The cursor is directly after the last acknowledged entry, and never moves back. A replicator that starts again begins
+   with the entry at the cursor.
+5. If `entries_max` is set, at most that many entries wait to be sent. Beyond that, all of them except the last one are
+   skipped (auto-reset).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Outbox:
         return not self._unsent and not self._sent
 
     def start(self, cursor: ReplicatorCursor | None, runs: Iterable[EntryRun]) -> None:
-        """Sets the cursor, unless the own one is later, and replaces the runs by those after the cursor.
+        """Sets the cursor, unless this outbox has a later one, and replaces the runs by those after the cursor.
 
         Args:
             cursor: the stored one. Without a cursor only the last entry is sent: the shadow reads earlier ones from

@@ -1,12 +1,14 @@
 """The replication protocol between the broker of a source and a broker that leads shadows of it. Pure.
 
 The source's broker opens the stream `open_replication` and calls `replicate` with numbered frames. Each item of the
-stream is an ack: the number of the last frame that was received, and a nack for each shadow that did not take entries.
+stream is an ack: the number of the last frame that was received, and a nack for each shadow's partition that did not
+take entries.
 
-1. At most WINDOW_BYTES and FRAMES_MAX are unacknowledged by one broker, however many shadows it leads. So this bounds
-   the frames that a broker which is slow, paused or gone costs.
+1. A frame is sent to a broker only if fewer than WINDOW_BYTES bytes and FRAMES_MAX frames to it are unacknowledged, for
+   all shadows that it leads together. This bounds the memory that a slow, paused or vanished broker costs.
 2. Unacknowledged frames leave the window when their connection is lost.
-3. A quarter of the window is acknowledged at once, less of it after ACK_SECONDS.
+3. The receiver acknowledges at once when more than a quarter of the window is unacknowledged, otherwise after
+   ACK_SECONDS.
 4. A malformed frame is refused as a whole.
 """
 
@@ -181,7 +183,7 @@ class OpenFrame:
         self._room_bytes = room_bytes
 
     def inline(self, fresh: Sequence[bytes], each_bytes_max: int) -> Sequence[bytes | None]:
-        """The entries to send with their ids, None for each that is too large; none without room for all of them."""
+        """The entries to send with their ids, None for each that is too large; empty if the others exceed the room."""
         entries = [value if len(value) <= each_bytes_max else None for value in fresh]
         size_bytes = sum(len(value) for value in entries if value is not None)
         if size_bytes > self._room_bytes:
@@ -245,7 +247,7 @@ class PendingAck:
         self._bytes += size_bytes
 
     def applied(self, message: ReceivedMessage, nacks: Iterable[Nack]) -> None:
-        """Adds the outcome of a message: a reader may have come since the last one, but leadership stays lost."""
+        """Adds the outcome of a message: replaces earlier NO_READER nacks of its shadows, but no NOT_LEADER nack."""
         for shadow in message.shadows:
             before = self._nacks.get((shadow, message.partition))
             if before is not None and before.reason is NackReason.NO_READER:

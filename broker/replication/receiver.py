@@ -1,7 +1,8 @@
 """The receiving side of the replication protocol: gives replicated entries to the shadows that this broker leads.
 
 1. For each shadow that did not take an entry the ack has a nack with the reason; no received frame stops the broker.
-2. A shadow's partition without readers is not opened, and takes nothing: its nack says so.
+2. A partition of a shadow that is not open here, because it has no readers, is not opened and takes no entries: the
+   nack says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The replicator of one partition of one shadow: its outbox, what acks do to it, and its rates."""
+"""The replicator of one partition of one shadow: its outbox, the effects of acks on the outbox, and its rates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sending side of the replication protocol: one sender for each broker that leads shadows.
 
-1. Nothing waits here: entries that exceed the room stay in the outboxes of replicators.
+1. No entry waits in a sender: entries beyond the room of its window stay in the outboxes of the replicators.
 2. Frames that were not acknowledged before the connection was lost may have been received: they are sent again.
 3. Frames of one connection are received in order; an ack names the last one.
 """

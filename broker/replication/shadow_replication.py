@@ -1,11 +1,12 @@
 """Replication to shadows: one replicator for each shadow and partition of the topics that this broker writes.
 
-1. A produce never waits for replication: a confirmed entry is put on a list, and sent at the end of the turn. Within
-   PACE_SECONDS (LARGE_PACE_SECONDS before a large entry) of the last frame it is sent with the next entry, or
-   TRAILING_SECONDS after the pace. Nothing is done for each entry and each shadow.
+1. A produce never waits for replication: a confirmed entry is put on a list, which is sent at the end of the turn. If
+   the last frames were sent less than PACE_SECONDS ago (LARGE_PACE_SECONDS for an entry that is too large to be sent),
+   the list waits for a later entry, at most for that time and TRAILING_SECONDS. Work for a shadow is done once per
+   frame, not once per entry.
 2. The cost of a shadow that is away, slow or paused is bounded: a window of bytes for its broker (`protocol`), and some
-   runs of ids (`outbox`). Entries are held for milliseconds.
-3. Shadows and their leaders are those of this broker's image, always as it is now.
+   runs of ids (`outbox`). The bytes of entries are kept only for milliseconds.
+3. The shadows and their leaders are always those of this broker's present image of topics and live brokers.
 4. The progress of each shadow is stored, and a new or restarted owner continues from there.
 """
 
@@ -43,7 +44,7 @@ PACE_SECONDS = 0.002
 LARGE_PACE_SECONDS = 0.005
 """The same for entries that are too large to be sent: their readers wait for a bookie anyway."""
 TRAILING_SECONDS = 0.0005
-"""Entries confirmed within the pace are sent this much after it if no other entry follows: fewer timers than frames."""
+"""Added to the pace in the timer of a waiting entry, so that mostly a later entry has both sent before it fires."""
 SAMPLE_SECONDS = 1.0
 
 _Key = tuple[uuid.UUID, int]
@@ -100,7 +101,7 @@ class ShadowReplication:
         return self._world.clock.monotonic()
 
     def stats(self, shadow: Topic, index: int) -> ReplicationStats | None:
-        """The statistics of one partition of a shadow; None if another broker replicates it, or it is empty."""
+        """The statistics of one partition of a shadow; None if the source's partition is not in use on this broker."""
         tail = None if shadow.source is None else self._tails.get((shadow.source.id, index))
         replicator = None if tail is None else tail.replicators.get(shadow.id)
         return None if replicator is None else replicator.stats(self.now())

@@ -1,9 +1,10 @@
-"""Opens the partitions that shadows on other brokers show, before a client uses them.
+"""Opens the partitions of topics with shadows (read-only topics with the same records) before a client uses them.
 
-1. No process knows the last entries that a dead owner confirmed as confirmed before the next claim (decision 17). So a
-   broker that begins to lead a partition of a topic with shadows opens it by itself, also after its own start.
-2. A topic with shadows costs one metadata read for each change of leaders, a topic without costs nothing. A partition
-   that was never written is not opened. At most OPENING_MAX are opened at the same time.
+1. The last entries that a dead owner confirmed are known to be confirmed only after the next claim (decision 17). So a
+   broker that begins to lead a partition of a topic with shadows opens the partition by itself, also after its own
+   start.
+2. A topic with shadows costs at most one metadata read for each change of leaders, and a topic without shadows costs
+   nothing. A partition that was never written is not opened. At most OPENING_MAX are opened at the same time.
 3. A failed opening is tried again as long as this broker leads the partition.
 """
 

@@ -1,7 +1,8 @@
-"""The tail of one partition that has shadows: its newly confirmed entries, until replicators have their ids.
+"""The tail of one partition that has shadows: the newly confirmed (fresh) entries, until replicators have their ids.
 
-An entry is fresh until `collect` adds its id to the outbox of every replicator, as a part of one run. `runs` leaves out
-fresh entries, so that a replicator that starts meanwhile does not get their ids twice.
+An entry is fresh until `collect` adds its id to the outbox of every replicator. `collect` joins the ids of consecutive
+entries to one run. `runs` gives a replicator that starts the ids of earlier entries, without the fresh ones: it gets
+those by the next `collect`, and so no id twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Replication(Protocol):
         """The log was opened: starts a replicator at its stored cursor."""
 
     def due(self, tail: SourceTail, size_bytes: int, first: bool, *, much: bool = False) -> None:
-        """The tail has a fresh entry of this size: the `first` since `collect`, or so `much` that it must not wait."""
+        """The tail has a fresh entry. `first`: it is the first since `collect`; `much`: they must not wait longer."""
 
     def replicate(self, tails: Iterable[SourceTail]) -> None:
         """Sends everything unsent of these tails, as far as there is room."""

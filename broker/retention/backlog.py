@@ -1,12 +1,14 @@
 """Backlog quotas: bounds on the unread records of the durable subscriptions of a topic and of its shadows.
 
 1. A backlog begins at the stored position of the slowest subscription of a partition. So it includes records that were
-   acknowledged after the position was stored. A position in a segment is read from the segment.
-2. The partitions in use here are checked every LOOK_SECONDS. For this long producers may exceed a quota, and are
-   refused after the backlog has shrunk.
-3. The bytes of a part of a segment are estimated by its records: half of the records count as half of the bytes.
-4. Nothing is dropped because of a position that is unreadable; producers may be refused because of it.
-5. While a segment cannot be read, nothing is dropped, and producers are refused if they were refused before.
+   acknowledged after the position was stored. If a subscription has a segment (a ledger with its positions), the
+   position is read from that segment.
+2. The partitions in use here are checked every LOOK_SECONDS. So for that time producers can exceed a quota, and can
+   still be refused after the backlog has shrunk.
+3. The bytes of a part of a log segment are estimated by its records: half of the records count as half of the bytes.
+4. For a subscription whose stored position cannot be decoded, no record is dropped, but producers can be refused.
+5. As long as the slowest position or the log cannot be read, no record is dropped, and producers are refused if they
+   were refused before.
 """
 
 from __future__ import annotations

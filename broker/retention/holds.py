@@ -1,4 +1,4 @@
-"""The holds of topics' records by their durable subscriptions and those of their shadows, for one broker."""
+"""The holds of one broker's topics: the unread records of durable subscriptions of a topic and of its shadows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Holds:
                 partition=index,
                 subscription=slowest.subscription,
                 reason=slowest.damage,
-                meaning="nothing is given up that it may not have read",
+                meaning="no record is deleted that it may not have read",
                 next="delete the subscription, or read it with the gnomon that wrote it",
             )
         return slowest

@@ -1,4 +1,4 @@
-"""Retention by time and size: old segments are rolled and trimmed, on all partitions of one broker.
+"""Retention by time and size: ends last segments that are old, and drops the oldest segments, on one broker.
 
 A segment that is due is dropped once every durable subscription of the topic and of its shadows has read it, or at
 once if `gnomon.retention.hold` is `none`. A subscription can delay a drop, and never causes one.

@@ -1,12 +1,13 @@
-"""The knowledge of one partition of a shadow's source: its chain, and the entries that its broker replicates. Pure.
+"""A shadow's knowledge of one partition of its source: the ledgers, and the entries that are replicated. Pure.
 
 The invariants of `log/chain_image.py` hold. In addition:
 
-1. An entry replicated by the source's broker is taken only if it agrees with the records, and refused if it
-   contradicts them. An entry of an unknown segment or session waits for its record: at most WAITING_MAX entries wait,
-   with at most WAITING_BYTES_MAX of their bytes.
-2. The image is settled once everything that bookies had stored at the opening is shown or excluded. Until then another
-   broker may have shown a reader an offset beyond the high watermark: that reader waits, and gets no error.
+1. An entry that the source's broker replicates is taken only if it agrees with the metadata records of the ledgers, and
+   is refused if it contradicts them. An entry of an unknown segment or session waits for a newer record: at most
+   WAITING_MAX entries wait, with at most WAITING_BYTES_MAX of their bytes.
+2. The image is settled once every entry that bookies had stored at the opening is shown here, or excluded by a claim.
+   Until then another broker may have shown a reader an offset beyond the high watermark known here: that reader waits,
+   and gets no error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A partition of a shadow: reads its source's ledgers on a broker that does not write them.
+"""A partition of a shadow (a read-only topic): reads the ledgers of its source, and never writes to them.
 
-1. It writes nothing to a bookie or to the metadata, and claims and fences nothing.
+1. The partition writes nothing to a bookie or to the metadata, and claims and fences nothing.
 2. An opening asks the bookies of the last ledger once. All partitions of one source share one metadata read and one
    watch (`source`). The bookies report the last add confirmed in long polls.
 3. The log shows what `image` knows: readers never see an entry that is not confirmed.
-4. The end of the source ends the partition: its readers get an error that makes them look up the topic again.
+4. The deletion of the source ends the partition: the readers get an error that makes them look up the topic again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIRST_ANSWERS_SECONDS = 2.0
 """Time that an opening waits for bookies; after that it shows the part of the log that it knows."""
 RETRY_SECONDS = 0.5
 CONFIRMED_SECONDS = 1.5
-"""Within this time a bookie knows that an entry is confirmed which the source's broker has replicated."""
+"""Within this time a bookie learns that an entry which the source's broker has replicated is confirmed."""
 SETTLE_SECONDS = 0.25
 EXPLICIT_LAC_SECONDS = 1.0
 """The longest time until bookies know the last add confirmed of an idle ledger."""
@@ -147,7 +147,7 @@ class ShadowPartition(Readable):
 
     async def _show_and_follow(self) -> None:
         with trio.move_on_after(FIRST_ANSWERS_SECONDS):
-            await self._refresh()
+            await self.refresh_tail()
         self._move(ShadowEvent.OPENED)
         if self._state in FINAL:
             return
@@ -155,7 +155,7 @@ class ShadowPartition(Readable):
             self._open_source()
         self.log, self.failure, self._problem = self._image, None, ""
         self._opened.set()
-        self._changed()
+        self.notify_change()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._settle)
             nursery.start_soon(self._follow_tail)
@@ -168,7 +168,7 @@ class ShadowPartition(Readable):
         self._reopen_at = self._clock.monotonic() + REOPEN_SECONDS
         self.failure = ErrorCode.KAFKA_STORAGE_ERROR
         self._opened.set()
-        self._changed()
+        self.notify_change()
 
     def _log_problem(self, event: str, error: Exception) -> None:
         """Logs a problem once, until the reason changes."""
@@ -191,7 +191,7 @@ class ShadowPartition(Readable):
         self.log, self.failure = None, code
         self._work.cancel()
         self._opened.set()
-        self._changed()
+        self.notify_change()
 
     # --- the source's records ---------------------------------------------------------------------------------------
 
@@ -230,15 +230,15 @@ class ShadowPartition(Readable):
         if self._long_poll is not None:
             self._long_poll.cancel()
         if self.log is not None:
-            self._changed()
+            self.notify_change()
 
     def _wake_tail(self) -> None:
         self._tail_changed.notify()
 
     # --- the tail ---------------------------------------------------------------------------------------------------
 
-    async def _refresh(self) -> None:
-        """Asks the bookies of the last ledger for its last add confirmed."""
+    async def refresh_tail(self) -> None:
+        """Asks the bookies of the last ledger for its last add confirmed, and shows the entries up to it."""
         if not self.segments or self.segments[-1].ledger.record.sealed:
             return
         segment = self.segments[-1]
@@ -277,7 +277,7 @@ class ShadowPartition(Readable):
                 break
             await self._clock.sleep(SETTLE_SECONDS)
         self._image.settled = True
-        self._changed()
+        self.notify_change()
 
     async def _follow_tail(self) -> None:
         while True:
@@ -337,7 +337,7 @@ class ShadowPartition(Readable):
 
     def _show(self, segment: Segment, header: EntryHeader) -> None:
         if self._image.confirmed(segment.base_offset, header) and self.log is not None:
-            self._changed()
+            self.notify_change()
 
     # --- replicated entries -----------------------------------------------------------------------------------------
 
@@ -385,7 +385,7 @@ class ShadowPartition(Readable):
         except UnknownEntry as error:
             raise RefusedEntry(f"{replicated.name} {error.problem}") from error
         if not replicated.segment <= header.base_offset <= header.next_offset:
-            raise RefusedEntry(f"{replicated.name} says what no entry of it says: {header}")
+            raise RefusedEntry(f"{replicated.name} has a header that no entry of it has: {header}")
         if replicated.next_offset not in (None, header.next_offset):
             raise RefusedEntry(
                 f"{replicated.name} ends at offset {header.next_offset}, not at {replicated.next_offset} as was sent"

@@ -1,7 +1,8 @@
-"""Follows the ledger records of one source, for all partitions of its shadows that are open here.
+"""Follows one source's ledger records, the metadata about its ledgers, for all partitions of its shadows open here.
 
 1. One metadata read and one watch serve any number of open partitions. The watch ends with the last of them.
-2. A listener gets all records of its partition as of one revision, and then each change once, in order.
+2. A listener gets all ledger records of its partition as of one revision, and then each change once, in order. After a
+   compacted history it gets all records again.
 """
 
 from __future__ import annotations

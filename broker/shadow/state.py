@@ -1,10 +1,10 @@
 """The states of a shadow's partition on the broker that leads it, and the events that move it between them. Pure.
 
-1. `TABLE` has every transition. An event that it does not have for a state is a bug (`runtime.state_table`).
+1. `TABLE` has every transition. An event that `TABLE` does not have for a state is a bug (`runtime.state_table`).
 2. The log is readable in OPEN and in no other state.
 3. RELEASED and ENDED are final: the end of an opening that was under way changes nothing.
 
-A partition that is OPEN may not be settled yet: that is the state of its knowledge of the source (`image` invariant 2).
+An OPEN partition can be settled or not: that concerns its knowledge of the source (`image` invariant 2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ShadowState(Enum):
     """The state of a shadow's partition: it decides whether the log is readable."""
 
     CLOSED = "closed"
-    """A reader has it opened."""
+    """The next reader opens the partition."""
     OPENING = "opening"
     """The source's records and the end of its last ledger are being read; readers wait."""
     OPEN = "open"

@@ -1,1 +1,1 @@
-"""Durable subscriptions: cursors and where their positions are kept."""
+"""Durable subscriptions: their cursors, the delivery of records to consumers, and the stores of positions."""

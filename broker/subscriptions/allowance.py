@@ -1,6 +1,7 @@
-"""The bound of the work for subscriptions in one turn of the loop. Pure.
+"""The bound of the work for subscriptions in one turn of the event loop. Pure.
 
-1. Every act spends its price, in units of about half a microsecond. Work stops when nothing is left.
+1. Every act (a step of work, such as giving a batch to a reader) spends its price, in units of about half a
+   microsecond. Work that can wait stops when no units are left.
 2. An act is never interrupted, so it may spend more than is left.
 """
 

@@ -1,8 +1,9 @@
-"""Consumers of one channel that have read equally far and get the same records, in one frame. Pure.
+"""A cohort: consumers of one channel at the same position, which get the same records in one frame. Pure.
 
 1. Every member has read everything below `position` and is given every record from there on.
-2. A member's permits include `given`: giving a batch to all members changes one number, not a thousand.
-3. `lowest` is at most the least permits of the members. A member without permits leaves before the next batch.
+2. The `permits` of a member include `given`, the records that the cohort was given: a batch for a thousand members
+   changes one number.
+3. `lowest` is at most the lowest `permits` of a member. A member without permits leaves before the next batch.
 """
 
 from __future__ import annotations

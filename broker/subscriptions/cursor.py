@@ -4,8 +4,8 @@
 2. `ranges` are acknowledged runs [first, end) above `mark_delete`, in order, with a gap of at least one record between
    two of them.
 3. An acknowledgement is never revoked: only `seek` moves `mark_delete` backward or forgets ranges.
-4. A cursor made from `mark_delete` and the first of the `ranges` has at most forgotten acknowledgements: records may be
-   delivered again, and none is skipped.
+4. If only `mark_delete` and some of the lowest `ranges` are stored, the cursor that is loaded again lacks
+   acknowledgements and has no wrong ones: some records are delivered again, and none is skipped.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Cursor:
         return self.next_unacked(offset) != offset
 
     def next_unacked(self, offset: Offset) -> Offset:
-        """The first offset from `offset` on that is not acknowledged; its record may not be written yet."""
+        """The first offset from `offset` on that is not acknowledged; possibly its record is not written yet."""
         if offset <= self.mark_delete:
             return self.mark_delete
         if self._firsts is not None and self._ends is not None:

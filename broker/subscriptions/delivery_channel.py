@@ -1,4 +1,4 @@
-"""A native client's connection, as a hosted partition uses it: deliveries and notices leave through it. Pure."""
+"""A native client's connection, as a hosted partition uses it: for deliveries and notifications. Pure."""
 
 from __future__ import annotations
 

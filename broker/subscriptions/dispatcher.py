@@ -5,12 +5,13 @@
 2. A record that was given and not acknowledged is given again when its consumer is detached or returns it (`nack`).
 3. An exclusive or failover subscription gives records to one consumer at a time. A key_shared subscription gives the
    records of a key in order, and to one consumer at a time.
-4. All readers at one offset wait at one station: their batch is read once, and sent once over each channel.
+4. All readers that wait at one offset share one station: their batch is read once, and sent once over each channel.
 5. Consumers of a channel that get the same records are a cohort: a batch for a thousand of them costs as much as for
    one, plus about ten nanoseconds each. An idle subscription costs nothing.
 6. A call of a consumer that was detached changes nothing.
-7. Every act spends its price from `allowance`. When nothing is left, no further reader is given anything and no delayed
-   record is given again until it is renewed. The most expensive acts read LOOKED_AT_ONCE keys or give one stretch.
+7. Every act spends its price from `allowance`. When no units are left, no further reader is given anything and no
+   delayed record is given again until the allowance is renewed. The most expensive acts read LOOKED_AT_ONCE keys or
+   give one stretch of records (`key_slots`).
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Dispatcher(Generic[ChannelT]):
             )
         if others and kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerRefused(
-                f"exclusive subscription {subscription.name!r} has a consumer: close that one, subscribe as failover"
+                f"exclusive subscription {subscription.name!r} has a consumer: close it, subscribe as failover"
                 " or shared, or use another name"
             )
         if len(others) >= CONSUMERS_MAX:
@@ -330,7 +331,7 @@ class Dispatcher(Generic[ChannelT]):
                 reader.station = None
                 if reader.keys is None:
                     self._give_one(reader, base, end, parcels)
-                elif at < reader.position or self._look_on(reader, reader.keys, end, look):
+                elif at < reader.position or self.read_slice(reader, reader.keys, end, look):
                     self._give_by_key(reader.keys, base, end, units, parcels)
                 self._place(reader)
             self.allowance.spend(READER_UNITS + (len(parcels) - before) * units)
@@ -384,7 +385,7 @@ class Dispatcher(Generic[ChannelT]):
                 return consumers[at]
         raise AssertionError(f"no consumer of subscription {subscription.name!r} takes anything")
 
-    def _look_on(
+    def read_slice(
         self, subscription: Subscription[ChannelT], keys: KeySlots[AttachedConsumer[ChannelT]], end: Offset, look: Look
     ) -> bool:
         """Reads a slice of a batch; returns whether the stretch is complete and may be given in the same act."""

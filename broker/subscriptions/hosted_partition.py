@@ -1,14 +1,14 @@
-"""The subscriptions of one partition during one term of its leader: the driver of their dispatcher.
+"""The subscriptions of one partition during one term (time of leadership): the driver of their dispatcher.
 
 1. Positions are loaded once, before the first consumer attaches. Later, positions are read from the store only when a
    consumer subscribes with a name that is unknown here: the store may have it.
 2. An acknowledgement is stored with the next flush. After a crash, records acknowledged since the last flush are
    delivered again.
-3. Each other change of a subscription (creation, seek, deletion) is durable before it is answered. Later deliveries
-   have another cursor epoch.
-4. After records were deleted that a subscription had not acknowledged, it continues after them (`missed`).
-5. The term ends with the leadership, or when the store reports another owner: consumers are notified to attach again,
-   and the next host of the partition loads the stored positions.
+3. Each other change of a subscription (creation, seek, deletion) is durable before it is answered. Deliveries after a
+   creation or a seek have another cursor epoch.
+4. If records that a subscription has not acknowledged are deleted, the subscription continues after them (`missed`).
+5. The term ends with the leadership, when the log is opened again, or when the store reports another owner: consumers
+   are notified to attach again, and the next host of the partition loads the stored positions.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 1. A key belongs to one of SLOTS slots, and a slot to one consumer. Few slots change owners when a consumer attaches or
    detaches.
-2. A slot changes owners after all its given records are acknowledged. So records of one key are given in order, except
-   records that are given again.
-3. Every record that was read and is not acknowledged is held, is given, or waits for the end of its delay. A held
-   record holds all later records of its slot; records of other slots are given meanwhile.
+2. A new owner of a slot is given records of it only after all given records of the slot are acknowledged or returned.
+   So records of one key are given in order, except records that are given again.
+3. Every record that was read and is not acknowledged is held (not given yet), is given, or waits for the end of its
+   delay. While a record is held, no later record of its slot is given; records of other slots are.
 4. A batch is read in stretches of at most STRETCH_RECORDS records. The records of a stretch are given after the whole
-   stretch was read. A new stretch begins only while fewer than HELD_MAX records are held and fewer than KNOWN_MAX are
-   known.
+   stretch was read. A new stretch begins only if fewer than HELD_MAX records are held and fewer than KNOWN_MAX are
+   known (read and not acknowledged).
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class KeySlots(Generic[TakerT]):
         """The first offset that can be given or read now; None if there is none."""
         if position < self.looks_to:
             return position
-        first = min((held[0] for slot, held in self._held.items() if self._taker(slot) is not None), default=None)
+        first = min((held[0] for slot, held in self._held.items() if self.taker(slot) is not None), default=None)
         if first is not None:
             return first
         return position if self._held_count < HELD_MAX and len(self._slots) < KNOWN_MAX else None
@@ -224,7 +224,7 @@ class KeySlots(Generic[TakerT]):
         channels: dict[object, None] = {}
         left = STRETCH_RECORDS
         for slot, held in list(self._held.items()):
-            taker = self._taker(slot) if base <= held[0] < end else None
+            taker = self.taker(slot) if base <= held[0] < end else None
             if taker is None or (len(channels) == channels_max and taker.channel not in channels):
                 continue
             channels[taker.channel] = None
@@ -253,7 +253,8 @@ class KeySlots(Generic[TakerT]):
             return [offset for offset in self._slots if first <= offset < end]
         return [offset for offset in range(first, end) if offset in self._slots]
 
-    def _taker(self, slot: int) -> TakerT | None:
+    def taker(self, slot: int) -> TakerT | None:
+        """The consumer that may be given records of a slot now; None if there is none (invariant 2)."""
         if not self._shared_out:
             self._own()
         owner = self._owners[slot]

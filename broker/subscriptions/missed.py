@@ -1,8 +1,9 @@
 """The missed records of a partition's subscriptions, and the notifications of their consumers.
 
-1. After records were deleted that a subscription had not acknowledged, its consumers are notified, and so is each later
-   consumer, on any broker, until the subscription acknowledges a record after them: a consumer that vanished may not
-   have received the notification. Until then the stored position of the subscription does not change.
+1. If records that a subscription has not acknowledged are deleted, its consumers are notified. Each consumer that
+   attaches later, on any broker, is notified too, until the subscription acknowledges a record after the deleted ones:
+   a notified consumer can vanish before it handles the notification. Until then the stored position of the subscription
+   does not change.
 """
 
 from __future__ import annotations

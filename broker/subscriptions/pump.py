@@ -1,4 +1,4 @@
-"""Reads the batches that a partition's dispatcher wants, and sends them over the channels that it names.
+"""Reads the batches that a partition's dispatcher wants, and sends them over the channels that the dispatcher names.
 
 1. Nothing is read or sent unless this broker certainly leads the partition (`may_serve`).
 2. A batch that is not in memory is fetched from its bookies; other batches are given meanwhile.

@@ -2,7 +2,8 @@
 
 1. A record that cannot be read, and all records after it, have the slot of the batch's base offset, so that one
    consumer gets them. An offset without a record has the slot of a record without a key.
-2. A look skips at most WALKED_AT_ONCE records to reach its first one; if that is not enough, it returns no slots.
+2. A look skips at most WALKED_AT_ONCE records to reach its first record; if that is not enough, it returns no slots,
+   and the next look continues from there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The bound of a broker's work for subscriptions in each turn of its loop, for all partitions together.
+"""The bound of a broker's work for subscriptions in each turn of the event loop, for all partitions together.
 
 1. A turn spends at most UNITS_PER_TURN, plus the rest of the act that crosses this bound.
-2. Work that finds nothing left continues in a later turn, in the order in which it was put off. All other tasks of the
+2. Work that finds no units left continues in a later turn, in the order in which it was put off. All other tasks of the
    broker run before that.
 3. New work does not begin while other work waits.
 """

@@ -1,7 +1,7 @@
 """The stations of one partition's readers: each reader waits at the next offset that it has to be given. Pure.
 
-1. A reader waits at one station at most. It is a cohort, or a subscription whose records do not simply follow each
-   other.
+1. A reader waits at one station at most. A reader is a cohort of consumers, or a subscription that cannot be in a
+   cohort: it is shared or key_shared, or has records to give again or to leave out.
 2. Two cohorts of one channel never have the same position: they are merged, the smaller one into the larger one.
 3. A reader whose channel takes nothing is held up, and waits at no station until `resumed`.
 """

@@ -1,10 +1,10 @@
 """A subscription of one partition, its consumers, and the records of a batch that it still has to give. Pure.
 
 1. A record that is acknowledged in the cursor is not given any more.
-2. Every record below `position` was given to a consumer once; `again` has those that must be given again. In a
-   key_shared subscription every record below `position` was read, and `keys` has its state.
-3. Permits count records. A batch is given whole to a consumer with any permits left, so its permits may fall below zero
-   by one batch.
+2. Every unacknowledged record below `position` was given to a consumer; `again` has those that must be given again. In
+   a key_shared subscription every record below `position` was read, and `keys` has its state.
+3. Permits count records. A consumer with any permits left is given all that it is to get of a batch, so its permits can
+   fall below zero by one batch.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Subscription(Generic[ChannelT]):
         return bool(self.again) or self.cursor.acked_to > self.position
 
     def wanted(self) -> Offset | None:
-        """The first offset to be given, which may not be written yet; None if no record can be given now."""
+        """The first offset to be given, possibly not written yet; None if no record can be given now."""
         self.position = self.cursor.next_unacked(self.position)
         if self.keys is not None:
             held = self.keys.wanted(self.position)

@@ -1,6 +1,6 @@
 """A cache of decompressed batches, for subscriptions that need the keys of the records.
 
-1. The cache holds at most UNPACKED_BYTES_MAX, or one batch. The least recently used batch is dropped first.
+1. The cache holds at most UNPACKED_BYTES_MAX, or a single batch. The least recently used batch is dropped first.
 2. A batch of more than AT_ONCE_BYTES_MAX is decompressed in a worker thread, one batch at a time.
 3. A batch that does not decompress, or decompresses to more than UNPACKED_BYTES_MAX, counts as empty.
 """

@@ -1,13 +1,13 @@
-"""Creates and deletes shadows: which topics can have shadows, and which changes join these transactions.
+"""Shadows (read-only topics with a source's records): their rules, and what joins their creation and deletion.
 
 1. A shadow is created only while its source exists, and only at a place that no other shadow of the source has.
 2. A shadow has the number of partitions of its source, and no configs of its own.
 3. A source that has shadows cannot be deleted.
 4. The deletion of a shadow deletes no record of its source.
-5. Each of these takes the same number of metadata operations for any number of shadows.
+5. The number of metadata operations of a creation or deletion does not depend on the number of shadows.
 
-The image has the set of a source's shadows, and `shadows_key` shows whether that set has changed (`topic`
-invariant 5).
+The broker's image of the topics has the set of a source's shadows, and the key `shadows_key` in the metadata changes
+with that set (`topic` invariant 5).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class TopicAdmin:
         while True:
             item = await self._storage.metadata.get(key)
             if item is None or item.create_revision != topic.create_revision:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is gone already.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is deleted already.")
             now = Topic.decode(item)
             joined = await deletion(self._storage.metadata, self._topics.follower, self._topics.image, now)
             then = [Delete(key), *self._kept_of(now), Put(deleted_key(topic.name), b""), *joined.operations]
@@ -134,7 +134,7 @@ class TopicAdmin:
         return topic.with_partitions(partitions)
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Adds partitions to a topic, and so to its shadows, once the subscriptions of all are in the new partitions.
+        """Adds partitions to a topic and its shadows, after their subscriptions have positions in the new partitions.
 
         Raises:
             KafkaError: the topic does not exist, or as `check_growth`.
@@ -164,7 +164,9 @@ class TopicAdmin:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
             topic = Topic.decode(item)
             if topic.internal:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker keeps its own state in '{name}' its own way.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Topic '{name}' holds the broker's own state: its configs are fixed."
+                )
             changed = change(topic)
             with metadata_refusals():
                 joined = await together(topic)

@@ -1,7 +1,8 @@
 """The creation of topics: the checks of a new one, and the transaction that creates it.
 
-1. Of two concurrent creations of a name one succeeds. The other is refused once the image shows the first.
-2. The name of a deleted topic is not free while the topic has remains (`deleted_topics`).
+1. Of two concurrent creations of a name one succeeds. The other is refused once the broker's image shows the created
+   topic.
+2. The name of a deleted topic is not free as long as remains of that topic exist (`deleted_topics`).
 """
 
 from __future__ import annotations

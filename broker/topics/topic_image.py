@@ -1,6 +1,6 @@
 """A broker's image of all topics.
 
-1. The image shows the metadata as of one revision. The watch moves it, and only forward.
+1. The image shows the metadata as of one revision. A metadata watch moves the image forward, never back.
 2. A shadow in the image has the partitions of its source, which the record of the shadow does not hold
    (`topic` invariant 4).
 """

@@ -1,7 +1,7 @@
 """The records of topics in the metadata, as one broker reads and writes them.
 
-Another broker may have changed a record a moment ago. So `current` and `shown` return only after this broker's image
-shows the record or the transaction.
+Another broker may have changed a record a moment ago. So `current` returns only after this broker's image (its copy of
+all topics) shows the record that was read, and `shown` after the image shows the result of the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The topics as one broker knows them: looked up by name or id, with the settings of their logs.
 
-1. The image follows the metadata; parts that watch the topics are notified of every change and end, in order.
+1. The image (this broker's copy of all topics) follows the metadata. Watchers are notified, in order, of each topic
+   that is new, changed or deleted.
 2. A shadow has the configs of its source.
 """
 

@@ -35,7 +35,7 @@ class ChildProcess:
         """Starts nothing yet.
 
         Args:
-            command: of `gnomon`, or of another program after PROGRAM.
+            command: the arguments of `gnomon`, or PROGRAM and the command of another program.
             answers: for a program that writes no `ready` line to standard output: whether it serves.
         """
         self.name = name

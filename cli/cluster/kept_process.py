@@ -1,8 +1,8 @@
 """One process of a cluster, restarted when it is killed.
 
 1. A killed process is started again with the same command, on the ports of its first run.
-2. A process that ends with 0 was asked to, by a SIGTERM or as an emptied bookie: it is not started again.
-3. Another exit code, or repeated kills, is an error.
+2. A process that ends with exit code 0 is not started again: it got a SIGTERM, or it is a bookie that was emptied.
+3. Another exit code is an error. More than KILLS_MAX kills within KILLS_SECONDS are an error, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KeptProcess:
         """Starts nothing yet.
 
         Args:
-            command: of `gnomon`, or of another program after PROGRAM.
+            command: the arguments of `gnomon`, or PROGRAM and the command of another program.
             log: receives the standard error of all runs.
             ports: by the option that sets a port, its name in the `ready` line; empty for a program without such a
                 line, which is restarted with the same command.

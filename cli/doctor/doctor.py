@@ -28,7 +28,7 @@ from gnomon.runtime.world import Durability
     metavar="HOST:PORT",
     envvar=BOOTSTRAP_VARIABLE,
     show_envvar=True,
-    help=f"A broker that has to answer; unless given, whether one does at {BOOTSTRAP_DEFAULT} is only told.",
+    help=f"A broker that has to answer; without it, a missing answer at {BOOTSTRAP_DEFAULT} is no failure.",
 )
 @click.option("--deep", is_flag=True, help="Read every entry of every ledger and check its digest.")
 @config_option

@@ -25,7 +25,7 @@ MAP_USE_WARN, MAP_USE_FAIL = 0.8, 0.95
 SPARE_FILES = 100
 DATA_FILE = "data.mdb"
 LOCK_FILE = "LOCK"
-VOLATILE = {"tmpfs": "memory: all is gone after a restart", "ramfs": "memory: all is gone after a restart"}
+VOLATILE = {"tmpfs": "memory: all data is lost at a restart", "ramfs": "memory: all data is lost at a restart"}
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "virtiofs"}
 LAYERED = {"overlay", "aufs"}
 
@@ -206,6 +206,6 @@ def _port(name: str, host: str, port: int, held_by: str | None) -> Check:
         return Check(name, CheckStatus.WARN, f"{host!r} is no host name", "give an address of this machine")
     except OSError as error:
         status = CheckStatus.WARN if held_by is None else CheckStatus.OK
-        advice = "" if held_by is not None else "stop what uses it, or choose another port"
+        advice = "" if held_by is not None else "stop the program that uses it, or choose another port"
         return Check(name, status, f"{host}:{port}: {error.strerror or error}", advice)
     return Check(name, CheckStatus.OK, f"{host}:{port} is free")

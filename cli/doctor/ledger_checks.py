@@ -14,7 +14,7 @@ from gnomon.metadata.client import KeyValue
 from gnomon.runtime.settings.settings import Settings
 
 ENTRIES_PER_VIEW = 1000
-RESTORE = "restore the data directory from a copy; what else is in the ledger can be read with `gnomon ledger read`"
+RESTORE = "restore the data directory from a copy; `gnomon ledger read` reads the other entries of the ledger"
 
 
 def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
@@ -42,7 +42,9 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
     if len(missing) == len(stores):
         return [Check("ledgers", CheckStatus.OK, "none yet: nothing was stored here")]
     if missing:
-        advice = "put it (or its disk) back, or delete the whole data directory to begin anew: one half is no use alone"
+        advice = (
+            "put it (or its disk) back, or delete the whole data directory to start again: one half is useless alone"
+        )
         return [Check("ledgers", CheckStatus.FAIL, f"{missing[0]} is missing", advice)]
     try:
         return in_stores(settings, work)

@@ -1,4 +1,4 @@
-"""Lines on their way to a topic, and their outcomes."""
+"""Sends lines to a topic as records, and counts the delivered and the refused ones."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def why_refused(refused: DeliveryRefused, admin: AdminClient, topic: str) -> str
             return f"it is a shadow of {configs[SHADOW_SOURCE].value!r}: write to the source"
         quotas = " and ".join(f"{name}={configs[name].value}" for name in (BACKLOG_BYTES, BACKLOG_MS))
         return (
-            f"a subscription, of it or of a shadow, is further behind than its backlog quota allows ({quotas}): have it"
+            f"a subscription, of it or of a shadow, has a larger backlog than its quota allows ({quotas}): have it"
             f" read, delete it, or raise the quota with `gnomon topic alter {topic} --set NAME=VALUE`"
         )
     return f"{refused.error.str()}; of those that timed out, some may have been"

@@ -1,7 +1,7 @@
 """Talks to a broker as any Kafka client does; errors end a command as `gnomon.cli.exit` defines.
 
-librdkafka waits for a timeout if nothing listens at an address, or another program does. So a plain connection is tried
-first and asked for the supported APIs: that gives the reason at once.
+If no Kafka broker listens at an address, librdkafka reports only a timeout, after a long wait. So a plain connection is
+opened first, with a request for the supported APIs (ApiVersions): if that fails, the reason is known at once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def reach(bootstrap: str) -> None:
     """Returns once a broker answers at one of the addresses in `bootstrap`, or may be there but has not answered yet.
 
     Raises:
-        Failure: nothing listens there, or another program does; or the text is not a list of addresses.
+        Failure: nothing listens there, or a program that does not speak Kafka's protocol does.
+        UsageError: the text is not a list of addresses.
     """
     reasons = []
     for address in bootstrap.split(","):
@@ -104,12 +105,12 @@ def _problem(connection: socket.socket, address: str) -> str | None:
             connection.sendall(_QUESTION)
             head = answer.read(_ANSWER.size)
         except TimeoutError:
-            note(f"no answer yet from {address.strip()}: it is waited for, about {ANSWER_SECONDS:g} s")
+            note(f"no answer yet from {address.strip()}: waiting, about {ANSWER_SECONDS:g} s")
             return None
     if len(head) < _ANSWER.size:
-        return "what listens there ended the connection"
+        return "the program at that address ended the connection"
     if _ANSWER.unpack(head)[1] != _CORRELATION:
-        return "what listens there does not speak Kafka's protocol"
+        return "the program at that address does not speak Kafka's protocol"
     return None
 
 

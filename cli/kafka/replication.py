@@ -1,4 +1,4 @@
-"""The replication state of a topic's shadows, asked of the brokers that lead the source, over their native ports."""
+"""Asks the brokers that lead a source for the replication state of its shadows, over their native ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory's stores, opened by a command in the same way as by a broker: by one process at a time."""
+"""Opens the stores of a data directory for a command; one process at a time, a command or a broker, has them open."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ format_option = click.option(
 def read(name: str, first: int | None, last: int | None, format: str, password: bytes, place: LedgerPlace) -> None:
     """Write entries of the ledger NAME to standard output; their digests are checked."""
     if first is not None and last is not None and first > last:
-        raise click.UsageError(f"--from {first} is behind --to {last}")
+        raise click.UsageError(f"--from {first} is after --to {last}")
 
     async def work(found: Found) -> None:
         opened = await found.to_read(name, password)

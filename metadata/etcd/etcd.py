@@ -1,11 +1,14 @@
 """The metadata store in etcd (3.4 or newer), over its HTTP/JSON gateway.
 
-Only for the production world: it uses the network directly. Neither authentication nor TLS is supported: use an etcd
-that only the cluster's machines can reach. etcd must compact its history (its --auto-compaction options).
+This module uses real sockets, so it does not run in simulations. Neither authentication nor TLS is supported: use an
+etcd that only the cluster's machines can reach. gnomon does not compact etcd's history: set etcd's --auto-compaction
+options.
 
-1. All keys are below one prefix; an etcd may serve other clusters and programs as well.
-2. A transaction whose answer is lost is not repeated: its outcome is unknown. Every other request is repeated.
-3. This object stores only requests under way, so any number of nodes may use one etcd.
+1. All keys are below one prefix, so an etcd may serve other clusters and programs as well.
+2. A transaction whose answer is lost is not repeated: its outcome is unknown. Every other request without an answer is
+   repeated until `call_seconds` have passed.
+3. Each node has an `EtcdMetadata` of its own, which caches nothing of the store, so any number of nodes may use one
+   etcd.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class EtcdMetadata:
 
         Args:
             endpoints: client addresses of the members of one etcd cluster, each `host:port` or `http://host:port`.
-            prefix: ends with a slash; clusters that share an etcd have different ones, none the beginning of another.
+            prefix: ends with a slash; no cluster's prefix may be the beginning of another's in the same etcd.
             call_seconds: time after which a call ends with MetadataUnavailable.
             watch_quiet_seconds: silence after which a watch checks whether its member still serves.
             range_page_keys: number of keys requested at once.
@@ -98,8 +101,8 @@ class EtcdMetadata:
         """See `Metadata.txn`; after a cancellation the outcome is unknown.
 
         Raises:
-            InvalidRequest: also for more than 128 comparisons, or operations in a branch, which is etcd's limit unless
-                it is started with another, and for more bytes than etcd accepts (1.5 MiB by default).
+            InvalidRequest: also for more comparisons, or more operations in a branch, than etcd accepts (128 by
+                default), and for more bytes than etcd accepts (1.5 MiB by default).
         """
         request = Txn(tuple(compare), tuple(then), tuple(otherwise))
         refused = refusal(request)
@@ -111,8 +114,8 @@ class EtcdMetadata:
     def watch(self, prefix: str, from_revision: Revision) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
         """See `Metadata.watch`; it waits for an unreachable etcd without limit.
 
-        The iterator raises MetadataUnavailable once this is closed, if etcd ends the watch for a reason of its own, and
-        if etcd comes back without its data.
+        The iterator raises MetadataUnavailable once this object is closed, if etcd ends the watch for a reason of its
+        own, and if etcd comes back without its data.
         """
         return self._watch(prefix, from_revision)
 

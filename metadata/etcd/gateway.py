@@ -1,9 +1,11 @@
 """Calls and streams over the HTTP/JSON gateways of the members of one etcd cluster, with httpx2.
 
-1. A request that must not act twice is repeated only if the first attempt could not connect.
-2. Any other request is retried, at each endpoint in turn, until the time of a call has passed.
-3. The revision of the store never goes back: an etcd that was wiped, restored or confused with another is an error.
-4. Every request demands a leader, so that a member cut off from its cluster answers with an error instead of never.
+1. A request that must not act twice is repeated only if the attempt before could not connect.
+2. Any other request is retried, at one endpoint after the other, until `call_seconds` have passed.
+3. An answer with a lower revision of the store than an earlier answer had is an error: that etcd was wiped or restored,
+   or is another one.
+4. Every request requires that the member has a leader: a member that is cut off from its cluster then answers with an
+   error, instead of not at all.
 """
 
 from __future__ import annotations
@@ -101,11 +103,11 @@ class Gateway:
         """The answer of the first endpoint that answers (invariants 1 and 2).
 
         Args:
-            once: it must not act twice.
+            once: the request must not act twice.
 
         Raises:
-            MetadataUnavailable: none answered in time; whether it took effect is unknown.
-            MetadataError: etcd refused it.
+            MetadataUnavailable: no endpoint answered in time; whether the request took effect is unknown.
+            MetadataError: etcd refused the request.
         """
         content = json.dumps(body)
         failure, failures = f"{self.favourite} is silent for {self._call_seconds} s", 0

@@ -1,11 +1,13 @@
 """Builds the requests to etcd's JSON gateway and interprets its answers. Pure.
 
-1. On etcd's side every key has the store's prefix in front; nothing outside the prefix is ever named.
-2. One operation here is one operation of etcd, so that etcd's limit applies to ours.
-3. A watch begins at etcd one revision before its own and drops that revision. So a history that etcd compacted at C
-   counts as kept from C + 1 on: etcd loses the deletions of C itself (etcd issues 18089 and 19179).
+1. In etcd every key begins with the store's prefix; a request never names a key outside the prefix.
+2. One operation of a transaction is one operation of etcd, so etcd's limit for operations applies to ours unchanged.
+3. A watch misses no event. After a compaction at revision C, etcd would serve a watch from C without the deletions of C
+   (etcd issues 18089 and 19179). So a watch from revision r asks etcd for r - 1 and drops that revision: etcd then
+   refuses a watch from C as compacted.
 4. The events of one revision become one batch, even if they arrive in several messages.
-5. An error is InvalidRequest or LeaseNotFound only if etcd certainly applied nothing; any other is "unknown".
+5. An error of etcd becomes InvalidRequest or LeaseNotFound only if etcd certainly applied nothing. If a write may have
+   taken effect, the error becomes MetadataUnavailable.
 """
 
 from __future__ import annotations

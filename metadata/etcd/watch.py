@@ -1,9 +1,10 @@
 """A watch of etcd that survives the loss of its connections.
 
-1. It holds a position, and at most one message of etcd: a slow reader holds back the connection and costs no memory
-   here. etcd keeps the rest; if that is compacted meanwhile the reader gets `Compacted`.
-2. However a connection ends, the next one begins at the first revision that was not received.
-3. A silent connection is trusted only while its member answers other requests.
+1. A watch holds a position, and the events of at most one message of etcd, or of one revision if etcd splits it over
+   several messages. A slow reader stops the reading from the connection. Further events stay in etcd; if etcd compacts
+   them meanwhile, the reader gets `Compacted`.
+2. After any loss of a connection, the next connection begins at the first revision that was not received whole.
+3. A silent connection is trusted only while the etcd member at its other end answers other requests.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The disk of a node: group commits, the room that LMDB keeps ahead, and the data directory."""
+"""The disk of a node: group commits, the disk space that is allocated ahead of LMDB, and the data directory."""

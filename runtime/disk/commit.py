@@ -1,11 +1,11 @@
-"""Group commit: one thread per LMDB environment puts all waiting operations into one synced transaction.
+"""Group commit: one thread per LMDB environment puts the waiting operations, a group, into one synced transaction.
 
 1. Operations run in the order of their submits, and their results are handed back in that order.
-2. A result is handed back only after the transaction that holds it has been committed: synced, unless the environment
-   was opened with Durability.NONE.
-3. A group is kept whole or not at all; on a full disk all of it fails with DiskFull, and reads continue. Space is
-   allocated ahead of LMDB (`room`), because LMDB itself reports a full file system as a failed device. Operations that
-   free space (`Freeing`) still run when there is no space for others.
+2. The result of an operation is handed back only after the operation's transaction has been committed: synced, unless
+   the environment was opened with Durability.NONE.
+3. A group is kept whole or not at all. On a full disk all of the group fails with DiskFull, and reads continue. Space
+   is allocated ahead of LMDB (`room`), because LMDB itself reports a full file system as a failed device. Operations
+   that free space (`Freeing`) still run when there is no space for other operations.
 4. After a failed write or sync nothing is ever committed again: LMDB would accept it, and the kernel may have dropped
    the pages that it could not write (measured: RELIABILITY, DESIGN §7).
 5. An operation or callback that raises is a bug: its error goes to `crash` and stops the node.

@@ -1,7 +1,7 @@
 """A data directory: locked by one process at a time, owned by one command, in a format that this gnomon reads.
 
 Its file `FORMAT` is one line, such as `3 bookie`: the number of the format, and the command that owns the directory.
-A line without a command was written by the first `gnomon standalone`.
+A line without a command was written by an early version of `gnomon standalone`.
 
 In format 3 the header of a partition's entry has a version (`log/entry.py`); in formats 1 and 2 the header has none. A
 directory of an older format is refused and not converted. docs/formats.md describes each stored format.

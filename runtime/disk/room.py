@@ -1,14 +1,14 @@
-"""Allocates disk space ahead of LMDB, so that a full file system is noticed before a commit instead of by its failure.
+"""Allocates disk space ahead of LMDB, so that a full file system is noticed before a commit and not by a failed one.
 
 LMDB writes a page beyond the end of its file only at commit, and a full file system then cuts the write short. LMDB
 reports that as EIO, which looks like a broken device, after which nothing may be written any more. So the file is kept
-longer than its used part. If no space can be allocated, commits become small, and are then refused with DiskFull:
-nothing was written, and reads continue.
+longer than its used part. When no more space can be allocated, operations are first committed one by one. When too
+little is left for one operation, operations are refused with DiskFull: nothing was written, and reads continue.
 
 The used part never shrinks: a deletion leaves free pages inside the file. So operations that only free pages still run
-when other commits are refused, and the others run again once enough pages are free.
+when other operations are refused. These run again once enough pages are free.
 
-An operation that adds more than expected may still hit the end of the disk; the node then stops, which is safe.
+An operation that adds more than expected may still reach the end of the disk; the node then stops, which is safe.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Calls the methods of one service in another process, over one connection that opens on first use.
 
-1. The outcome of a call is reported exactly once, after `send` has returned; that of a cancelled call is not reported.
+1. The outcome of a call is reported exactly once, after `send` has returned, unless the call is cancelled: then it is
+   not reported.
 2. A call that is lost with its connection, or not answered in time, ends with Unreachable: its effect is unknown.
-   A call that ends with its subclass NotSent had no effect.
-3. Calls leave in the order in which they were made; those of one turn in one write.
-4. A silent peer is detected within 6 s while an answer is expected of it, even if the transport reports no error.
+   A call that ends with NotSent, a subclass of Unreachable, had no effect.
+3. Calls leave in the order in which they were made. The calls of one turn of the event loop leave in one write. Only a
+   large call, or the first call when no other call is outstanding, leaves at once.
+4. While an answer is expected, a peer that sends nothing for SILENCE_SECONDS counts as gone, even if the transport
+   reports no error. The silence is measured once a second.
 5. A slow reader of a stream holds up its own stream alone (`rpc/stream.py`).
 """
 

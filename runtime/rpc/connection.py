@@ -1,4 +1,4 @@
-"""One end of a stream of RPC frames: frames in one by one, frames out collected to one write per turn."""
+"""One end of a stream of RPC frames: handles received frames one by one, and sends those of a turn in one write."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """Serves the methods of one service to other processes, over the streams of the world's network.
 
-1. A method is called once for each call that arrives, in the order in which one client sent the calls; a call is
-   answered at most once, and an answer after its cancellation is dropped.
-2. Answers of one turn leave each connection in one write.
-3. A connection holds at most `connection_bytes_max` of calls in flight and untaken answers, plus one more frame and the
-   answers to those calls; beyond that the server reads nothing more from this peer, and still reads from the others.
-   Calls that wait for news are set aside and hold up no others; too many of them are refused.
+1. A method is called once for each call that arrives; calls of one client run in the order in which the client sent
+   them. A call is answered at most once, and an answer after its cancellation is dropped.
+2. The answers of one turn of the event loop leave each connection in one write; large answers leave at once.
+3. The server reads no more from a connection while its calls in flight and its untaken answers take
+   `connection_bytes_max`, or CALLS_MAX of its calls are in flight. It still reads from other connections. A connection
+   exceeds its bytes at most by one frame and by the answers to its calls. A call that waits for an event, such as a new
+   entry, can be set aside: it does not count toward CALLS_MAX. Beyond WAITING_MAX such calls, further ones are refused.
 4. A stream sends items only while its client takes them; the other calls of its connection continue meanwhile.
-5. No input of a peer can stop the node: a frame that is no call is answered with an error, or ends its connection.
+5. No input of a peer can stop the node: an invalid call is answered with an error, and a malformed frame ends its
+   connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The items of one stream of an RPC client, in order.
 
-A slow reader holds up its own stream alone, and at most `STREAM_WINDOW_BYTES` of items are kept for it.
+A slow reader holds up its own stream alone. At most `STREAM_WINDOW_BYTES` of items are kept for it, plus the one item
+that exceeds that limit.
 """
 
 from __future__ import annotations

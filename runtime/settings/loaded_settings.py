@@ -3,8 +3,8 @@
 1. A flag wins over the environment, the environment over the file, the file over the default.
 2. An unknown name and a value of the wrong type are errors; nothing is ignored.
 3. Each value's origin is known (`gnomon config show --origin`).
-4. The table of Kafka's settings is loaded only when a name is none of gnomon's own: other nodes than brokers start
-   without it.
+4. The table of Kafka's settings is loaded only if a given name is not one of gnomon's own settings, so that bookies
+   and metadata services start without the table.
 
 docs/decisions/0004-settings.md says why no settings library is used.
 """

@@ -156,7 +156,7 @@ class BookieServiceSettings:
     advertised_host: str = _setting(
         "", "Host name that the other processes connect to; empty means `host`.", follows="host"
     )
-    domain: str = _setting("", "Rack or zone; copies are spread over as many as there are.")
+    domain: str = _setting("", "Rack or zone; copies are spread over all of them.")
     lease_seconds: float = _setting(6.0, "Time until the others notice that a bookie died.", minimum=0.5)
     admin_host: str = _setting("127.0.0.1", "Address of health and metrics.")
     admin_port: int = _setting(8082, "Port of health and metrics; 0 picks a free one.", maximum=PORT_MAX)
@@ -275,7 +275,7 @@ class Setting:
     maximum: float | None
     choices: tuple[str, ...]
     follows: str
-    """The setting whose value it takes when it is empty, or none."""
+    """The name of the setting whose value this one takes while it is empty; empty for no such setting."""
 
     @property
     def variable(self) -> str:

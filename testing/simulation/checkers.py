@@ -1,7 +1,7 @@
 """Judges ledgers, conditional writes and watches by their histories; `log_checker` judges partitions.
 
-Each checker takes plain records of the answers that callers got and returns contradictions to the promise, as texts; an
-empty list if there are none. Operations of unknown outcome may or may not have happened.
+Each checker takes plain records of the answers that callers got. It returns a list of texts: the contradictions to the
+promised behaviour. An operation of unknown outcome contradicts nothing, whether it took effect or not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts the events that a sweep reached: faults injected, events logged by nodes, branches named by a scenario.
 
-Nodes are not involved: their recovery branches are counted by the events that they log, as `log/<event>`. A sweep that
-leaves a counter at zero has tested less than it claims, so it fails:
+Nodes have no code for this: their recovery branches are counted by the events that they log, as `log/<event>`. A sweep
+(many seeds of a scenario) that leaves a counter at zero has tested less than it claims. This line makes it fail:
 
     coverage.assert_all_counted(["fault/kill", "fault/power loss", "log/ledger recovered"])
 """

@@ -4,14 +4,15 @@ storm = Storm(simulation, [broker_1, broker_2])   # machines whose nodes are run
 await storm.rage(seconds=60)                      # safety phase: faults at random virtual times
 storm.calm()                                      # all healed and started: the liveness phase begins
 
-1. Every seed draws its own mix (swarm testing): some kinds of fault are absent, the others have rates of their own; so
-   do the network's latencies and the disk's. Narrow mixes reach states that an even mix of everything hides.
+1. Every seed draws its own mix (swarm testing): some kinds of fault are absent, and each other kind has a rate of its
+   own. The latencies of the network and the disks are drawn, too. Narrow mixes reach states that an even mix of
+   everything hides.
 2. Every injected fault is counted as `fault/<kind>`; see `coverage`.
 3. A node that ends, for any reason, is started again after a random time; `calm` starts the rest.
 4. A node that is asked to stop has to end within STOPPING_SECONDS of the calm.
 5. A node may stop itself with an error only if a fault excuses it: a failed disk, or a start on a full one.
 
-Bit flips are not part of a storm, as one copy cannot survive them: `MachineDisk.flip_bit`.
+Bit flips are not part of a storm, because a single copy cannot survive them. `MachineDisk.flip_bit` injects one.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class FaultMix:
 
     @staticmethod
     def draw(stream: random.Random, kinds: Iterable[Fault] = Fault) -> FaultMix:
-        """Draws a mix with at least one kind: each with an even chance; or, narrow, at most one of each of NARROW.
+        """Draws a mix with at least one kind of fault.
+
+        A narrow mix has at most one kind from each group of NARROW. Any other mix has each kind with an even chance.
 
         Args:
             stream: the random stream to draw from, such as `simulation.random("mix")`.

@@ -1,11 +1,12 @@
-"""Makes calls that bypass the injected world raise while a simulation runs.
+"""Makes node code (the program under test) raise if it bypasses its injected world in a simulation.
 
-`ruff` bans these names in the source; the guard catches them at run time, also through the standard library: the clock,
-the global random functions, the system's entropy, sockets and threads.
+The banned calls are the clock, the global random functions, the system's entropy, sockets and threads. `ruff` bans
+their names in the source; the guard catches the calls at run time, also through the standard library.
 
-A call is judged by the first frame above it that is not the standard library's: node code raises `OutsideWorld`; Trio,
-LMDB, Hypothesis and the harness are allowed. Names imported before (`from time import monotonic`) are replaced in the
-node's modules. `datetime.now` and an unseeded `random.Random()` are in C types and are left to ruff.
+A call is judged by the first frame above it that is not the standard library's. If that frame is node code, the call
+raises `OutsideWorld`; Trio, LMDB, Hypothesis and the harness may make the call. Names imported before the simulation
+(`from time import monotonic`) are replaced in the node's modules. `datetime.now` and an unseeded `random.Random()`
+belong to C types, which the guard cannot change: only ruff finds them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""One run of a node on a machine: the handle through which the simulated world ends its calls to the node.
+"""One run of a node on a machine. Every call between the node and its simulated world passes a check here.
 
-1. After `killed` is set no world calls into the node any more, and every call of the node into its world raises
-   `NodeKilled`: a BaseException, so that no `except Exception` and no `finally` of the node gets past it.
-2. Resources die before tasks: `killed` is set first, the node's tasks are cancelled after that.
+1. After `killed` is set, the world does not call into the node any more, and every call of the node into its world
+   raises `NodeKilled`. This is a BaseException, so that no `except Exception` of the node goes on, and no `finally` of
+   the node reaches the world.
+2. Resources die before tasks: first `killed` is set, then the node's tasks are cancelled.
 3. An exception of a node that was not killed is a failure of the simulation, unless the node was expected to stop.
 """
 

@@ -3,8 +3,8 @@
 result = sweep(scenario, range(200))   # async def scenario(simulation): ...
 result.coverage.assert_all_counted(fault.counter for fault in Fault)
 
-`simulate(seed, scenario)` runs one of them again; `outcome.trace` is its transcript. `assert_traces_repeat` checks that
-the second run equals the first.
+`simulate(seed, scenario)` runs one seed again; `outcome.trace` is the transcript. `assert_traces_repeat` checks that
+two runs of a seed have the same trace.
 """
 
 from __future__ import annotations

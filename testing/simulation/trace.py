@@ -1,11 +1,10 @@
-"""The transcript of a simulation: readable lines with their virtual time, and a digest that shows whether two runs
-agree.
+"""The transcript of a simulation: readable lines with their virtual time, and a digest to compare two runs.
 
     1.000250  broker-1#1  commit /data/entries: 3 operations
     1.000871  client#1 -> broker-1#1  118 bytes 5fd1c2aa
 
-The digest covers every line; only the newest `lines_max` lines are kept. An aside after a line is in no digest, and may
-differ between two runs of one seed.
+The digest covers every line, although only the newest `lines_max` lines are kept. A line may end with an aside, which
+the digest does not cover: it may differ between two runs of one seed.
 """
 
 from __future__ import annotations

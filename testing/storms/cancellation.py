@@ -5,8 +5,8 @@
             break  # the call ended before this step
         ...  # assert what holds after the cancellation
 
-A step is the work of one task of the run between two of its checkpoints. The caller and the broker are in one run, so
-counting the steps of all tasks reaches each intermediate state of a call in both.
+A step is the work of one Trio task between two of its checkpoints. The tasks of caller and broker are in one Trio run,
+so counting the steps of all tasks reaches each intermediate state of a call, at the caller and at the broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wraps functions of the product for checkers, which look inside it: the product itself has no hooks for them.
+"""Wraps functions of the product for checkers that look inside the product: it has no hooks for them.
 
 with ExitStack() as stack:
     patch = Patches(stack)

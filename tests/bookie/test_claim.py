@@ -6,7 +6,7 @@ import trio
 
 from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
-from gnomon.bookie.ledgers.claim import _ReadAhead
+from gnomon.bookie.ledgers.claim import ReadAhead
 from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.storage.entry_store import EntryStore
 
@@ -17,7 +17,7 @@ def test_a_copy_of_an_older_session_that_was_read_ahead_is_an_orphan_in_a_later_
     environment: Any, clock: Any
 ) -> None:
     store = EntryStore(environment, clock)
-    copy = _ReadAhead(LocalBookie(store), LEDGER)
+    copy = ReadAhead(LocalBookie(store), LEDGER)
 
     async def main() -> None:
         for at in range(3):

@@ -187,7 +187,7 @@ def test_a_command_that_waits_for_the_metadata_prints_its_address_and_the_time(
     monkeypatch.setattr("gnomon.cli.broker.connect_ledgers", partial(connect_ledgers, retry_seconds=0.2))
     done = inside(*command.split(), "--metadata", "127.0.0.1:1", GNOMON_DATA_DIR=str(tmp_path / "x"))
     told, end = done.stderr.splitlines()
-    assert "no answer yet from the metadata at 127.0.0.1:1: it is waited for, about " in told
+    assert "no answer yet from the metadata at 127.0.0.1:1: waiting, about " in told
     assert (done.returncode, end.startswith("Error: metadata at 127.0.0.1:1")) == (3, True)
 
 

@@ -115,7 +115,7 @@ def test_a_key_is_put_only_while_its_comparisons_hold() -> None:
                 nursery.cancel_scope.cancel()
             await client.metadata.txn((), (Put("title", b""), Put("brokers/1", b"another")))
             entitled.update(b"me again")
-            with pytest.raises(NotEntitled, match="not this process's to put"):
+            with pytest.raises(NotEntitled, match="may not be put by this process"):
                 await entitled.run()
             await entitled.withdraw()
             found = await client.metadata.get("brokers/1")

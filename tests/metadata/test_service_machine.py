@@ -28,7 +28,7 @@ from gnomon.metadata.client import (
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.embedded import EmbeddedMetadata
 from gnomon.metadata.node import MetadataNodeSettings, run_metadata
-from gnomon.metadata.remote import RemoteMetadata, _Watcher
+from gnomon.metadata.remote import RemoteMetadata, RemoteWatcher
 from gnomon.metadata.request import Txn, refusal
 from gnomon.testing.simulation.guided.machine_examples import check, found_by
 from gnomon.testing.simulation.guided.state_machine import PAUSES, SimulatedStateMachine, Weather, weathers
@@ -294,13 +294,13 @@ def test_a_service_keeps_its_promises_under_random_requests_and_faults() -> None
 
 
 def test_the_machine_finds_a_watch_that_loses_an_event_when_it_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
-    lose_stream = _Watcher._lose_stream
+    drop_stream = RemoteWatcher.drop_stream
 
-    async def losing(watcher: _Watcher) -> None:
+    async def losing(watcher: RemoteWatcher) -> None:
         watcher._position = Revision(watcher._position + 1)
-        await lose_stream(watcher)
+        await drop_stream(watcher)
 
-    monkeypatch.setattr(_Watcher, "_lose_stream", losing)
+    monkeypatch.setattr(RemoteWatcher, "drop_stream", losing)
     assert "a watch of" in found_by(ServiceMachine, 150, STEPS)
 
 

@@ -1,13 +1,13 @@
 """The table of the APIs that the broker serves: API keys, their versions and their message classes.
 
-1. A key is advertised only when it is served; the versions of an entry are those of its request class.
-2. Only Produce is advertised from version 0 (KIP-896: librdkafka up to 2.0 takes a higher minimum for a broker without
-   compression); versions 0 to 2 are answered with UNSUPPORTED_VERSION.
+1. Every advertised key is answered, and its advertised versions are those of its request class, except for rule 2.
+2. Produce is also advertised in versions 0 to 2, which are answered with UNSUPPORTED_VERSION. (KIP-896: from a higher
+   minimum, librdkafka up to 2.0 concludes that the broker does not support compression.)
 3. The keys of KIP-848 and share groups are advertised and refused, as by a Kafka broker with both switched off: if they
    are missing, librdkafka waits silently for a coordinator; if they are refused, it ends with the error.
 4. The keys of ACLs are advertised and refused too, as by a Kafka broker without an authorizer: tools that always ask
    for ACLs then continue without them.
-5. The header of an ApiVersions response is v0 in every version, because its reader does not know our versions yet.
+5. Every version of the ApiVersions response has a header of v0, because the client does not know our versions yet.
 """
 
 from __future__ import annotations

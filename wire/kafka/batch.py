@@ -1,10 +1,11 @@
-"""The header of a record batch (magic 2), read and patched in place: storing a batch never decodes it.
+"""The header of a record batch (magic 2): reads and replaces its fields without decoding the records.
 
-1. Base offset (bytes 0..7), length (8..11) and leader epoch (12..15) are outside the checksum: the broker replaces
-   offset and epoch and leaves every other byte as the producer sent it.
-2. The checksum is CRC-32C over bytes 21 to the end of the batch; only a change to log append time recomputes it.
+1. Base offset (bytes 0..7), length (8..11) and leader epoch (12..15) are outside the checksum: `patched_prefix`
+   replaces offset and epoch, and no other byte of the batch changes.
+2. The checksum is CRC-32C over bytes 21 to the end of the batch. In this module only `with_log_append_time` changes
+   these bytes, and computes a new checksum.
 3. Nothing is read beyond the batch, and a declared length or count is used only after a comparison with the data.
-4. Only `check_produced` accepts batches from producers; `parse_batch` reads batches that were accepted before.
+4. A batch from a producer is accepted only by `check_produced`; `parse_batch` alone is for batches accepted before.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The codecs of record batches, in both directions; decompression never produces more than its limit.
 
-1. Output is written into a buffer that grows with the work up to `bytes_max` and never beyond: a decompression bomb
-   costs `bytes_max` bytes and the time to fill them, whatever size it declares.
-2. Every fault of the input is `CorruptData`; too much output is `TooLarge`; nothing else is raised.
-3. Every Kafka client reads the output of `compress`: lz4 frames of independent blocks (KIP-57), xerial's snappy stream.
-4. The same input gives the same bytes: a stream contains no time and no randomness.
+1. Decompression writes into buffers of at most `bytes_max` bytes: a decompression bomb costs that memory and the time
+   to fill it, even if it declares a larger size.
+2. `decompress` raises `CorruptData` for every fault of the input, `TooLarge` for too much output, and nothing else.
+3. Every Kafka client can read the output of `compress`: lz4 is written as frames of independent blocks (KIP-57), snappy
+   as xerial's stream.
+4. The same input gives the same bytes: a compressed stream contains no time and no randomness.
 """
 
 from __future__ import annotations

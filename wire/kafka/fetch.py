@@ -1,11 +1,12 @@
 """Fetch requests (key 1), versions 4 to 18, parsed by hand for speed; `fetch_response` encodes the response.
 
-1. Nothing is allocated for a declared count before its bytes were found in the frame; nothing is read beyond it.
+1. Memory follows the bytes of the frame, never a declared count: an element is created only after its own bytes were
+   found. Nothing is read beyond the frame.
 2. Bytes that do not fit the protocol raise `MalformedFrame`.
 3. Versions 12 and later are flexible; version 13 names topics by id (16 bytes); version 15 moves the replica id into a
    tagged field.
 
-Measured for one partition: 3.0 us.
+Parsing a request for one partition takes 3.0 us (measured).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The response to Fetch (key 1), encoded by hand for speed: records are sent from the buffers they are stored in.
 
-1. A response is a scatter list; its record buffers are the given ones, neither copied nor read.
+1. A response is a list of buffers (a scatter list); its record buffers are the given ones, neither copied nor read.
 2. `records` is never null: an empty answer is an empty field (a null one breaks Java's consumers).
 3. Versions 12 and later are flexible; version 13 names topics by id (16 bytes).
 
-Measured for one partition: 2.9 us, whatever the size of the records.
+Encoding a response for one partition takes 2.9 us for records of any size (measured).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def encode_fetch_body(
     topics: Sequence[tuple[Topic, Sequence[FetchedPartition]]],
     throttle_ms: int = 0,
 ) -> tuple[int, list[Buffer]]:
-    """The response without length prefix and header, and its size: the part that answers to equal requests share."""
+    """Size and chunks of the response without length prefix and header; answers to equal requests share this part."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch v{version} is not served"
     flexible = version >= FLEXIBLE_FROM
     chunks: list[Buffer] = []

@@ -8,8 +8,9 @@
 
 1. One class serves all versions; its fields are in wire order, and the form of a field in a version follows from its
    declaration alone.
-2. A field that a version lacks has its default after decoding and is left out when encoding.
-3. An `essential` field that a version lacks must hold its default: leaving it out would change the meaning.
+2. A field that a version lacks has its default after decoding, and encoding leaves the field out.
+3. If that field is `essential` and holds another value than its default, encoding fails (`InexpressibleMessage`):
+   leaving the value out would change the meaning.
 4. A class costs microseconds until it is used: its constructor and codecs are compiled at their first call.
 """
 

@@ -1,7 +1,8 @@
-"""Frames of one Kafka connection, sans I/O: bytes in, request bodies out; and the headers around a message.
+"""Frames of one Kafka connection, without I/O: splits received bytes into frames, reads and writes message headers.
 
 1. All invariants of `wire/frame_reader.py` hold.
-2. Reading never goes beyond the frame; every fault of a frame is a `MalformedFrame`.
+2. Nothing is read beyond a frame. Every fault of a frame is a `MalformedFrame`; only the helpers of the hand-written
+   parsers may also raise IndexError and UnicodeDecodeError, which these parsers turn into a `MalformedFrame`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Kafka's primitive types as bytes: every reader takes (view, position) and returns (value, position after it).
 
-1. No reader looks beyond the end of its view: a field that does not fit is a `FieldError`, `struct.error` or
+1. No reader looks beyond the end of its view: for a field that does not fit it raises `FieldError`, `struct.error` or
    `IndexError`.
 2. A declared length or count is compared with the bytes that are left before anything is allocated for it.
 3. A text is valid UTF-8 of at most 32,767 bytes, and null only in a nullable reader.
-4. A writer never truncates a value: one that the type cannot hold raises.
+4. A writer never truncates a value: it raises an error for a value that the type cannot hold.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Produce (key 0), versions 3 to 13, parsed and encoded by hand for speed: records stay in the receive buffer.
 
 1. Records are views into the frame; nothing of a batch is copied or read.
-2. Nothing is allocated for a declared count or length before its bytes were found in the frame.
+2. Memory follows the bytes of the frame, never a declared count or length: an element is created only after its own
+   bytes were found.
 3. Bytes that do not fit the protocol raise `MalformedFrame`; nothing is read beyond the frame.
 4. Versions 9 and later are flexible (compact lengths, tagged fields); version 13 names topics by id (16 bytes).
 
-Measured for one partition: parse 2.9 us, encode 2.0 us, whatever the size of the records.
+For one partition, parsing takes 2.9 us and encoding 2.0 us, for records of any size (measured).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The records inside a batch: read where a feature needs them, written for the broker's own topics and for clients.
 
-1. A batch yields exactly as many records as its header declares, and they fill it exactly; anything else is
-   `MalformedBatch`. The checksum is not verified here: `batch.check_produced` did that when the batch arrived.
+1. `iterate_records` raises `MalformedBatch` unless the decompressed data consists of exactly as many records as the
+   header declares. The checksum is not verified here: `batch.check_produced` verified it when the broker
+   received the batch.
 2. No length or count inside a record is used before a comparison with the bytes that are there.
-3. Decompression is bounded (see `compression`).
+3. Decompression is limited to a number of bytes that the caller gives (see `compression`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def iterate_records(batch_view: memoryview, bytes_max: int) -> Iterator[Record]:
 
 
 def read_keys(data: Buffer, position: int, count: int, key_bytes_max: int) -> tuple[list[Buffer | None], int]:
-    """The keys of at most `count` records; only key and length of each record are read, some 2 us.
+    """The keys of at most `count` records; reads only length and key of each record, in some 2 us a record.
 
     Args:
         data: the records of a batch, not compressed.

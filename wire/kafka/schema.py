@@ -3,8 +3,8 @@
 1. Decoding reads nothing outside the buffer, and bad input raises `MalformedMessage` and nothing else.
 2. Memory follows the bytes that are there, never a declared length or count.
 3. Unknown tagged fields are skipped (KIP-482); a known one must fill exactly the size it declares.
-4. `encode` never changes the meaning of a message: a value that the version cannot express raises
-   `InexpressibleMessage`, except in fields that are not `essential`.
+4. `encode` raises `InexpressibleMessage` for a value that the version cannot express. The one exception is a field that
+   the version lacks and that is not `essential`: the field is left out.
 5. A codec is compiled once per class and version, at its first use.
 
 Compiling makes one Python function per struct and direction: adjacent fixed-size fields become one `struct` call, each

@@ -1,1 +1,1 @@
-"""Kafka's connections: bytes to requests, replies to bytes, and the server that accepts them."""
+"""Kafka's connections: the server that accepts them, and the conversion between bytes, requests and replies."""

@@ -1,14 +1,15 @@
 """One Kafka connection without its socket: bytes in → requests out, replies in → bytes out in request order.
 
-1. Replies are sent in the order of their requests (Kafka's rule), in whatever order they become ready.
+1. Replies are sent in the order of their requests (Kafka's rule), also if they become ready in another order.
 2. A request counts against the memory limits of the connection and of the broker from its arrival until its reply is
    sent.
-3. Above either limit, or while the peer does not receive its replies, the broker stops reading from this peer alone.
-4. A waiting request (a long poll) is cut short when another request arrives after it, because it would delay that
-   request's reply.
+3. Above the limit of the connection, or as long as the peer does not receive its replies, the broker stops reading from
+   this peer alone. Above the limit of the broker, it stops reading from each peer that sends another request.
+4. A request that waits (a long poll) is cut short, which means answered early, when another request arrives: the reply
+   to the later request must not be sent before its own.
 5. A malformed frame ends the connection with a log line that gives the reason; other connections are not affected.
 6. A request that holds the connection is answered before the next one is taken, so the next one sees its effects.
-7. An idle connection is closed: no traffic for the given time, no request in flight, and none that waits for memory.
+7. A connection is closed after the given time without traffic, if no request is in flight and none waits for memory.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ class KafkaConnection:
         self.transport.resume_reading()
 
     def refuse(self, reason: str) -> None:
-        """Ends the connection after the replies given so far."""
+        """Ends the connection after sending the replies given so far."""
         if self._reason is None:
             self._reason = reason
             self._paused = True

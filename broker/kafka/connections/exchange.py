@@ -1,4 +1,4 @@
-"""An exchange: one request on a Kafka connection with the place of its reply. A shortcut skips parsing the next one."""
+"""An exchange: one request on a Kafka connection and the place of its reply; and shortcuts, which skip the parsing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExchangeConnection(Protocol):
         """Takes no further request until this one is answered; call it before the answer is given."""
 
     def refuse(self, reason: str) -> None:
-        """Ends the connection after the answers given so far."""
+        """Ends the connection after sending the answers given so far."""
 
     def answer_room(self) -> int:
         """See `KafkaConnection.answer_room`."""

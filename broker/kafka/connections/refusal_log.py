@@ -4,8 +4,8 @@ Most responses have no field for a text, and most clients show none, so the oper
 
 1. A line names the client by its id, its software (if the client sent it), and its address without the port: a client
    that connects again counts as the same one.
-2. At most CLIENTS_MAX pairs of client and reason are remembered, with TEXT_CHARACTERS_MAX characters a text. Beyond
-   that, the pair that was refused longest ago is forgotten, and its next refusal is logged again.
+2. At most CLIENTS_MAX pairs of client and reason are remembered, with at most TEXT_CHARACTERS_MAX characters of each
+   text. Beyond that, the pair that was refused longest ago is forgotten, and its next refusal is logged again.
 """
 
 from __future__ import annotations

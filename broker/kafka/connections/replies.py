@@ -1,4 +1,4 @@
-"""The replies that are ready and wait for the end of their turn: many of a connection leave with one system call."""
+"""The ready replies of a turn of the event loop: at its end, all replies of a connection leave in one system call."""
 
 from __future__ import annotations
 

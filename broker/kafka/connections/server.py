@@ -130,7 +130,7 @@ class KafkaServer:
         if advertised_host in EVERY_ADDRESS:
             self._log.warning(
                 "advertised_host_missing",
-                problem=f"clients are told to come back to {advertised_host}, which from another machine is not this "
+                problem=f"clients are sent to {advertised_host}, which from another machine is not this "
                 "one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they "
                 "know it by",
             )
@@ -200,7 +200,7 @@ class KafkaServer:
         key, version = header.api_key, header.api_version
         api = APIS.get(key)
         if api is None:
-            raise MalformedFrame(f"unknown API key {key}: clients learn from ApiVersions what is served")
+            raise MalformedFrame(f"unknown API key {key}: ApiVersions lists the supported ones")
         if len(frame) > DECODED_BYTES_MAX and key != ApiKey.PRODUCE:
             raise MalformedFrame(
                 f"{ApiKey(key).name} request of {len(frame)} bytes: at most {DECODED_BYTES_MAX} are taken, "
@@ -231,7 +231,9 @@ class KafkaServer:
             Request(exchange, None).reply(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION))
             return
         name = ApiKey(header.api_key).name
-        raise MalformedFrame(f"{name} version {header.api_version} is not served: ApiVersions tells which are")
+        raise MalformedFrame(
+            f"{name} version {header.api_version} is not supported: ApiVersions lists the supported ones"
+        )
 
     def _call(self, key: ApiKey, request: Request) -> None:
         guard = self._guards.get(key)

@@ -1,7 +1,7 @@
-"""The questions of a guard: which of the resources in a request its session may use.
+"""The questions of a guard: may the session of a request use the resources that the request names?
 
 1. A guard asks for the operations that `kafka_table` names for its API. It answers a request that is refused as a
-   whole. Otherwise it removes each refused resource from the request, and adds its error to the answer
+   whole. Otherwise it removes each refused resource from the request, and adds the resource's error to the answer
    (`Request.amend`).
 2. A resource is judged by its name, before it is looked up: a refusal does not reveal whether it exists.
 3. The guard itself answers a topic id that no topic has: there is no name to judge.

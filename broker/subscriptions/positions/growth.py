@@ -1,11 +1,12 @@
 """The subscriptions of a growing topic: each gets a position in the new partitions before these can be used.
 
-1. Each subscription begins at the beginning of each new partition. Otherwise one without consumers would begin there
-   when they return: at the end, so that the records written until then would be skipped, and held by no subscription.
-2. Each creation or deletion of a subscription, and each deletion of a shadow, writes `hold_key`, and the growth
-   compares that key. So every subscription unknown to the growth is created after it, and the growth creates none of a
-   deleted shadow.
-3. The cost depends on the number of subscriptions and of topics that have some, not on the number of shadows.
+1. Each subscription begins at the beginning of each new partition. Otherwise a subscription without consumers would
+   begin in a new partition only when its consumers return, perhaps at the end of the log: it would skip the records
+   written before that, and not hold them against retention.
+2. Each creation or deletion of a subscription, and each deletion of a shadow, writes the topic's `hold_key`, and the
+   transactions of the growth compare that key. So every subscription that the growth does not know is created after it,
+   and the growth creates no subscription of a deleted shadow.
+3. The cost depends on the number of subscriptions and of topics that have subscriptions, not on the number of shadows.
 """
 
 from __future__ import annotations

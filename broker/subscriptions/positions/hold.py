@@ -6,10 +6,11 @@
    begins after the deleted records.
 2. Stored positions count. They may be lower than the acknowledged positions, never higher.
 3. A record that cannot be read counts as a position at the beginning.
-4. The record of a subscription with a segment is a lower bound. The segment is read before a decision depends on it;
-   the owner of the segment, on any broker, is neither asked nor fenced.
-5. A position that was read from a segment is a lower bound in later holds, for the same life and the same resets. So a
-   segment is read again only if the position that was read last would prevent a deletion.
+4. If a subscription has a segment (a ledger with its positions), the position in its record is a lower bound. The
+   segment is read before a decision depends on it; the owner of the segment, on any broker, is neither asked nor
+   fenced.
+5. A position that was read from a segment is a lower bound in later holds, as long as the subscription is neither
+   deleted nor reset. So a segment is read again only if the position that was read last would prevent a deletion.
 """
 
 from __future__ import annotations

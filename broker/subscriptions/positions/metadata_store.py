@@ -1,7 +1,8 @@
 """Positions in the metadata: each advance writes the subscription's record, many of them in one transaction.
 
-In use with `log_segment_based_subscriptions_store_enabled` false, the default. `store` gives the guarantees. A segment
-that another store left is recovered when its subscription is first read, and its position moves to the record.
+In use with `log_segment_based_subscriptions_store_enabled` false, the default. The guarantees are those of `store`. A
+segment that another store left is recovered when its subscription is first read, and the segment's position moves to
+the record.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The records of one partition's subscriptions in the metadata: read in one range, changed in groups, each compared.
+"""The metadata records of one partition's subscriptions: read in one range, changed in transactions of many.
 
 1. A record is written only if its revision is still the one that was read: no write of another process is overwritten
    unseen.
 2. After another process changed a record, the record is read again, and the change is judged by its new value.
 3. Nothing is written once the comparisons of `claimant` fail.
-4. The creation of a subscription, or its move backward, writes `holds` and `reader` in the same transaction (`hold`
-   invariant 1). The deletion of one writes `holds` too (`growth` invariant 2).
+4. The creation or reset of a subscription writes `holds` and `reader` in the same transaction (`hold` invariant 1). The
+   deletion of a subscription writes `holds` too (`growth` invariant 2).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Positions in segments: each advance is an entry of the subscription's own ledger, and costs the metadata nothing.
 
-In use with `log_segment_based_subscriptions_store_enabled` true. `store` gives the guarantees.
+In use with `log_segment_based_subscriptions_store_enabled` true. The guarantees are those of `store`.
 
-1. The record is written when a segment begins (with the first advance, after `entries_max` entries, with a reset) and
-   when it is closed: the position in the record is never ahead of the segment's.
+1. The metadata record of a subscription is written when a segment begins (with the first advance, after `entries_max`
+   entries, with a reset) and when the segment is closed. The position in the record is never ahead of the segment's.
 2. A subscription's segment is claimed when it is first read here; from then on this store knows its position.
 3. A store whose segment is claimed by another one has lost the subscription, until it reads the subscription again.
 """

@@ -2,7 +2,7 @@
 
 1. A segment and the record that names it are created, changed and deleted in one transaction: no segment is left over.
 2. A new owner of a segment claims its ledger: from then on appends of earlier owners are refused.
-3. Only the owner of a segment gives it up: the session of its ledger is compared.
+3. Only the owner of a segment replaces it or moves its position to the record: the session of the ledger is compared.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 4. A change is durable after its method has returned. After MetadataUnavailable or a LedgerError the outcome is unknown,
    and a retry is safe.
 
-A store serves one partition of one topic (a source or a shadow) during one term of its leader. A new term needs a new
-store, because a store caches the records that it has read.
+A store serves one partition of one topic (a source or a shadow) during one term (time of leadership) of one broker. A
+new term needs a new store, because a store caches the records that it has read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnreadablePosition(SubscriptionsError):
 
     def __init__(self, where: str, why: Exception) -> None:
         super().__init__(
-            f"{where} cannot be read ({why}): a newer gnomon wrote it, then use that one, or it is damaged, then delete"
+            f"{where} cannot be read ({why}): if a newer gnomon wrote it, use that version; if it is damaged, delete"
             " the subscription"
         )
 

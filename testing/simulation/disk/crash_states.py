@@ -1,11 +1,13 @@
 """Enumerates the possible contents of a disk after a power failure at any moment of a recorded run, and judges each.
 
 1. Everything written before the last finished sync is there. Any part of later writes may be there: whole, torn at
-   sectors of 512 bytes, or missing, in any order; a write that is durable in itself (O_DSYNC) is uncertain only until
-   its call returned. A rename counts as such a write.
-2. The file is as long as the kept writes, or longer, up to the requested size: then filled with zeros.
-3. No state occurs twice: a state is the checksum of its bytes and the marks made by then.
-4. A state that kills the process of its judge, or occupies it for too long, is a bad one; the others are still judged.
+   sectors of 512 bytes, or missing, in any order. A write that is durable in itself (O_DSYNC) is uncertain only until
+   its call returns. A rename counts as such a write.
+2. The file ends where the kept writes and size changes leave its end, or at the largest size that any call since the
+   last sync asked for. Bytes that are added in this way are zeros.
+3. Between two syncs no state occurs twice: two states are equal if the checksums of their bytes are equal, and the
+   process had made the same marks (its own messages in the recording).
+4. A state is also bad if the process that judges it dies or takes too long. The other states are still judged.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def crash_states(
     begin: int = 0,
     end: int | None = None,
 ) -> Iterator[CrashState]:
-    """Enumerates the states of a recorded run, each once.
+    """Enumerates the states of a recorded run, each once between two syncs.
 
     Args:
         seed: of all random draws.

@@ -1,16 +1,17 @@
 """The simulated disk: real LMDB on a file system in memory, synced by the virtual clock, with faults.
 
-1. Groups commit one after another, as in the production queue: everything queued while one is under way is the next.
-   `done` is called after the virtual sync, in the order of the submits.
-2. A transaction becomes visible to readers at a random moment: when its group starts or when its sync ends.
-3. A killed process leaves everything that LMDB has written (the page cache survives); queued operations are lost; a
-   group whose sync is under way is kept or lost, at random.
-4. Lost power takes the environment back to its last sync, or to the group under way, at random: so "durable but never
-   acknowledged" happens as well as "lost". An environment that is not synced loses everything.
-5. After a failed sync the environment commits nothing more; whether that group is found later is random.
+1. Groups of operations commit one after another, as in production: operations that are queued during a commit form the
+   next group, up to GROUP_OPERATIONS_MAX. `done` is called after the virtual sync, in the order of the submits.
+2. A group becomes visible to readers when it starts or when its sync ends, at random.
+3. A killed process leaves everything that LMDB has written (the page cache survives). Queued operations are lost. A
+   group whose sync is under way is kept if it was visible; otherwise it is kept or lost, at random.
+4. After a loss of power the group whose sync was under way is kept or lost, at random: so "durable but never
+   acknowledged" happens as well as "lost". Everything before it is kept. An environment that is not synced (durability
+   `none`) loses everything.
+5. After a failed sync the environment commits nothing more. Its group is kept or lost, at random.
 
-The image of the last sync is its two meta pages: LMDB never overwrites a page of the previous transaction, so restoring
-them undoes exactly the one transaction that was not synced.
+To undo the group under way, LMDB's two meta pages are restored as they were at the last sync. LMDB never overwrites a
+page of the previous transaction, so this undoes exactly the one transaction that was not synced.
 """
 
 from __future__ import annotations

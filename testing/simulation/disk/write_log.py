@@ -1,5 +1,6 @@
-"""Records the real writes of a process to one file, by a library (made by the local C compiler) loaded before the C
-library.
+"""Records the real writes of a process to one file, by a library that is loaded before the C library (LD_PRELOAD).
+
+The local C compiler builds the library.
 
     command = [sys.executable, "-c", "..."]             # in it: `Marks().add(b"acknowledged 7")`
     log = record(command, folder / "data.mdb", folder)
@@ -7,8 +8,8 @@ library.
     assert replay(events) == (folder / "data.mdb").read_bytes()  # nothing bypassed the library
 
 1. The events are in the order of the calls on the file and of the marks; a call is recorded once it has returned.
-2. An operation that cannot be recorded (a writable map, a hole punched, an append) ends the process: no log is
-   incomplete.
+2. An operation that cannot be recorded (a writable map, a hole punched, an append) ends the process. So no log lacks an
+   operation.
 """
 
 from __future__ import annotations

@@ -17,17 +17,19 @@ class Counting(RuleBasedStateMachine):
     def teardown(self):
         self.guided.close()
 
-It is the simulation of `simulate`, in Trio's guest mode: Trio's loop is a queue of ticks, and a step runs ticks until
-its result is there. Between two steps no task runs and no time passes; a step may kill machines, cut links or start
-tasks directly, as a scenario does. The same steps under the same seed give the same trace.
+It is the simulation of `simulate`, in Trio's guest mode: Trio's loop is a queue of ticks. A step (`run`, `sleep` or
+`settle`) runs ticks until its result is there. Between two steps no task runs and no time passes; the caller may then
+kill machines, cut links or start tasks, as a scenario does. The same steps under the same seed give the same trace.
 
-1. No thread: guest mode waits for I/O in a thread only if a tick gives a timeout above zero. With a clock that jumps
-   after 0 s no tick does, so the next one is always queued when one ends; if it is not, the simulation fails.
-2. Time passes only within a step, up to the deadline that wakes the task of the step at most. Each step makes a task
-   runnable, which cancels a jump that was due when the previous step ended.
-3. An interrupt (SIGINT) ends the simulation at a checkpoint, by `restrict_keyboard_interrupt_to_checkpoints`: between
-   two ticks it could lose the second one.
-4. Draw the seed: Hypothesis resets the random numbers of Trio's scheduler to the same ones for each example.
+1. No thread is used: guest mode waits for I/O in a thread only if a tick asks for a wait longer than 0 s. No tick does,
+   because the clock jumps as soon as every task waits. So each tick queues the next one; otherwise the simulation
+   fails.
+2. Time passes only during a step, at most up to the deadline that wakes the step's own task. Each step makes a task
+   runnable, which cancels a jump of the clock that was due when the previous step ended.
+3. An interrupt (SIGINT) ends the simulation at a checkpoint (`restrict_keyboard_interrupt_to_checkpoints`): between two
+   ticks it could lose the second tick.
+4. The seed must be drawn, as above. Hypothesis gives Trio's scheduler the same random numbers in every example, so only
+   the seed makes the examples differ in the order of their tasks.
 5. A thread runs one such simulation at a time, and no `trio.run` until the simulation is closed.
 """
 

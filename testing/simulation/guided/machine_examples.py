@@ -1,4 +1,4 @@
-"""Runs the examples of a state machine: as a test, or to see how many a planted bug takes.
+"""Runs the examples of a Hypothesis state machine: as a test, or to count how many it takes to find a planted bug.
 
 def test_queues():
     check(Queues, max_examples=20).assert_all_counted(["fault/kill", "log/queue recovered"])

@@ -16,8 +16,9 @@ class Queues(SimulatedStateMachine):
     def judge(self):
         assert ...      # every machine is up again, every fault undone
 
-1. Work that a rule starts continues in later rules: a pause of zero lets one rule overtake another.
-2. Time passes by the pauses that Hypothesis draws, so that it shrinks them, too.
+1. Work that a rule starts continues in later rules. After a pause of zero the next rule begins before that work has
+   ended.
+2. Time passes by the pauses that Hypothesis draws, so that Hypothesis shrinks the pauses, too.
 3. A stopped machine is started again after a random time, at the latest before the judgement.
 4. An example that failed in a rule is not judged.
 """

@@ -3,9 +3,9 @@
 1. Bytes of one direction arrive once and in order; directions and streams are not ordered against each other.
 2. Writes are copied; bytes beyond the window wait in the writer's backlog until the reader has read.
 3. A blocked link (partition, clog) holds sent bytes until it heals, as TCP's retransmission does.
-4. A killed process: bytes passed to its transport still arrive, then its peers see the end of the stream.
-5. Lost power is silent: a random part of the bytes in flight arrives, peers learn nothing until they write to the
-   machine after it is up again, which causes a reset.
+4. Bytes that a killed process has passed to its transport still arrive; then its peers see the end of the stream.
+5. Lost power is silent: a random part of the bytes in flight from the machine arrives, and its peers get no notice.
+   Bytes that they send to the dead process cause a reset once the machine is up again.
 
 A machine is reached by its name; `localhost` and `127.0.0.1` are the machine itself.
 """

@@ -1,4 +1,4 @@
-"""One simulated stream: two connections and a pipe in each direction (see `simulated_network` for its rules)."""
+"""One simulated stream: a connection at each end, and a pipe in each direction (`simulated_network` has the rules)."""
 
 from __future__ import annotations
 

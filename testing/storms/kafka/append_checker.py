@@ -3,8 +3,8 @@
     with append_checker(simulation):
         ...
 
-An unanswered append waits or is in flight (`broker.partition.appends`). A client hardly notices a forgotten append: its
-request times out, and it sends the batch again.
+An append without an answer waits or is in flight (`broker.partition.appends`): no other state is allowed. A client
+hardly notices a forgotten append: its request times out, and the client sends the batch again.
 
 The product has no hook for the checker: its functions are wrapped from outside. A finding ends the simulation.
 """

@@ -3,7 +3,7 @@
     result = sweep(ClusterScenario(clients), range(200))
 
 1. Each seed draws the numbers of brokers and bookies, their leases, the clients' habits and its mix of faults.
-2. Safety and liveness are those of `LogScenario`: the rules of the log checker and of each other client.
+2. Safety and liveness are those of `LogScenario`, with the rules of the log checker and of every client beside it.
 """
 
 from __future__ import annotations

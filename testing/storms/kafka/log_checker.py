@@ -12,7 +12,8 @@
 3. Every offset has one value for ever, for every reader at any time.
 4. A consumer's offsets rise without gaps. A producer's sends are in the log in the order of its calls.
 
-A million sends with a million polls take 1.9 CPU-seconds (measured). After Jepsen's checks of Kafka-like logs.
+Checking a million sends with a million polls takes 1.9 CPU-seconds (measured). The rules follow Jepsen's checks of
+Kafka-like logs.
 """
 
 from __future__ import annotations

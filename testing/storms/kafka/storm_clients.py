@@ -1,9 +1,10 @@
-"""Storm clients beside the producers and consumers: each judges the answers about the objects that it alone uses.
+"""Clients that run beside the producers and consumers of a storm. Each judges the answers about objects that no other
+client uses.
 
     scenario = LogScenario(..., beside={"offsets": commit_offsets, "topics": recreate_topics, "short": keep_short_log})
 
-1. A client raises `ProduceRefused` if a broker gives an answer that a correct broker does not give. Otherwise it ends
-   by itself some time after `seconds`, once the faults are over.
+1. A client raises `ProduceRefused` if a broker gives an answer that a correct broker does not give. Otherwise the
+   client ends by itself some time after `seconds`, the duration of the storm, once the faults are over.
 2. An unknown outcome stays possible for ever: the request may still be in flight.
 """
 

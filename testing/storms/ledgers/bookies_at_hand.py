@@ -1,4 +1,5 @@
-"""Bookies for tests of ledgers, given by name; background tasks of open ledgers need no nursery."""
+"""A `Bookies` for tests of ledgers: the test gives the bookies by name, and open ledgers need no nursery for background
+tasks."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""A slow fault of a storm: isolates one bookie after the other, each until other bookies replaced it.
+"""A slow fault of a storm: isolates one bookie after the other, each long enough for other bookies to replace it.
 
     isolation = Isolation(cluster, writers)
     simulation.start_soon(isolation.rage, 15.0)
     isolation.calm()
 
-1. Some clients are isolated with a bookie: their entries reach it alone, and are orphans once other writers have
-   claimed the ledgers. These clients reach the other machines again before the bookie does.
-2. The bookie is away until auditors have replaced it everywhere and writers have claimed after that: no record refers
-   to the bookie's entries any more.
-3. The bookie is back when the next one is isolated, and may replace that one.
+1. Some clients are isolated together with a bookie: their entries reach no other bookie, and are orphans (copies that
+   do not count) once other writers have claimed the ledgers. These clients reach the other machines again before the
+   bookie does.
+2. The bookie is away for AWAY_SECONDS. In that time auditors can replace it everywhere, and writers can claim after
+   that: then no record refers to the bookie's entries any more.
+3. The bookie is back when the next bookie is isolated, and may replace that one.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _probe_claims(patch: Patches, count: Count) -> None:
 
     patch(ledger, "recover", recover)
     patch(ledger, "claim_ledger", claim_ledger)
-    patch(claims._Driver, "_put_copies", put_copies)
+    patch(claims.RecoveryDriver, "put_copies", put_copies)
     patch(records, "claim", claim)
 
 
@@ -208,7 +208,7 @@ def _probe_writers(patch: Patches, count: Count) -> None:
 
     patch(Ledger, "change_ensemble", replace)
     patch(held_record, "replace_record", change)
-    patch(Appender, "_regain", regain)
+    patch(Appender, "regain", regain)
     patch(LedgerWriter, "regained", regained)
     patch(Ledger, "appending_failed", fail)
 
@@ -300,7 +300,7 @@ def _probe_repair(patch: Patches, count: Count) -> None:
 
         return probed
 
-    patch(LedgerRepair, "_replace", replace)
+    patch(LedgerRepair, "replace_bookie", replace)
 
 
 def _probe_readers(patch: Patches, count: Count) -> None:
@@ -332,4 +332,4 @@ def _probe_readers(patch: Patches, count: Count) -> None:
         return probed
 
     patch(StoreView, "entry", entry)
-    patch(copies, "_ask", ask)
+    patch(copies, "ask_entry", ask)

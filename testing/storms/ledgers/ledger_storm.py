@@ -1,4 +1,5 @@
-"""Faults of storms over ledgers beside `faults.Storm`: pauses, power loss of several, killed clients, flipped bits."""
+"""Faults of storms over ledgers beside those of `faults.Storm`: paused machines, power loss of several bookies at once,
+killed clients, flipped bits and decommissioned bookies."""
 
 from __future__ import annotations
 

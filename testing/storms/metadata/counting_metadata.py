@@ -1,4 +1,4 @@
-"""Counts the metadata calls of a client operation, whose number gnomon promises (docs/decisions/0005)."""
+"""Counts the metadata calls of a client operation: gnomon promises how many there are (docs/decisions/0005)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of a cluster, over all its starts."""
+"""One node of a cluster of real processes: its process can be started, signalled, killed and started again."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
         host.cut(other.address)                         # packets of host to this address are lost silently
         host.unplug()                                   # the host is off the network
 
-Each host is a pair of namespaces that a child process keeps. The children end with this process, in whatever way it
-ends, and links, addresses and mounts end with them: no clean-up is needed. This process is on the network too.
+Each host is a pair of namespaces that a child process keeps. The children end with this process, even if it is killed,
+and links, addresses and mounts end with the children: no clean-up is needed. This process is on the network, too.
 """
 
 from __future__ import annotations

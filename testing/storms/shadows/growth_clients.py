@@ -1,4 +1,4 @@
-"""A storm client that grows a topic while its shadows are cast and deleted: in the end all brokers show the same.
+"""A storm client that grows a topic while its shadows are cast (created) and deleted. It compares the brokers' topics.
 
     scenario = LogScenario(..., beside={"grown": grow_shadowed})
 

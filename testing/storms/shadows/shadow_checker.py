@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from gnomon.bookie.errors import LedgerFenced
 from gnomon.bookie.ids import EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers import catalog as ledgers
 from gnomon.bookie.ledgers.entry_cache import CachedView
@@ -23,6 +22,7 @@ from gnomon.bookie.ledgers.local_view import LocalView
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.shadow.image import SourceImage
 from gnomon.broker.shadow.partition import ShadowPartition
+from gnomon.broker.shadow.source import SourceLedgers
 from gnomon.metadata.client import KeyValue, Operation, TxnResult
 from gnomon.metadata.state import State
 from gnomon.testing.simulation.simulation import Simulation
@@ -30,7 +30,7 @@ from gnomon.testing.storms.patches import Patches, follow_transactions
 from gnomon.testing.storms.shadows.source_truth import TOPIC_LEDGERS, SourceTruth, standing
 
 _by_shadow: ContextVar[bool] = ContextVar("by_shadow", default=False)
-_recovered: ContextVar[EntryId | None] = ContextVar("recovered", default=None)
+_recovered: ContextVar[EntryId] = ContextVar("recovered")
 
 
 @contextmanager
@@ -78,24 +78,20 @@ def _follow_claims(patch: Patches, truth: SourceTruth) -> None:
 
         return followed
 
-    def claim(before: Callable[..., Awaitable[Any]]) -> Any:
-        async def followed(metadata: Any, bookies: Any, stored: KeyValue, *others: Any) -> Any:
-            ledger = LedgerId(stored.create_revision)
-            _recovered.set(None)
-            try:
-                claimed = await before(metadata, bookies, stored, *others)
-            except LedgerFenced:
-                end = _recovered.get()
-                if end is not None:
-                    truth.not_claimed(ledger, end)
-                raise
-            truth.confirmed(ledger, claimed[1].last_entry)
-            return claimed
+    def replace_record(before: Callable[..., Awaitable[Any]]) -> Any:
+        async def followed(metadata: Any, stored: KeyValue, *others: Any) -> Any:
+            ledger, end = LedgerId(stored.create_revision), _recovered.get()
+            written = await before(metadata, stored, *others)
+            if written is None:
+                truth.not_claimed(ledger, end)
+            else:
+                truth.confirmed(ledger, end)
+            return written
 
         return followed
 
     patch(ledgers, "recover", recover)
-    patch(ledgers, "_claim", claim)
+    patch(ledgers, "replace_record", replace_record)
 
 
 def _follow_readers(patch: Patches, truth: SourceTruth) -> None:
@@ -129,18 +125,18 @@ def _follow_shadows(patch: Patches, truth: SourceTruth) -> None:
 
         return followed
 
-    def changed(before: Callable[..., None]) -> Any:
+    def notify_change(before: Callable[..., None]) -> Any:
         def followed(shadow: ShadowPartition) -> None:
             truth.shown(shadow)
             before(shadow)
 
         return followed
 
-    def live(before: Callable[..., Awaitable[None]]) -> Any:
-        async def followed(shadow: ShadowPartition, *args: Any) -> None:
-            _by_shadow.set(True)
+    def join(before: Callable[..., Awaitable[None]]) -> Any:
+        async def followed(source: SourceLedgers, partition: int, shadow: Any) -> None:
+            _by_shadow.set(True)  # in the task that opens and follows the partition
             truth.opened(shadow)
-            await before(shadow, *args)
+            await before(source, partition, shadow)
 
         return followed
 
@@ -154,8 +150,8 @@ def _follow_shadows(patch: Patches, truth: SourceTruth) -> None:
 
     patch(SourceImage, "__setattr__", assigned)
     patch(ShadowPartition, "__init__", init)
-    patch(ShadowPartition, "_changed", changed)
-    patch(ShadowPartition, "_live", live)
+    patch(ShadowPartition, "notify_change", notify_change)
+    patch(SourceLedgers, "join", join)
     patch(SourceImage, "apply", taken)
     patch(SourceImage, "replace", taken)
 

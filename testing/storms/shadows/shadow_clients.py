@@ -1,4 +1,5 @@
-"""A storm client that casts a shadow and reads it: it shows only records of the source, and in the end all of them.
+"""A storm client that casts (creates) a shadow and reads it: the shadow shows only records of its source, and in the
+end all of them.
 
     scenario = LogScenario(..., beside={"shadow": read_shadow})
 

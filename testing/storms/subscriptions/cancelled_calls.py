@@ -7,7 +7,8 @@
 4. A subscription that is deleted at the end is stored nowhere.
 5. No call takes longer than PROMPT_SECONDS.
 
-`CancelledCalls` judges one call at one step, or draws both. `cancel_calls` does so on a simulated cluster.
+`CancelledCalls.judge` cancels one call at one step and judges the state. `cancel_calls` does this on a simulated
+cluster for many calls and steps, drawn at random.
 """
 
 from __future__ import annotations

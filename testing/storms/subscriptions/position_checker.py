@@ -115,7 +115,7 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
         item = services[-1]._state.get(topic_key(shadow.name))
         return item is not None and item.create_revision == shadow.create_revision
 
-    def flush_one(before: Callable[..., Awaitable[None]]) -> Any:
+    def flush_shadow(before: Callable[..., Awaitable[None]]) -> Any:
         async def followed(cursors: ReplicatorCursors, group: Sequence[Any]) -> None:
             await before(cursors, group)
             for each in group:
@@ -139,7 +139,7 @@ def _follow_replicators(patch: Patches, simulation: Simulation) -> None:
 
         return followed
 
-    patch(ReplicatorCursors, "_flush_one", flush_one)
+    patch(ReplicatorCursors, "flush_shadow", flush_shadow)
     patch(ReplicatorCursors, "load", load_cursor)
     patch(EmbeddedMetadata, "__init__", init)
 

@@ -2,7 +2,8 @@
 
 1. The first record after a seek is the requested one.
 2. No record is skipped: each comes after its predecessor has come at least once. The rule is suspended for a new
-   consumer of a shared subscription whose previous consumer may still hold records, until a seek detaches that one.
+   consumer of a shared subscription if the broker may still hold records for the previous consumer. A seek detaches the
+   previous consumer, and the rule applies again.
 3. A redelivered record has the same value.
 4. In the end every record has come.
 """

@@ -1,6 +1,6 @@
-"""A fault that any client may have: it takes each item of a stream late, while answers reach it at once.
+"""A fault that any client may have: each item of a stream reaches its reader late, but answers arrive at once.
 
-    with slow_streams(lambda: stream.expovariate(1000.0)):
+    with slow_streams(lambda: drawn.expovariate(1000.0)):  # `drawn` is a stream of random numbers
         ...
 
 In a busy process answers overtake hundreds of deliveries in this way. In a simulation Python code takes no virtual

@@ -1,4 +1,4 @@
-"""Native subscriptions in a storm: clients of `LogScenario` beside its own, like those in `storm_clients`.
+"""Clients with native subscriptions that run beside the producers and consumers of a `LogScenario` (`storm_clients`).
 
 1. Every acknowledged record comes to the subscription at least once, unless it was deleted. At the end the client
    waits for all of them: a lost record makes the liveness phase fail.

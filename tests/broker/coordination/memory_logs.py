@@ -6,6 +6,7 @@ import random
 
 import trio
 
+from gnomon.broker.coordination.state_log import LogUnavailable
 from gnomon.broker.coordination.state_machine import StoredRecord
 
 
@@ -29,7 +30,7 @@ class VirtualWorld:
 
 
 class MemoryLog:
-    """One partition: batches become durable a moment after they are appended, unless `held`.
+    """One partition: batches become durable a moment after they are appended, unless `held`, or fail if `refusing`.
 
     A confirmation is answered at once, unless `silent`. `records` are (offset, stored record).
     """
@@ -40,6 +41,7 @@ class MemoryLog:
         self.start = self.next = 0
         self.waiting = []
         self.held = False
+        self.refusing = False
         self.reads = 0
         self.unreadable = None
         self.certain = self.ours = True
@@ -60,6 +62,8 @@ class MemoryLog:
             self.nursery.start_soon(self.flush)
 
     async def flush(self):
+        if self.refusing:
+            self.fail(LogUnavailable("a write failed"))
         waiting, self.waiting = self.waiting, []
         for records, done in waiting:
             base = self.next

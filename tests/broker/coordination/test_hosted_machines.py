@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import trio
-from counter import Announce
+from counter import Added, Announce, Counters
 from counters_on_logs import serve
 
 from gnomon.broker.coordination.state_log import LogUnavailable
-from gnomon.broker.coordination.state_machine import Refusal, StoredRecord
+from gnomon.broker.coordination.state_machine import Append, Decision, Refusal, StoredRecord
 
 STORED = [(0, StoredRecord(b"added/c", b"5", -1, -1, False))]
 
@@ -81,8 +81,48 @@ def test_a_machine_that_was_given_up_is_loaded_again_without_a_request():
         broker.log.held = True
         broker.add(1)
         broker.log.fail(LogUnavailable("no"))
-        await trio.sleep(0.1)
+        await trio.sleep(0.9)
+        assert broker.log.reads == 1
+        await trio.sleep(0.2)
         assert broker.log.reads == 2
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_a_request_does_not_wait_for_the_pause_after_a_failure():
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        await broker.start()
+        await trio.sleep(0.1)
+        broker.log.held = True
+        broker.add(1)
+        broker.log.fail(LogUnavailable("no"))
+        broker.log.held = False
+        assert await broker.total() == 5
+        assert broker.log.reads == 2
+
+    serve(scenario, loads_unasked=True)
+
+
+def test_a_machine_that_appends_at_each_load_pauses_while_its_log_refuses_appends(monkeypatch):
+    loads = []
+
+    def loaded(machine, now, wall_ms):
+        loads.append(now)
+        assert len(loads) < 100, "it is loaded without a pause: virtual time stands still"
+        return Decision(appends=[Append([Added("c", 1), Added("c", 2)])])
+
+    monkeypatch.setattr(Counters, "loaded", loaded)
+
+    async def scenario(broker):
+        broker.log.records = list(STORED)
+        broker.log.refusing = True
+        await broker.start()
+        await trio.sleep(10.5)
+        assert len(loads) == 11
+        broker.log.refusing = False
+        await trio.sleep(1)
+        assert await broker.total() == 5 + 3
 
     serve(scenario, loads_unasked=True)
 

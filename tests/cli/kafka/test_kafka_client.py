@@ -29,7 +29,8 @@ def test_a_port_of_another_protocol_is_reported_at_once(inside: Run, broker: Kaf
         done = inside("topic", "list", "--bootstrap-server", f"127.0.0.1:{port}")
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith(
-            f"Error: no broker answers at 127.0.0.1:{port} (what listens there does not speak Kafka's protocol): "
+            f"Error: no broker answers at 127.0.0.1:{port} "
+            "(the program at that address does not speak Kafka's protocol): "
         )
         assert done.stderr.count("\n") == 1
 
@@ -56,4 +57,4 @@ def test_a_note_is_printed_while_a_server_does_not_answer_yet(
 ) -> None:
     monkeypatch.setattr(kafka_client, "TOLD_SECONDS", 0.05)
     kafka_client.reach(where(listener))
-    assert capsys.readouterr().err == f"no answer yet from {where(listener)}: it is waited for, about 15 s\n"
+    assert capsys.readouterr().err == f"no answer yet from {where(listener)}: waiting, about 15 s\n"

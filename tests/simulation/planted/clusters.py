@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +16,7 @@ from gnomon.bookie.ledgers.catalog import claim_ledger
 from gnomon.bookie.record import LEDGERS
 from gnomon.bookie.repair import repair
 from gnomon.bookie.repair.auditor import Auditor
+from gnomon.broker.coordination import hosted_machine
 from gnomon.broker.coordination.hosted_machine import HostedMachine
 from gnomon.broker.coordination.state_machine import Append
 from gnomon.broker.groups import group
@@ -122,14 +122,14 @@ def short_subscription_reads_everything(patch: pytest.MonkeyPatch) -> None:
     scenario=COUNTERS,
 )
 def replies_early(patch: pytest.MonkeyPatch) -> None:
-    append = HostedMachine._append
+    append = HostedMachine.append
 
     def early(hosted: Any, machine: Any, asked: Append[Any, Any]) -> None:
         append(hosted, machine, replace(asked, replies=()))
         for reply in asked.replies:
             reply.send()
 
-    patch.setattr(HostedMachine, "_append", early)
+    patch.setattr(HostedMachine, "append", early)
 
 
 @planted(
@@ -139,14 +139,14 @@ def replies_early(patch: pytest.MonkeyPatch) -> None:
     scenario=COUNTERS,
 )
 def effects_early(patch: pytest.MonkeyPatch) -> None:
-    append = HostedMachine._append
+    append = HostedMachine.append
 
     def early(hosted: Any, machine: Any, asked: Append[Any, Any]) -> None:
         append(hosted, machine, replace(asked, effects=()))
         for effect in asked.effects:
             hosted._execute(effect)
 
-    patch.setattr(HostedMachine, "_append", early)
+    patch.setattr(HostedMachine, "append", early)
 
 
 @planted(
@@ -156,14 +156,7 @@ def effects_early(patch: pytest.MonkeyPatch) -> None:
     scenario=COUNTERS,
 )
 def snapshot_without_pending(patch: pytest.MonkeyPatch) -> None:
-    snapshot = HostedMachine._snapshot
-
-    def without(hosted: Any, machine: Any) -> None:
-        pending, hosted._pending = hosted._pending, deque()
-        snapshot(hosted, machine)
-        hosted._pending = pending
-
-    patch.setattr(HostedMachine, "_snapshot", without)
+    patch.setattr(hosted_machine, "pending_records", lambda appends: [])
 
 
 @planted(
@@ -231,10 +224,10 @@ def front_not_compared(patch: pytest.MonkeyPatch) -> None:
     found_by="tests/broker/partition/test_two_leaders.py::test_a_replaced_leader_drops_nothing[another offset]",
 )
 def claim_not_compared(patch: pytest.MonkeyPatch) -> None:
-    async def stands(chain: Chain, last: Segment) -> Compare:
+    async def uncompared(chain: Chain, last: Segment) -> Compare:
         return Compare("nobody/writes/here", KeyField.VERSION, 0)
 
-    patch.setattr(Chain, "_claim_stands", stands)
+    patch.setattr(Chain, "claim_unchanged", uncompared)
 
 
 @planted(
@@ -289,7 +282,7 @@ def stalled_forgotten(patch: pytest.MonkeyPatch) -> None:
     scenario=UNANSWERED,
 )
 def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
-    writing_failed = Partition._writing_failed
+    writing_failed = Partition.writing_failed
 
     def going_on(partition: Any, error: Exception) -> None:
         if isinstance(error, MetadataUnavailable):
@@ -304,7 +297,7 @@ def rolled_and_goes_on(patch: pytest.MonkeyPatch) -> None:
     async def not_asked(chain: Any) -> None:
         pass
 
-    patch.setattr(Partition, "_writing_failed", going_on)
+    patch.setattr(Partition, "writing_failed", going_on)
     patch.setattr(Chain, "ask", not_asked)
 
 

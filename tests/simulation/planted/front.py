@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -28,7 +29,7 @@ from planted.planted_bug import planted
 )
 def refusals_not_flushed(patch: pytest.MonkeyPatch) -> None:
     """Clients retry after a timeout, so that the bug costs them seconds and no record."""
-    patch.setattr(Partition, "_changed", lambda partition: partition._advanced(partition))
+    patch.setattr(Partition, "notify_change", lambda partition: partition._advanced(partition))
 
 
 @planted(
@@ -116,14 +117,16 @@ def producer_ids_again(patch: pytest.MonkeyPatch) -> None:
 
 @planted("routes to a deleted topic's partitions are kept", breaks="broker.in_use.routes 2")
 def routes_kept(patch: pytest.MonkeyPatch) -> None:
-    end_all = Routes._end_all
+    to_produce = Routes.to_produce
+    produced_to: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
-    def keeping(routes: Any) -> None:
-        found = dict(routes._produced_to)
-        end_all(routes)
-        routes._produced_to.update(found)
+    def keeping(routes: Any, ref: Any, index: int) -> Any:
+        found = produced_to.setdefault(routes, {})
+        if (ref, index) not in found:
+            found[ref, index] = to_produce(routes, ref, index)
+        return found[ref, index]
 
-    patch.setattr(Routes, "_end_all", keeping)
+    patch.setattr(Routes, "to_produce", keeping)
 
 
 @planted("a stopping node waits for ever for its connections", breaks="broker.standalone 2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,9 @@ from gnomon.bookie.bookie import FenceResult
 from gnomon.bookie.errors import LedgerSealed
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY
 from gnomon.bookie.ledgers import catalog as ledger_module
-from gnomon.bookie.ledgers import claim as claim_module
 from gnomon.bookie.ledgers import copies as copies_module
+from gnomon.bookie.ledgers import followed_ledger
+from gnomon.bookie.ledgers.claim import ReadAhead, RecoveryDriver
 from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.bookie.ledgers.recovery import Recovery
 from gnomon.bookie.ledgers.writer import LedgerWriter
@@ -30,7 +32,7 @@ from gnomon.bookie.storage.store_view import StoreView
 from gnomon.bookie.storage.stored_ledger import StoredLedger
 from gnomon.metadata.client import Compare, KeyField, LeaseNotFound, MetadataUnavailable, Put, Revision
 from gnomon.metadata.presence import Presence
-from gnomon.metadata.remote import _Watcher
+from gnomon.metadata.remote import RemoteWatcher
 from gnomon.testing.simulation.disk.simulated_disk import DiskConditions
 from gnomon.testing.simulation.faults import Fault, FaultMix
 from gnomon.testing.simulation.network.simulated_network import NetworkConditions
@@ -143,18 +145,18 @@ def tail_not_copied(patch: pytest.MonkeyPatch) -> None:
     async def nothing(driver: Any) -> None:
         pass
 
-    patch.setattr(claim_module._Driver, "write_tail", nothing)
+    patch.setattr(RecoveryDriver, "write_tail", nothing)
 
 
 @planted("entries read ahead count beyond their fragment", breaks="bookie.recovery, bookie.record 2", scenario=NARROW)
 def read_ahead_beyond(patch: pytest.MonkeyPatch) -> None:
-    entry = claim_module._ReadAhead.entry
+    entry = ReadAhead.entry
 
     async def ahead(copy: Any, at: Any, minimum_session: Any) -> Any:
         known = copy._read is not None and copy._first <= at < copy._read.scanned_to
         return copy._entries.get(at) if known else await entry(copy, at, minimum_session)
 
-    patch.setattr(claim_module._ReadAhead, "entry", ahead)
+    patch.setattr(ReadAhead, "entry", ahead)
 
 
 @planted("a claim does not compare", breaks="bookie.ledger, claim_ledger")
@@ -284,7 +286,7 @@ def left_there_counts(patch: pytest.MonkeyPatch) -> None:
     "a bookie's entries outside its write sets are read", breaks="bookie.repair 5, bookie.copies", scenario=ISOLATED
 )
 def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
-    ask = copies_module._ask_range
+    ask = copies_module.ask_range
 
     async def everything(
         bookies: Any, name: Any, arguments: Any, quorum: Quorum, found: Any, answered: Any, index: Any
@@ -292,7 +294,7 @@ def beside_write_sets_read(patch: pytest.MonkeyPatch) -> None:
         every = quorum._replace(write_quorum=quorum.ensemble_size)
         await ask(bookies, name, arguments, every, found, answered, index)
 
-    patch.setattr(copies_module, "_ask_range", everything)
+    patch.setattr(copies_module, "ask_range", everything)
 
 
 # --- writers ---
@@ -395,11 +397,20 @@ def deleted_as_claimed(patch: pytest.MonkeyPatch) -> None:
 def later_session_believed(patch: pytest.MonkeyPatch) -> None:
     """A storm takes some 500 seeds to find it."""
 
-    async def heard(handle: Any, confirmed: Any) -> None:
-        if handle._appender is None and not handle.record.sealed:
-            handle.last_add_confirmed = max(handle.last_add_confirmed, confirmed.entry)
+    ask_confirmed, wait_for_news = followed_ledger.ask_confirmed, followed_ledger.wait_for_news
 
-    patch.setattr(Ledger, "_heard", heard)
+    def of_any_session(heard: Any) -> Any:
+        return [confirmed._replace(session=ANY_SESSION) for confirmed in heard]
+
+    async def asked(bookies: Any, ledger: Any, names: Any, seconds: float = math.inf) -> Any:
+        return of_any_session(await ask_confirmed(bookies, ledger, names, seconds))
+
+    async def waited(bookies: Any, ledger: Any, names: Any, entry: Any, record_changed: Any) -> Any:
+        heard, changed = await wait_for_news(bookies, ledger, names, entry, record_changed)
+        return of_any_session(heard), changed
+
+    patch.setattr(followed_ledger, "ask_confirmed", asked)
+    patch.setattr(followed_ledger, "wait_for_news", waited)
 
 
 @planted("a reader takes an entry of one bookie for confirmed", breaks="bookie.followed_ledger 1", scenario=NARROW)
@@ -419,23 +430,23 @@ def unconfirmed_read(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a watch loses an event when it reconnects", breaks="metadata.remote 2")
 def watch_loses_an_event(patch: pytest.MonkeyPatch) -> None:
-    lose = _Watcher._lose_stream
+    drop_stream = RemoteWatcher.drop_stream
 
     async def losing(watcher: Any) -> None:
         watcher._position = Revision(watcher._position + 1)
-        await lose(watcher)
+        await drop_stream(watcher)
 
-    patch.setattr(_Watcher, "_lose_stream", losing)
+    patch.setattr(RemoteWatcher, "drop_stream", losing)
 
 
 @planted("a bookie keeps the lease that has expired", breaks="metadata.presence")
 def lease_kept(patch: pytest.MonkeyPatch) -> None:
-    keep = Presence._keep
+    keep_alive = Presence.keep_alive
 
     async def keeping(presence: Any, lease: Any) -> None:
         try:
-            await keep(presence, lease)
+            await keep_alive(presence, lease)
         except LeaseNotFound:
             await presence._clock.sleep(1.0)
 
-    patch.setattr(Presence, "_keep", keeping)
+    patch.setattr(Presence, "keep_alive", keeping)

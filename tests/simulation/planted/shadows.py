@@ -42,7 +42,6 @@ from gnomon.broker.subscriptions.positions.record_changes import Conflict
 from gnomon.broker.subscriptions.rounds import Rounds
 from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.broker.topics import cast, topic_admin, topic_creation
-from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_image import TopicImage
 from gnomon.client.attachments import Attachments
 from gnomon.client.client import NativeClient
@@ -50,7 +49,6 @@ from gnomon.client.consumer import Consumer
 from gnomon.client.part import Part
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset
-from gnomon.log.subscription_keys import deletion_of_subscriptions
 from gnomon.log.topic import shadows_key, topic_key
 from gnomon.metadata.client import Compare, DeletePrefix, KeyField, MetadataError, Revision
 from gnomon.metadata.follower import Follower
@@ -80,24 +78,24 @@ def planted(
 
 @planted("a shadow that opens claims its source's last ledger", breaks="broker.shadow.partition 1", quick=True)
 def opens_by_claiming(patch: pytest.MonkeyPatch) -> None:
-    show_and_follow = ShadowPartition._show_and_follow
+    refresh_tail = ShadowPartition.refresh_tail
 
     async def claiming(shadow: Any) -> None:
         last = shadow._image.last
         if last is not None and not last.record.sealed:
             with suppress(LedgerError, MetadataError, WorldError):
                 await claim_ledger(shadow._metadata, shadow._bookies, last.stored)
-        await show_and_follow(shadow)
+        await refresh_tail(shadow)
 
-    patch.setattr(ShadowPartition, "_show_and_follow", claiming)
+    patch.setattr(ShadowPartition, "refresh_tail", claiming)
 
 
 @planted("a shadow takes stored entries for confirmed", breaks="log.chain_image 2")
 def stored_is_confirmed(patch: pytest.MonkeyPatch) -> None:
-    refresh = ShadowPartition._refresh
+    refresh_tail = ShadowPartition.refresh_tail
 
     async def believing(shadow: Any) -> None:
-        await refresh(shadow)
+        await refresh_tail(shadow)
         if shadow.segments and not shadow.segments[-1].ledger.record.sealed:
             ledger = shadow.segments[-1].ledger
             with suppress(LedgerError, MetadataError, WorldError):
@@ -105,7 +103,7 @@ def stored_is_confirmed(patch: pytest.MonkeyPatch) -> None:
                 if end is not None:
                     ledger.take_confirmed(end)
 
-    patch.setattr(ShadowPartition, "_refresh", believing)
+    patch.setattr(ShadowPartition, "refresh_tail", believing)
 
 
 @planted("a shadow's high watermark is ahead of the readable entries", breaks="log.chain_image 2", quick=True)
@@ -121,25 +119,31 @@ def high_watermark_ahead(patch: pytest.MonkeyPatch) -> None:
 
 @planted("an id is taken of a segment that is not known yet", breaks="broker.shadow.image 1", scenario=ROLLING)
 def unknown_segment_taken(patch: pytest.MonkeyPatch) -> None:
-    take = ShadowPartition._take
+    replicated = ShadowPartition.replicated
 
-    def believing(shadow: Any, replicated: Any) -> None:
-        last = shadow._image.last
-        take(shadow, replicated)
-        if (last is None or replicated.segment > last.base_offset) and replicated.next_offset is not None:
-            shadow._image.high_watermark = max(shadow._image.high_watermark, replicated.next_offset)
-            shadow._changed()
+    def believing(shadow: Any, entry: Any) -> None:
+        image = shadow.log
+        unknown = image is not None and (image.last is None or entry.segment > image.last.base_offset)
+        replicated(shadow, entry)
+        if unknown and entry.next_offset is not None:
+            image.high_watermark = max(image.high_watermark, entry.next_offset)
+            shadow.notify_change()
 
-    patch.setattr(ShadowPartition, "_take", believing)
+    patch.setattr(ShadowPartition, "replicated", believing)
 
 
 @planted("the source's ledgers are deleted with its shadow", breaks="broker.topics.cast 4")
 def deleted_with_shadow(patch: pytest.MonkeyPatch) -> None:
-    def kept_of(admin: Any, topic: Any) -> Any:
-        owner = topic.id if topic.source is None else topic.source.id
-        return [DeletePrefix(ledger_key(ledgers_prefix(owner))), *deletion_of_subscriptions(topic.id)]
+    delete = cast.deletion
 
-    patch.setattr(TopicAdmin, "_kept_of", kept_of)
+    async def with_its_source(metadata: Any, topics: Any, image: Any, topic: Any) -> Any:
+        change = await delete(metadata, topics, image, topic)
+        if topic.source is None:
+            return change
+        ledgers = DeletePrefix(ledger_key(ledgers_prefix(topic.source.id)))
+        return change._replace(operations=[*change.operations, ledgers])
+
+    patch.setattr(topic_admin, "deletion", with_its_source)
 
 
 @planted("a shadow keeps the partitions that it was cast with", breaks="broker.topics 5", scenario=GROWING)
@@ -215,7 +219,7 @@ def cursor_not_stored(patch: pytest.MonkeyPatch) -> None:
         for each in group:
             cursors._stored[each.shadow.id, each.index] = each.outbox.cursor
 
-    patch.setattr(ReplicatorCursors, "_flush_one", lying)
+    patch.setattr(ReplicatorCursors, "flush_shadow", lying)
 
 
 @planted(
@@ -366,7 +370,7 @@ def keys_overtake(patch: pytest.MonkeyPatch) -> None:
         owner = slots._owners[slot]
         return owner if owner.takes else None
 
-    patch.setattr(KeySlots, "_taker", whoever_owns_it)
+    patch.setattr(KeySlots, "taker", whoever_owns_it)
 
 
 @planted(
@@ -376,14 +380,14 @@ def keys_overtake(patch: pytest.MonkeyPatch) -> None:
     quick=True,
 )
 def place_in_batch_forgotten(patch: pytest.MonkeyPatch) -> None:
-    look_on = Dispatcher._look_on
+    read_slice = Dispatcher.read_slice
 
     def forgetting(dispatcher: Any, subscription: Any, keys: Any, end: Any, look: Any) -> bool:
-        whole = look_on(dispatcher, subscription, keys, end, look)
+        whole = read_slice(dispatcher, subscription, keys, end, look)
         subscription.position = Offset(max(subscription.position, keys.looks_to))
         return whole
 
-    patch.setattr(Dispatcher, "_look_on", forgetting)
+    patch.setattr(Dispatcher, "read_slice", forgetting)
 
 
 @planted(

@@ -19,10 +19,10 @@ from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.metadata.draft import Draft
-from gnomon.metadata.embedded import EmbeddedMetadata, MetadataFull, _writing, records
+from gnomon.metadata.embedded import EmbeddedMetadata, _writing, records
 from gnomon.metadata.request import Txn
 from gnomon.metadata.state import State
-from gnomon.runtime.world import DiskFull
+from gnomon.runtime.world import DiskFull, WorldError
 
 from planted.planted_bug import planted
 
@@ -41,37 +41,25 @@ def add_answered_early(patch: pytest.MonkeyPatch) -> None:
 
 @planted("adds that meet a full disk are never answered", breaks="bookie.add_queue 1")
 def adds_forgotten(patch: pytest.MonkeyPatch) -> None:
-    failed = AddQueue._failed
+    add = EntryStore.add
 
-    def forgetting(queue: Any, error: Any) -> None:
-        failed(queue, error)
-        queue.read_only = None
+    def unanswered(store: Any, name: Any, entry: Any, session: Any, confirmed: Any, value: Any, done: Any) -> None:
+        def unless_lost(at: Any, error: Any) -> None:
+            if not isinstance(error, WorldError):
+                done(at, error)
 
-    def report_nothing(queue: Any, group: Any, error: Any) -> None:
-        if error is None:
-            report(queue, group, error)
-            return
-        if not group.taken:
-            queue._take(group)
-        group.adds.clear()
-        report(queue, group, error)
+        add(store, name, entry, session, confirmed, value, unless_lost)
 
-    report = AddQueue._report
-    patch.setattr(AddQueue, "_failed", forgetting)
-    patch.setattr(AddQueue, "_report", report_nothing)
+    patch.setattr(EntryStore, "add", unanswered)
+    patch.setattr(AddQueue, "read_only", property(lambda queue: None, lambda queue, reason: None), raising=False)
 
 
 @planted("a full store never takes adds again", breaks="bookie.add_queue 3")
 def read_only_for_ever(patch: pytest.MonkeyPatch) -> None:
-    report = AddQueue._report
-
-    def still_full(queue: Any, group: Any, error: Any) -> None:
-        before = queue.read_only
-        report(queue, group, error)
-        queue.read_only = queue.read_only or before
-
+    reasons: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    still_full = property(reasons.get, lambda queue, reason: reasons.update({queue: reason or reasons.get(queue)}))
     patch.setattr("gnomon.bookie.storage.add_queue.RETRY_SECONDS", 1e9)
-    patch.setattr(AddQueue, "_report", still_full)
+    patch.setattr(AddQueue, "read_only", still_full, raising=False)
 
 
 @planted("recovery stops at the last add confirmed", breaks="bookie.recovery 4", quick=True)
@@ -159,36 +147,35 @@ def failure_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @planted("a metadata transaction is answered before it is durable", breaks="metadata.embedded 3", quick=True)
 def txn_answered_early(patch: pytest.MonkeyPatch) -> None:
-    def start_commits(self: Any) -> None:
-        while self._queue:
-            draft = Draft(self._state)
-            pending = self._queue.popleft()
-            reply = draft.apply(pending.request, pending.asked)
-            changes = draft.changes()
-            if changes is not None:
-                self._environment.submit(_writing(self._environment, records.writes(changes)), lambda _, error: None)
-            self._finish(draft, [(pending, reply)])
+    init, changes = EmbeddedMetadata.__init__, Draft.changes
+    environments: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
-    patch.setattr(EmbeddedMetadata, "_start_commits", start_commits)
+    def known(metadata: Any, world: Any, environment: Any, state: Any) -> None:
+        init(metadata, world, environment, state)
+        environments[state] = environment
+
+    def written_meanwhile(draft: Any) -> Any:
+        environment, found = environments.get(draft.base), changes(draft)
+        if environment is None or found is None:
+            return found
+        environment.submit(_writing(environment, records.writes(found)), lambda _, error: None)
+        return None
+
+    patch.setattr(EmbeddedMetadata, "__init__", known)
+    patch.setattr(Draft, "changes", written_meanwhile)
 
 
 @planted("a commit of metadata that did not fit stays in memory", breaks="metadata.embedded 4")
 def full_draft_kept(patch: pytest.MonkeyPatch) -> None:
-    committed = EmbeddedMetadata._committed
+    committed = EmbeddedMetadata.committed
 
-    def keeping(self: Any, draft: Any, judged: Any, result: Any, error: Any) -> None:
+    def keeping(metadata: Any, draft: Any, judged: Any, result: Any, error: Any) -> None:
         if isinstance(error, DiskFull):
-            self._state.adopt(draft, self._clock.monotonic())
-            self._publish()
-            judged_error = MetadataFull("planted")
-            self._committing = False
-            for pending, _ in judged:
-                pending.answer(judged_error)
-            self._start_commits()
-        else:
-            committed(self, draft, judged, result, error)
+            metadata._state.adopt(draft, metadata._clock.monotonic())
+            metadata._publish()
+        committed(metadata, draft, judged, result, error)
 
-    patch.setattr(EmbeddedMetadata, "_committed", keeping)
+    patch.setattr(EmbeddedMetadata, "committed", keeping)
 
 
 @planted("a watch loses the event of a revision that comes with another one", breaks="metadata.client, watch")

@@ -1,6 +1,6 @@
-"""The payloads of consumers in JoinGroup and SyncGroup: opaque to a group, which may read the topics.
+"""The payloads of consumers in JoinGroup and SyncGroup: opaque to a coordinator, except for the subscribed topics.
 
-Both follow their version, an int16 (`schema.encode_prefixed`). A new version only appends fields.
+Each payload begins with its version, an int16 (`schema.encode_prefixed`). A new version only appends fields.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(ProtocolMessage, key=1, versions=(4, 18), flexible=12):
-    """Asks for record batches from offsets on; topics are named up to v12, then given by id."""
+    """Asks for record batches from offsets on; up to v12 topics are given by name, from v13 on by id."""
 
     cluster_id: str | None = string.nullable(since=12, tag=0)
     replica_id: int = int32(until=14, default=-1, essential=True)

@@ -6,7 +6,7 @@ from gnomon.wire.kafka.schema import ProtocolMessage, Struct, array, boolean, in
 
 
 class FindCoordinatorRequest(ProtocolMessage, key=10, versions=(0, 6), flexible=3):
-    """Asks who coordinates: one `key` up to v3, then `coordinator_keys`."""
+    """Asks who coordinates: one `key` up to v3, `coordinator_keys` from v4 on."""
 
     key: str = string(until=3, essential=True)
     key_type: int = int8(since=1, essential=True)
@@ -23,7 +23,7 @@ class Coordinator(Struct):
 
 
 class FindCoordinatorResponse(ProtocolMessage, key=10, versions=(0, 6), flexible=3):
-    """The coordinator: in the message itself up to v3, then in `coordinators`."""
+    """The coordinator: in the message itself up to v3, in `coordinators` from v4 on."""
 
     throttle_time_ms: int = int32(since=1)
     error_code: int = int16(until=3, essential=True)
@@ -122,7 +122,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(ProtocolMessage, key=13, versions=(0, 5), flexible=4):
-    """Members leave: one `member_id` up to v2, then `members`."""
+    """Members leave: one `member_id` up to v2, `members` from v3 on."""
 
     group_id: str = string()
     member_id: str = string(until=2, essential=True)

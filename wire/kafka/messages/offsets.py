@@ -35,7 +35,7 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(ProtocolMessage, key=8, versions=(2, 10), flexible=8):
-    """Offsets to store; topics are named up to v9, then given by id."""
+    """Offsets to store; up to v9 topics are given by name, from v10 on by id."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -82,7 +82,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(ProtocolMessage, key=9, versions=(1, 10), flexible=6):
-    """Asks for stored offsets: of one group up to v7, then of `groups`; null topics are all topics."""
+    """Asks for stored offsets: up to v7 of one group, from v8 on of `groups`; null topics are all topics."""
 
     group_id: str = string(until=7, essential=True)
     topics: list[OffsetFetchRequestTopic] | None = nullable_array(
@@ -126,7 +126,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(ProtocolMessage, key=9, versions=(1, 10), flexible=6):
-    """Stored offsets, -1 where there is none: `topics` up to v7, then `groups`."""
+    """Stored offsets, -1 where there is none: in `topics` up to v7, in `groups` from v8 on."""
 
     throttle_time_ms: int = int32(since=3)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7, essential=True)

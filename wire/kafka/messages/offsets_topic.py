@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, as Kafka writes them: each key and value follows its version, an int16.
+"""Records of `__consumer_offsets`, as Kafka writes them: each key and each value begins with its version, an int16.
 
 Write them with `schema.encode_prefixed`, read values with `schema.decode_prefixed` and keys with `decode_key`.
 """
@@ -65,7 +65,7 @@ class GroupMetadataValue(ProtocolMessage, versions=(0, 4), flexible=4):
 
 
 def decode_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key of a record, or None for a version of a kind of record that gnomon does not use.
+    """The key of a record; None if its version belongs to a kind of record that gnomon does not use.
 
     Raises:
         MalformedMessage: a damaged key of a known version.

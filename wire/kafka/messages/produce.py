@@ -32,7 +32,7 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(ProtocolMessage, key=0, versions=(3, 13), flexible=9):
-    """Record batches to append; topics are named up to v12, then given by id."""
+    """Record batches to append; up to v12 topics are given by name, from v13 on by id."""
 
     transactional_id: str | None = string.nullable()
     acks: int = int16()

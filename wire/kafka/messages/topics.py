@@ -77,7 +77,7 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(ProtocolMessage, key=20, versions=(1, 6), flexible=4):
-    """Names topics to delete: `topic_names` up to v5, then `topics`."""
+    """Names topics to delete: `topic_names` up to v5, `topics` from v6 on."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6, essential=True)
     topic_names: list[str] = array(string, until=5)
