@@ -168,7 +168,7 @@ def test_a_bookie_that_is_needed_or_unknown_is_not_decommissioned(cluster: Ledge
 def test_options_of_a_bookie_before_a_command_are_refused(inside: Run) -> None:
     done = inside("bookie", "--metadata", "127.0.0.1:1", "list")
     assert done.returncode == 2
-    assert "behind it" in done.stderr
+    assert "after its name" in done.stderr
 
 
 def test_metadata_that_does_not_answer_ends_with_3(inside: Run) -> None:

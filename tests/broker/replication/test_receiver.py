@@ -86,8 +86,8 @@ def test_forged_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
                             (message(20, 12), "not confirmed"),
                             (message(12, 12, said=session - 1), "is over"),
                             (message(10, 10, short), "has 5 bytes, the header of a partition's entry has 54"),
-                            (message(10, 10, entry_from(-1)), "says what no entry of it says"),
-                            (message(10, 10, entry_from(22)), "says what no entry of it says"),
+                            (message(10, 10, entry_from(-1)), "has a header that no entry of it has"),
+                            (message(10, 10, entry_from(22)), "has a header that no entry of it has"),
                             (
                                 message(10, 10, entry_from(20, kind=77)),
                                 "is of kind 77, which this gnomon does not read",
