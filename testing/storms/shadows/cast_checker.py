@@ -42,7 +42,7 @@ def cast_checker(simulation: Simulation) -> Iterator[None]:
             touched = [any(each.key.startswith(TOPICS_PREFIX) for each in batch.events) for batch in draft.batches]
             before(state, draft, now)
             if any(touched):
-                judge.look(state, alone=touched[-1])
+                judge.look(state, alone=touched[-1] and sum(touched) == 1)
 
         return followed
 
@@ -59,7 +59,12 @@ class _Judge:
         self._partitions: dict[UUID, int] = {}
 
     def look(self, state: State, alone: bool) -> None:
-        """Checks after some topics have changed; `alone` means that no later batch is in the state."""
+        """Checks after some topics have changed.
+
+        Args:
+            alone: all topics changed in the last batch that is in the state. Otherwise a growth is not checked, because
+                subscriptions may have been created after it.
+        """
         topics = {topic.id: topic for topic in map(Topic.decode, state.range(TOPICS_PREFIX).items)}
         self._check_shadows(topics)
         self._check_keys(state, topics)
