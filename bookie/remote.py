@@ -34,7 +34,7 @@ EXPLICIT_LAC_SECONDS: Final = 0.01
 """Delay before an explicit LAC is sent when no further add carries it; also the shortest interval."""
 SURE: Final = Backoff(0.5, 30.0)
 """Delays before an explicit LAC is sent again with an acknowledgement: at first, and after failures."""
-TOLD_MAX: Final = 10_000
+ACKNOWLEDGED_MAX: Final = 10_000
 """After a restart a bookie gets the explicit LACs of this many ledgers again, those confirmed last."""
 GATHERED_BYTES_MAX: Final = 4096
 """The largest value that is sent together with others: it is copied."""
@@ -61,7 +61,7 @@ class RemoteBookie:
         """Explicit LACs to send soon."""
         self._unsure: dict[LedgerId, Confirmed] = {}
         """Explicit LACs that were sent, and may not have arrived."""
-        self._told: dict[LedgerId, Confirmed] = {}
+        self._acknowledged: dict[LedgerId, Confirmed] = {}
         """Explicit LACs that the bookie has acknowledged, perhaps before it restarted."""
         self._sure_due = False
         self._failures = 0
@@ -71,7 +71,7 @@ class RemoteBookie:
         self.client = None
         self._confirmed.clear()
         self._unsure.clear()
-        self._told.clear()
+        self._acknowledged.clear()
 
     def _connected(self) -> RpcClient:
         self._send_gathered()
@@ -122,11 +122,11 @@ class RemoteBookie:
     def confirm(self, ledger: LedgerId, session: SessionId, last_add_confirmed: EntryId) -> None:
         """See `Bookie.confirm`; several of one ledger are sent as one, a little later."""
         if not self._confirmed:
-            self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._tell_confirmed)
-        told = Confirmed(last_add_confirmed, session)
-        self._confirmed[ledger] = max(told, self._confirmed.get(ledger, told))
+            self._timers.call_at(self._clock.monotonic() + self._explicit_lac_seconds, self._send_confirmed)
+        confirmed = Confirmed(last_add_confirmed, session)
+        self._confirmed[ledger] = max(confirmed, self._confirmed.get(ledger, confirmed))
 
-    def _tell_confirmed(self) -> None:
+    def _send_confirmed(self) -> None:
         confirmed, self._confirmed = self._confirmed, {}
         if self.client is not None:
             for ledger, (entry, session) in confirmed.items():
@@ -136,7 +136,7 @@ class RemoteBookie:
 
     def has_started(self) -> None:
         """The bookie may have restarted: then it knows only the last add confirmed carried by adds."""
-        self._unsure = {**self._told, **self._unsure}
+        self._unsure = {**self._acknowledged, **self._unsure}
         self._failures = 0
         self._make_sure_soon()
 
@@ -160,10 +160,10 @@ class RemoteBookie:
         def answered(_value: Any, _attachment: memoryview, error: Exception | None) -> None:
             if error is None:
                 self._failures = 0
-                self._told.pop(ledger, None)
-                self._told[ledger] = confirmed
-                if len(self._told) > TOLD_MAX:
-                    del self._told[next(iter(self._told))]
+                self._acknowledged.pop(ledger, None)
+                self._acknowledged[ledger] = confirmed
+                if len(self._acknowledged) > ACKNOWLEDGED_MAX:
+                    del self._acknowledged[next(iter(self._acknowledged))]
             elif ledger not in self._unsure and ledger not in self._confirmed:
                 self._unsure[ledger] = confirmed
                 if not self._sure_due:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 import trio
@@ -90,13 +91,9 @@ class BookieService:
         if len(call.args) != 3:
             raise InvalidCall("put_copies takes ledger, session and the sizes of the copies")
         ledger, session = _checked(call.args[:2])
-        copies: list[tuple[EntryId, bytes]] = []
-        at = 0
-        for entry, size in _pairs(call.args[2]):
-            copies.append((EntryId(entry), _value(call.attachment[at : at + size])))
-            at += size
-        if at != len(call.attachment):
-            raise InvalidCall(f"the copies have {at} bytes, {len(call.attachment)} came")
+        pairs = _pairs(call.args[2])
+        values = _cut(call.attachment, [size for _, size in pairs])
+        copies = [(EntryId(entry), _value(value)) for (entry, _), value in zip(pairs, values, strict=True)]
         self._store.put_copies(LedgerId(ledger), SessionId(session), copies, _answer(call))
 
     def _begin_session(self, call: Call) -> None:
@@ -209,16 +206,12 @@ def _adds(call: Call) -> list[tuple[int, int, int, int, bytes]]:
     count, rest = divmod(len(numbers), 5)
     if rest or not 1 <= count <= ADDS_MAX:
         raise InvalidCall(f"add_many takes five numbers for each of 1 to {ADDS_MAX} entries, {len(numbers)} came")
-    adds, at = [], 0
-    for first in range(0, 5 * count, 5):
-        ledger, entry, session, confirmed, size = numbers[first : first + 5]
-        _checked((ledger, entry, session, size))
-        _checked((confirmed,), NO_ENTRY)
-        adds.append((ledger, entry, session, confirmed, _value(call.attachment[at : at + size], session)))
-        at += size
-    if at != len(call.attachment):
-        raise InvalidCall(f"the entries have {at} bytes, {len(call.attachment)} came")
-    return adds
+    ledgers, entries, sessions, confirmed, sizes = (numbers[at::5] for at in range(5))
+    for positions in (ledgers, entries, sessions, sizes):
+        _checked(positions)
+    _checked(confirmed, NO_ENTRY)
+    values = map(_value, _cut(call.attachment, sizes), sessions)
+    return list(zip(ledgers, entries, sessions, confirmed, values, strict=True))
 
 
 def _answer(call: Call) -> Callable[[object, StoreError | None], None]:
@@ -252,6 +245,14 @@ def _pairs(given: Any) -> list[Sequence[int]]:
     if type(given) is not list or not all(type(pair) is list and len(pair) == 2 for pair in given):
         raise InvalidCall("a list of pairs is expected")
     return [_checked(pair) for pair in given]
+
+
+def _cut(attachment: Buffer, sizes: Sequence[int]) -> list[Buffer]:
+    """The parts of an attachment, one after the other."""
+    if sum(sizes) != len(attachment):
+        raise InvalidCall(f"the values have {sum(sizes)} bytes, {len(attachment)} came")
+    ends = list(accumulate(sizes))
+    return [attachment[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _value(given: Buffer, session: int | None = None) -> bytes:

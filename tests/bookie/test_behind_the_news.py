@@ -19,9 +19,9 @@ from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerClu
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 
 
-async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId) -> None:
+async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: BookieId, patch: pytest.MonkeyPatch) -> None:
     """Drains and dismisses a bookie; from here on the client receives no changes of the bookies."""
-    client.bookies._change = lambda *_: None  # type: ignore[method-assign]
+    patch.setattr(client.bookies, "_change", lambda *_: None)
 
     async def drain(other: LedgerClient) -> None:
         await other.metadata.txn((), (Put(f"{DRAINING}{bookie}", b""),))
@@ -33,7 +33,7 @@ async def dismissed(client: LedgerClient, cluster: LedgerCluster, bookie: Bookie
     await cluster.run_client("auditor", drain)
 
 
-def test_a_writer_with_outdated_membership_does_not_name_a_dismissed_bookie() -> None:
+def test_a_writer_with_outdated_membership_does_not_name_a_dismissed_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         clock = client.world.clock
         ledger = await client.create("ledger", WIDE)
@@ -45,7 +45,7 @@ def test_a_writer_with_outdated_membership_does_not_name_a_dismissed_bookie() ->
             await clock.sleep(0.2)
         cluster.bookies[left].start()
         await clock.sleep(10)
-        await dismissed(client, cluster, left)
+        await dismissed(client, cluster, left, monkeypatch)
         assert left in ledger.record.bookies
         others = ledger.record.fragments[-1].bookies
         with pytest.raises(LedgerFenced):
@@ -57,11 +57,11 @@ def test_a_writer_with_outdated_membership_does_not_name_a_dismissed_bookie() ->
     with_cluster(work, bookies=5)
 
 
-def test_a_roll_with_outdated_membership_does_not_name_a_dismissed_bookie() -> None:
+def test_a_roll_with_outdated_membership_does_not_name_a_dismissed_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
         ledger, spare = await beside_a_ledger(client)
         await fill(ledger, 5)
-        await dismissed(client, cluster, spare)
+        await dismissed(client, cluster, spare, monkeypatch)
         assert spare in client.bookies.available()
         with pytest.raises(LedgerFenced):
             await ledger.roll("next", properties={}, quorum=Quorum(4, 3, 2))

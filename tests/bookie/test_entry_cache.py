@@ -215,7 +215,7 @@ def test_entries_that_an_auditor_moved_are_found() -> None:
     with_cluster(work, bookies=5)
 
 
-def test_an_entry_loaded_by_another_read_stays_when_its_own_read_fails() -> None:
+def test_an_entry_loaded_by_another_read_stays_when_its_own_read_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(_: LedgerCluster, client: LedgerClient, ledger: Ledger) -> None:
         cache = EntryCache(client.bookies, 1 << 20)
         read, failed = cache._read, trio.Event()
@@ -227,7 +227,7 @@ def test_an_entry_loaded_by_another_read_stays_when_its_own_read_fails() -> None
                 raise NotEnoughBookies("away")
             return await read(ledger, first, bytes_max)
 
-        cache._read = read_or_fail  # type: ignore[method-assign]
+        monkeypatch.setattr(cache, "_read", read_or_fail)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load, cache, ledger, 5)
             await failed.wait()

@@ -37,7 +37,8 @@ class Peer:
     outcomes: dict[tuple[int, int], StoreError | None] = field(default_factory=dict)
     """The outcome of each entry, by ledger and entry, in order."""
 
-    def __post_init__(self) -> None:
+    def note_calls(self, patch: pytest.MonkeyPatch) -> None:
+        """Begins to fill `methods`."""
         client = self.bookie.client
         assert client is not None
         send = client.send
@@ -46,7 +47,7 @@ class Peer:
             self.methods.append(method)
             return send(method, *rest)
 
-        client.send = noted  # type: ignore[method-assign]
+        patch.setattr(client, "send", noted)
 
     def add(self, ledger: int, entry: int, payload: bytes = b"payload", session: SessionId = SESSION) -> None:
         """Adds an entry without waiting for its outcome."""
@@ -76,7 +77,10 @@ def with_peer(work: Callable[[Peer], Awaitable[None]]) -> None:
             bookie = client.bookies.get(cluster.names[0])
             assert isinstance(bookie, RemoteBookie)
             await bookie.last_add_confirmed(LedgerId(1))
-            await work(Peer(simulation, bookie))
+            peer = Peer(simulation, bookie)
+            with pytest.MonkeyPatch.context() as patch:
+                peer.note_calls(patch)
+                await work(peer)
 
         await cluster.run_client("peer", client)
 

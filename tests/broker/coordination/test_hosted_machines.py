@@ -73,14 +73,20 @@ def test_loading_without_a_request_is_retried_until_another_broker_leads_the_par
     serve(scenario, loads_unasked=True)
 
 
+async def give_up(broker):
+    """Starts a broker, whose machine is loaded and then given up, because an append fails."""
+    broker.log.records = list(STORED)
+    await broker.start()
+    await trio.sleep(0.1)
+    broker.log.held = True
+    broker.add(1)
+    broker.log.fail(LogUnavailable("no"))
+    broker.log.held = False
+
+
 def test_a_machine_that_was_given_up_is_loaded_again_without_a_request():
     async def scenario(broker):
-        broker.log.records = list(STORED)
-        await broker.start()
-        await trio.sleep(0.1)
-        broker.log.held = True
-        broker.add(1)
-        broker.log.fail(LogUnavailable("no"))
+        await give_up(broker)
         await trio.sleep(0.9)
         assert broker.log.reads == 1
         await trio.sleep(0.2)
@@ -91,13 +97,7 @@ def test_a_machine_that_was_given_up_is_loaded_again_without_a_request():
 
 def test_a_request_does_not_wait_for_the_pause_after_a_failure():
     async def scenario(broker):
-        broker.log.records = list(STORED)
-        await broker.start()
-        await trio.sleep(0.1)
-        broker.log.held = True
-        broker.add(1)
-        broker.log.fail(LogUnavailable("no"))
-        broker.log.held = False
+        await give_up(broker)
         assert await broker.total() == 5
         assert broker.log.reads == 2
 

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -52,11 +53,11 @@ def start_etcd(tmp_path: Path, started: list[EtcdServer], options: Sequence[str]
     return etcd
 
 
-def refused(change: dict[str, object]) -> str:
+def refused(change: dict[str, Future[None]]) -> str:
     """The error text of a change that is refused with a final error."""
     (future,) = change.values()
     with pytest.raises(KafkaException) as raised:
-        future.result(ANSWER_SECONDS)  # type: ignore[attr-defined]
+        future.result(ANSWER_SECONDS)
     error: KafkaError = raised.value.args[0]
     assert error.code() == KafkaError.POLICY_VIOLATION, error
     return error.str()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from itertools import pairwise
 from struct import unpack
 
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from gnomon.broker.subscriptions import dispatcher, key_slots, subscription
 from gnomon.broker.subscriptions.cursor import Cursor
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher
-from gnomon.broker.subscriptions.key_slots import SLOTS, KeySlots, slot_of
-from gnomon.broker.subscriptions.runs import Runs
-from gnomon.broker.subscriptions.subscription import AttachedConsumer, Subscription, SubscriptionType
+from gnomon.broker.subscriptions.key_slots import slot_of
+from gnomon.broker.subscriptions.subscription import AttachedConsumer, SubscriptionType
 from gnomon.log.entry import Offset
 
 
@@ -335,48 +333,6 @@ def test_the_number_of_consumers_of_a_subscription_is_bounded(monkeypatch: pytes
     with pytest.raises(ConsumerRefused, match="has 3 consumers of this partition"):
         bench.subscribe("s", SHARED, client="d")
     bench.subscribe("s", SHARED, client="c")
-
-
-def test_slots_are_shared_out_evenly_and_few_change_hands() -> None:  # key_slots 1
-    slots, subscription = KeySlots(), Subscription("k", Cursor(Offset(0)))
-    consumers = [AttachedConsumer(OpenChannel(), number, "", 1, subscription) for number in range(5)]
-    owners = []
-    for count in (1, 2, 3, 4, 5, 4, 3):
-        slots.share_out(consumers[:count])
-        slots.learned(0, range(SLOTS))
-        given = slots.give(0, SLOTS, 100)
-        who = {offset: consumer for consumer, offsets in given.items() for offset in offsets}
-        owners.append([who[offset] for offset in range(SLOTS)])
-        slots.acked(0, SLOTS)
-    for now in owners:
-        counts = [now.count(consumer) for consumer in set(now)]
-        assert max(counts) - min(counts) <= 1
-    moved = [sum(a is not b for a, b in zip(before, now, strict=True)) for before, now in pairwise(owners)]
-    assert max(moved) <= SLOTS / 2
-    assert moved[3] <= SLOTS / 5 + 1
-    assert slot_of(b"key", 1) == slot_of(b"key", 2)
-
-
-def test_keys_that_are_alike_are_spread() -> None:
-    for prefix in (b"", b"flight ", b"customer-000"):
-        for count in (10, 100, 1000):
-            slots = [slot_of(prefix + b"%d" % number, 0) for number in range(count)]
-            upper = sum(slot >= SLOTS / 2 for slot in slots)
-            assert 0.25 * count <= upper <= 0.75 * count, (prefix, count)
-
-
-def test_runs_are_kept_apart_and_removal_returns_the_runs_removed() -> None:
-    runs = Runs()
-    for first, end in ((0, 5), (10, 15), (20, 25), (5, 6), (24, 30)):
-        runs.add(first, end)
-    assert list(runs) == [(0, 6), (10, 15), (20, 30)]
-    assert runs.remove(3, 22) == [(3, 6), (10, 15), (20, 22)]
-    assert list(runs) == [(0, 3), (22, 30)]
-    assert runs.remove(3, 22) == []
-    assert runs.remove(25, 23) == []
-    assert list(runs) == [(0, 3), (22, 30)]
-    assert runs.count() == 11
-    assert runs.first == 0
 
 
 def test_a_subscription_with_its_consumer_is_three_objects_to_the_garbage_collector() -> None:
