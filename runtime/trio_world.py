@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class TrioClock:
-    """`Clock` on the Trio run: `monotonic` is `trio.current_time`, so it agrees with Trio's own deadlines."""
+    """`Clock` of the current Trio run: `monotonic` agrees with Trio's own deadlines."""
 
-    def monotonic(self) -> float:
+    def __init__(self) -> None:
+        self.monotonic = trio.lowlevel.current_clock().current_time  # `trio.current_time` costs two more calls
         """See `Clock.monotonic`."""
-        return trio.current_time()
 
     def wall_ms(self) -> int:
         """See `Clock.wall_ms`."""

@@ -18,8 +18,9 @@ from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import serve_metadata
 from gnomon.runtime.disk.commit import commit_group, open_lmdb
 from gnomon.runtime.logs import SilentLogger
-from gnomon.runtime.trio_world import TrioClock, TrioWorld, open_trio_world
+from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
+from gnomon.testing.simulation.simulated_clock import VirtualClock
 
 Scenario = Callable[[Metadata], Awaitable[None]]
 
@@ -79,7 +80,7 @@ class ClockOnlyWorld:
     disk: Any = None
 
     def __init__(self) -> None:
-        self.clock = TrioClock()
+        self.clock = VirtualClock()
 
     def random(self, name: str) -> random.Random:
         raise AssertionError("the metadata store draws no random numbers")

@@ -150,10 +150,9 @@ def test_patient_streams_are_served_last_and_each_in_its_own_turn() -> None:
     served: list[str] = []
 
     class Watch(TrioClock):
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
+        def __init__(self) -> None:
+            self.now = 0.0
+            self.monotonic = lambda: self.now
 
     class Noting(Recorder):
         name = ""

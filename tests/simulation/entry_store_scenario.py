@@ -29,7 +29,7 @@ from gnomon.bookie.ids import ENTRY_MAX, SESSION_MAX, EntryId, LedgerId, Session
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.runtime.disk.commit import commit_group
-from gnomon.runtime.trio_world import TrioClock, open_trio_world
+from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import CommitCounts, Durability, WorldError
 from gnomon.testing.simulation.disk.crash_states import CrashState
 from gnomon.testing.simulation.disk.write_log import Event, Mark, Marks
@@ -356,7 +356,8 @@ def checker(events: list[Event], folder: Path) -> Check:
             if stray:
                 raise BadState(f"entries that were never added, or were removed: {sorted(stray)[:3]}")
             environment = DirectEnvironment(lmdb, handles, path)
-            store = EntryStore(environment, TrioClock())
+            no_clock: Any = None  # commits are direct: nothing waits
+            store = EntryStore(environment, no_clock)
             check_entries(store, history)
             check_promises(store, environment, history)
             go_on(store, environment)

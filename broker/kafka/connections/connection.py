@@ -74,6 +74,8 @@ class KafkaConnection:
         self.shortcut: Shortcut | None = None
         """Set by a handler that recognizes the next request of its kind by its bytes."""
         self._frames = KafkaFrameReader(frame_bytes_max)
+        self.receive_buffer = self._frames.receive_buffer
+        """The buffer for the next bytes."""
         self._memory = memory
         self._dispatch = dispatch
         self._answered = answered
@@ -108,10 +110,6 @@ class KafkaConnection:
         return session
 
     # --- the stream ---------------------------------------------------------------------------------------------
-
-    def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes."""
-        return self._frames.receive_buffer()
 
     def received(self, count: int) -> None:
         """Called when `count` bytes have arrived in the receive buffer."""
