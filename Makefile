@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted promises chaos bench bench-fanout conformance trio-versions clean
+.PHONY: help map run test check simulate planted attacks promises chaos bench bench-fanout conformance trio-versions clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,7 +19,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 	@$(BIN)/python -m bench.flights
 
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal --timeout $(TEST_SECONDS_MAX)
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --timeout $(TEST_SECONDS_MAX) --ignore tests/attacks  # measures alone
 
 check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
 	@$(BIN)/ruff format --check .
@@ -39,6 +39,9 @@ endif
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500
 	@SEEDS=$(or $(SEEDS),500) $(BIN)/python -m pytest -q tests/simulation/test_planted.py tests/simulation/test_planted_ledgers.py \
 		tests/simulation/test_planted_clusters.py tests/simulation/test_planted_shadows.py --planted
+
+attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer
+	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/attacks
 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
 	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises

@@ -19,11 +19,12 @@ from gnomon.broker.authorization.authorizer import Authorizer
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.configs.stored_configs import StoredConfigs
 from gnomon.broker.groups.coordinator import GroupCoordinator
-from gnomon.broker.groups.settings import GroupSettings
+from gnomon.broker.groups.settings import CurrentGroupSettings
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.partition.leader_policy import LeaderPolicy
+from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.membership import Membership
@@ -113,6 +114,7 @@ class Broker:
             policy.leader,
             self.refused,
             turns,
+            Recoder(world),
             clock,
             log,
         )
@@ -149,7 +151,7 @@ class Broker:
                 self.log,
             ),
             self.offsets_topic.partitions,
-            lambda: GroupSettings.read(self.configs.number),
+            CurrentGroupSettings(self.configs),
             self.log,
             self.offsets_topic.leads,
             self.placement.lease_lives,

@@ -25,6 +25,7 @@ from gnomon.broker.kafka.configs import ConfigHandlers
 from gnomon.broker.kafka.connections.refusal_log import RefusalLog
 from gnomon.broker.kafka.connections.replies import Replies
 from gnomon.broker.kafka.connections.request import Handler
+from gnomon.broker.kafka.connections.request_handling import RequestHandling
 from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.kafka.fetch import FetchHandler
 from gnomon.broker.kafka.groups import GroupHandlers
@@ -158,9 +159,7 @@ def kafka_server(
             metrics,
             world.random("fetch-sessions"),
         ),
-        _handlers(broker, access, refusals, space),
-        access,
-        _guards(broker),
+        RequestHandling(world, _handlers(broker, access, refusals, space), access, _guards(broker)),
         replies,
         broker.coordinator.drain,
         broker.configs,

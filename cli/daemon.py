@@ -17,9 +17,10 @@ from gnomon.runtime.disk.data_directory import DirectoryKind, check_directory
 from gnomon.runtime.health import HealthCheck, health_app
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import StreamLogger, configure_logs
+from gnomon.runtime.loop.sockets import check_address
+from gnomon.runtime.loop.turn_watch import TurnWatch
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import Settings
-from gnomon.runtime.sockets import check_address
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class DaemonProcess:
     serves: trio.Event
     admin: HttpSocket
     nursery: trio.Nursery
+    turns: TurnWatch
 
     @property
     def admin_address(self) -> str:
@@ -62,6 +64,7 @@ class DaemonProcess:
         Args:
             make_app: makes the ASGI application of the admin port when its first client connects.
         """
+        metrics.turn_seconds = self.turns.seconds
         dropped = "Lines of the log that could not be written when they were due"
         metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
         self.nursery.start_soon(self.admin.serve, partial(make_app, metrics, checks), self.stop.wait)
@@ -93,6 +96,7 @@ async def open_daemon(
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
     stop = trio.Event()
+    turns = TurnWatch(log)
     with short_collections():
         async with (
             open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
@@ -105,7 +109,7 @@ async def open_daemon(
             admin = HttpSocket(admin_host, admin_port)
             try:
                 await nursery.start(stop_on_signal, stop)
-                daemon = DaemonProcess(world, log, stop, trio.Event(), admin, nursery)
+                daemon = DaemonProcess(world, log, stop, trio.Event(), admin, nursery, turns)
                 nursery.start_soon(_end_unless_it_serves, daemon)
                 yield daemon
             finally:

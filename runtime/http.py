@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from gnomon.runtime.sockets import address_advice
+from gnomon.runtime.loop.sockets import address_advice
 from gnomon.runtime.world import AddressTaken
 
 BACKLOG = 100

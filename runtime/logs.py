@@ -8,12 +8,15 @@ broker's start. An event that is written before the `ready` line, with which a d
 that line. A file descriptor is reserved for the import, so that a process without free descriptors can still log that
 it has none.
 
-A line that cannot be written (full disk, closed stream, no reader) is dropped and counted; it never stops a node.
+A line that cannot be written at once (full disk, closed stream, a pipe or terminal that nobody reads) is dropped and
+counted. It never stops or delays a node: the buffer of the pipe is the only queue.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import select  # noqa: TID251 - standard error is no socket of the world
 from typing import Any, Protocol, TextIO
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -53,6 +56,48 @@ class SilentLogger:
         """See `Logger.debug`."""
 
     info = warning = error = exception = debug
+
+
+class _PromptStream:
+    """A stream whose writes never wait for a reader.
+
+    Linux reports a pipe as writable if PIECE_BYTES fit into it, and other streams likewise.
+    """
+
+    PIECE_BYTES = select.PIPE_BUF
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._cut = False
+        """The last line was written in part."""
+        try:
+            self._descriptor = stream.fileno()
+        except (OSError, ValueError):  # a stream in memory
+            self._descriptor = -1
+        self._poll = select.poll()
+        if self._descriptor >= 0:
+            self._poll.register(self._descriptor, select.POLLOUT)
+
+    def write(self, text: str) -> None:
+        """Writes one line.
+
+        Raises:
+            OSError: it cannot be written at once; a part of it may be written.
+        """
+        if self._descriptor < 0:
+            self._stream.write(text)
+            return
+        data = (b"\n" if self._cut else b"") + text.encode(errors="backslashreplace")
+        while data:
+            if not self._poll.poll(0):
+                raise BlockingIOError(errno.EAGAIN, "nobody reads the log")
+            written = os.write(self._descriptor, data[: self.PIECE_BYTES])
+            data, self._cut = data[written:], True
+        self._cut = False
+
+    def flush(self) -> None:
+        """Writes what a stream in memory has collected."""
+        self._stream.flush()
 
 
 class _Output:
@@ -95,7 +140,7 @@ class _Output:
         else:
             processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         return structlog.wrap_logger(
-            structlog.WriteLogger(stream),
+            structlog.WriteLogger(_PromptStream(stream)),  # type: ignore[arg-type]  # it only writes and flushes
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
             context_class=dict,

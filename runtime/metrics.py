@@ -84,6 +84,8 @@ class Metrics:
         self.durability_synced = 1
         self.request_seconds: dict[str, Histogram] = defaultdict(Histogram)
         """By API; a request's count is its histogram's, so keep the Histogram where the API is dispatched."""
+        self.turn_seconds = Histogram()
+        """Of the turns of the event loop (`turn_watch`)."""
         self.commits: dict[str, CommitCounts] = {}
         """By environment: `metrics.commits["bookie"] = environment.counts`."""
         self._watched: list[tuple[str, str, Callable[[], float]]] = []
@@ -126,6 +128,7 @@ class Metrics:
             yield GaugeMetricFamily(f"gnomon_{name}", help, value=read())
         if self._kafka:
             yield from self._collect_requests()
+        yield from self._collect_turns()
         yield from self._collect_commits()
 
     def _collect_requests(self) -> Iterator[Metric]:
@@ -140,6 +143,14 @@ class Metrics:
             requests.add_metric([api], buckets[-1][1])
             seconds.add_metric([api], buckets=buckets, sum_value=histogram.sum_seconds)
         yield from (requests, seconds)
+
+    def _collect_turns(self) -> Iterator[Metric]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        seconds: Any = HistogramMetricFamily("gnomon_turn_seconds", "Between two waits of the event loop for input")
+        turns = self.turn_seconds
+        seconds.add_metric([], buckets=turns.buckets(), sum_value=turns.sum_seconds)
+        yield seconds
 
     def _collect_commits(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

@@ -16,7 +16,7 @@ import trio
 
 from gnomon.runtime.background import background
 from gnomon.runtime.disk.commit import CommitQueue, sync_directory
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import Clock, DirectoryTaken, Disk, DiskSpace, Durability, Network, WorldError
 
 T = TypeVar("T")

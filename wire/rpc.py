@@ -6,7 +6,9 @@ The head is a msgpack list that begins with the kind of the frame; the attachmen
 2. Allocation follows the bytes that arrived: a list or map of msgpack is created only after all its elements were
    found.
 3. An attachment above a small size is not copied: `encode` passes on the caller's buffer, and `decode` returns a view.
-4. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
+4. A head has at most HEAD_BYTES_MAX bytes and HEAD_ITEMS_MAX items of lists and maps: an item takes one byte there,
+   and some 60 bytes in memory.
+5. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
    checked here.
 """
 
@@ -31,6 +33,13 @@ FRAME_BYTES_MAX: Final = 128 << 20
 STREAM_WINDOW_BYTES: Final = 256 << 10
 """The most bytes of one stream that a server may send before its client says MORE; the item that crosses it is sent
 whole."""
+
+HELLO_BYTES_MAX: Final = 1 << 10
+"""The largest first frame of a client: nothing is known about its sender."""
+HEAD_BYTES_MAX: Final = 2 << 20
+"""Room for a transaction of the metadata service. Larger data belongs into the attachment."""
+HEAD_ITEMS_MAX: Final = 50_000
+"""Unpacking as many takes some 10 ms; the longest call of a native client has 40,000."""
 
 _PREFIX: Final = Struct(">II")
 _HEAD_BYTES: Final = Struct(">I")
@@ -96,6 +105,15 @@ class RpcFrameReader(FrameReader):
 
     __slots__ = ()
 
+    def next_frame(self) -> memoryview | None:
+        """See `FrameReader.next_frame`; a head that is too large is refused before the rest of its frame arrives."""
+        frame = super().next_frame()
+        if frame is None and self.buffered_bytes >= _PREFIX.size:
+            head_bytes = _PREFIX.unpack_from(self._buffer, self._start)[1]
+            if head_bytes > HEAD_BYTES_MAX:
+                raise _too_large_head(head_bytes)
+        return frame
+
     def bad_length(self, size: int) -> MalformedRpc:
         """Why a frame of `size` bytes (as a signed number) is refused."""
         foreign = foreign_protocol(size)
@@ -122,6 +140,16 @@ def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
     return [_PREFIX.pack(size + 4 + len(attachment), size) + packed, attachment]
 
 
+def oversize(chunks: list[Buffer], frame_bytes_max: int) -> str | None:
+    """The reason why a frame of `encode` is too large to be sent; None if it is not."""
+    size = sum(map(len, chunks))
+    if size > frame_bytes_max:
+        return f"{size} bytes, {frame_bytes_max} are allowed"
+    if len(chunks[0]) > HEAD_BYTES_MAX:  # the length prefixes and a small attachment are included
+        return f"{len(chunks[0])} bytes besides its attachment, {HEAD_BYTES_MAX} are allowed"
+    return None
+
+
 def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
 
@@ -134,11 +162,14 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     stop = head_bytes + 4
     if stop > len(frame):
         raise MalformedRpc(f"a head declares {head_bytes} bytes, the frame has {len(frame) - 4} left")
+    if head_bytes > HEAD_BYTES_MAX:
+        raise _too_large_head(head_bytes)
     packed = frame[4:stop]
     try:
         if _long_container(packed) is not None:
             _walk(packed)
-        head = msgpack.unpackb(packed)
+        # An item takes a byte at least: a short head has too few items to be counted.
+        head = msgpack.unpackb(packed) if head_bytes <= HEAD_ITEMS_MAX else _unpack_counted(packed)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise MalformedRpc(f"a head is not msgpack: {error or type(error).__name__}") from None
     if type(head) is not list or not head or type(head[0]) is not int or not 0 <= head[0] < len(_SHAPES):
@@ -147,6 +178,30 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     if len(head) != _LENGTHS[kind] or tuple(map(type, head[: _TYPE_COUNTS[kind]])) != _TYPES[kind]:
         raise MalformedRpc(f"a {FrameKind(kind).name} has fields that it should not have: is the peer a newer gnomon?")
     return head, frame[stop:]
+
+
+def _too_large_head(head_bytes: int) -> MalformedRpc:
+    return MalformedRpc(f"a head has {head_bytes} bytes, {HEAD_BYTES_MAX} are allowed: send less at a time")
+
+
+def _unpack_counted(packed: memoryview) -> Any:
+    """Unpacks a head.
+
+    Raises:
+        ValueError: it has more than HEAD_ITEMS_MAX items, or is not valid.
+    """
+    left = HEAD_ITEMS_MAX
+
+    def count(items: Any) -> Any:
+        nonlocal left
+        left -= len(items)
+        if left < 0:
+            raise ValueError(f"more than {HEAD_ITEMS_MAX} items: send fewer at a time")
+        return items
+
+    return msgpack.unpackb(
+        packed, list_hook=count, object_hook=count, max_array_len=HEAD_ITEMS_MAX, max_map_len=HEAD_ITEMS_MAX
+    )
 
 
 def _walk(packed: memoryview) -> None:

@@ -19,12 +19,14 @@ from gnomon.broker.configs.config_key import (
     InvalidConfig,
     any_value,
     at_least,
+    limits_of_addresses,
     only,
 )
 from gnomon.broker.configs.topic_configs import LONG_MAX, MIN_COPIES, NO_REPLICAS, TOPIC_CONFIGS
 from gnomon.broker.configs.unused_configs import UNUSED_CONFIGS
 
 _HOUR_MS = 3_600_000
+INT_MAX = str((1 << 31) - 1)
 
 
 def _static(
@@ -40,11 +42,6 @@ def _alterable(name: str, topic_name: str, text: str) -> ConfigKey:
     """A broker key that a topic key falls back to: same type, default and rules."""
     topic_key = TOPIC_CONFIGS[topic_name]
     return ConfigKey(name, topic_key.type, topic_key.default, text, topic_key.judge)
-
-
-def _limit(name: str, kind: ConfigType, default: str) -> ConfigKey:
-    """A key that limits connections: only its default is accepted, because the broker would not enforce the limit."""
-    return ConfigKey(name, kind, default, "Limit on connections.", only(default, "set broker.connections_max"))
 
 
 def _throttle(name: str, text: str) -> ConfigKey:
@@ -128,10 +125,34 @@ _KEYS = (
         "max.incremental.fetch.session.cache.slots", ConfigType.INT, "1000", "Most fetch sessions kept (KIP-227).", 0
     ),
     _alterable("message.max.bytes", "max.message.bytes", "Default for topics."),
-    _limit("max.connection.creation.rate", ConfigType.INT, "2147483647"),
-    _limit("max.connections", ConfigType.INT, "2147483647"),
-    _limit("max.connections.per.ip", ConfigType.INT, "2147483647"),
-    _limit("max.connections.per.ip.overrides", ConfigType.STRING, ""),
+    ConfigKey(
+        "max.connection.creation.rate",
+        ConfigType.INT,
+        INT_MAX,
+        "New connections a second.",
+        only(INT_MAX, "limit their number with max.connections.per.ip"),
+    ),
+    ConfigKey(
+        "max.connections",
+        ConfigType.INT,
+        INT_MAX,
+        "Most connections at the same time; never more than broker.connections_max.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "max.connections.per.ip",
+        ConfigType.INT,
+        INT_MAX,
+        "Most connections of one address at the same time.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides",
+        ConfigType.STRING,
+        "",
+        "Limits of single addresses instead, such as 10.0.0.7:100,[fd00::7]:20.",
+        limits_of_addresses,
+    ),
     ConfigKey(
         "metric.reporters",
         ConfigType.LIST,

@@ -113,3 +113,27 @@ def one_of(*allowed: str) -> Callable[[str], str | None]:
 def only(allowed: str, reason: str) -> Callable[[str], str | None]:
     """Accepts only the value `allowed`, for the given reason."""
     return lambda text: None if text.replace(" ", "") == allowed else f"only {allowed!r} is supported: {reason}"
+
+
+def address_limits(text: str) -> dict[str, int]:
+    """The limit of each address in a text such as `10.0.0.7:100,[fd00::7]:20`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    limits: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        address, _, limit = item.rpartition(":")
+        if not address or not limit.isdecimal():
+            raise ValueError(f"{item!r} is no address and number, such as 10.0.0.7:100")
+        limits[address] = int(limit)
+    return limits
+
+
+def limits_of_addresses(text: str) -> str | None:
+    """Accepts texts that `address_limits` takes."""
+    try:
+        address_limits(text)
+    except ValueError as error:
+        return str(error)
+    return None

@@ -77,7 +77,7 @@ _KEYS = (
         "compression.type",
         ConfigType.STRING,
         "producer",
-        "`producer` keeps batches as they come; else the broker compresses those that differ, in its one thread.",
+        "`producer` keeps batches as they come; else the broker compresses those that differ, long ones in a thread.",
         _compression_type,
         synonym="compression.type",
     ),

@@ -38,6 +38,8 @@ class Member:
     deadline: float = math.inf
     said_bytes: int = field(init=False)
     """About how many bytes the member takes in memory and in its group's record, except for its assignment."""
+    _metadata: dict[str, bytes] = field(init=False, repr=False)
+    """The metadata of each protocol."""
 
     def __post_init__(self) -> None:
         self.speak(self.protocols)
@@ -45,6 +47,7 @@ class Member:
     def speak(self, protocols: list[tuple[str, bytes]]) -> None:
         """Sets the protocols that the member speaks."""
         self.protocols = protocols
+        self._metadata = dict(reversed(protocols))  # the first one of a name counts
         texts = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
         self.said_bytes = MEMBER_BYTES + texts + sum(len(name) + len(metadata) for name, metadata in protocols)
 
@@ -55,11 +58,11 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for a protocol; empty if it does not speak it."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        return b"" if protocol is None else self._metadata.get(protocol, b"")
 
     def speaks(self, protocol: str) -> bool:
         """Whether the member supports a protocol."""
-        return any(name == protocol for name, _ in self.protocols)
+        return protocol in self._metadata
 
     def vote(self, candidates: Collection[str]) -> str:
         """The protocol that it prefers among `candidates`, all of which it speaks."""

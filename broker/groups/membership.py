@@ -47,7 +47,7 @@ MEMBER_NAME_CHARACTERS_MAX = 1000
 """A member id begins with this much of its client's name: an id must fit into the 32,767 bytes of a Kafka text."""
 MEMBERS_BYTES_MAX = 8 << 20
 """Bound on the metadata of all members of a group; Kafka's bound is that of a batch, 1 MiB by default."""
-PROTOCOLS_MAX = 500
+PROTOCOLS_MAX = 50
 """Bound on the protocols of one member; those of all members are compared with each other."""
 ASSIGNMENTS_BYTES_MAX = 8 << 20
 """Bound on the assignments of a leader, for the same reason."""

@@ -19,6 +19,7 @@ import trio
 from gnomon.broker.partition.chain import Chain
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.partition.refused_batches import RefusedBatches
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.placement import Placement
@@ -55,6 +56,7 @@ class PartitionsInUse:
         policy: LeaderPolicy,
         refused: RefusedBatches,
         turns: Turns,
+        recoder: Recoder,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -71,6 +73,7 @@ class PartitionsInUse:
         self._policy = policy
         self._refused = refused
         self._turns = turns
+        self._recoder = recoder
         self._clock = clock
         self._log = log
         self._tasks = OwnTasks()
@@ -129,6 +132,7 @@ class PartitionsInUse:
             self._log.bind(topic=topic.name, partition=index, ledgers=prefix),
             self._refused.join(topic.name, topic.id.bytes, index),
             self._policy,
+            self._recoder,
         )
 
     def use_shadow(self, topic: Topic, index: int) -> ShadowPartition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from gnomon.broker.kafka.connections.refusal_log import ACLS, RefusalLog
-from gnomon.broker.kafka.connections.request import Handler, Request, too_many
+from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.acls import (
@@ -29,19 +29,15 @@ def _describe(request: Request) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=REFUSED, error_message=ACLS)
 
 
-def _create(refusals: RefusalLog, request: Request) -> CreateAclsResponse | None:
+def _create(refusals: RefusalLog, request: Request) -> CreateAclsResponse:
     message: CreateAclsRequest = request.message
-    if too_many(request, len(message.creations), "ACLs"):
-        return None
     refusals.refused(request.exchange, ACLS)
     refused = AclCreationResult(error_code=REFUSED, error_message=ACLS)
     return CreateAclsResponse(results=[refused] * len(message.creations))
 
 
-def _delete(refusals: RefusalLog, request: Request) -> DeleteAclsResponse | None:
+def _delete(refusals: RefusalLog, request: Request) -> DeleteAclsResponse:
     message: DeleteAclsRequest = request.message
-    if too_many(request, len(message.filters), "filters"):
-        return None
     refusals.refused(request.exchange, ACLS)
     refused = DeleteAclsFilterResult(error_code=REFUSED, error_message=ACLS)
     return DeleteAclsResponse(filter_results=[refused] * len(message.filters))

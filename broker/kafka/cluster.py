@@ -14,6 +14,7 @@ from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topics.offsets_topic import OffsetsTopic
+from gnomon.runtime.loop.paced import paced
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
@@ -28,6 +29,7 @@ from gnomon.wire.kafka.messages.cluster import (
 from gnomon.wire.kafka.messages.group import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 
+KEYS_PER_TURN = 500
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 BATCHED_SINCE = 4
@@ -115,7 +117,7 @@ class ClusterHandlers:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
             else:
-                found = [self._coordinator(key) for key in keys]
+                found = [self._coordinator(key) async for key in paced(keys, KEYS_PER_TURN)]
         else:
             code, text = _without_coordinator(message.key_type, request.version)
             self._refusals.refused(request.exchange, text)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import dropwhile
 from typing import Any, TypeVar
-
-import trio
 
 from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs, ConfigValue, check_broker_config
 from gnomon.broker.configs.config_key import ConfigKey, ConfigSource, ConfigType, InvalidConfig
@@ -22,6 +20,7 @@ from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
+from gnomon.runtime.loop.paced import paced
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
@@ -103,9 +102,7 @@ class ConfigHandlers:
         message: DescribeConfigsRequest = request.message
         results = []
         resources = {(item.resource_type, item.resource_name): item for item in message.resources}
-        for number, resource in enumerate(resources.values()):
-            if number % RESOURCES_PER_TURN == RESOURCES_PER_TURN - 1:
-                await trio.lowlevel.checkpoint()
+        async for resource in paced(resources.values(), RESOURCES_PER_TURN):
             try:
                 configs = list(self._describe(resource, message))
                 code, text = ErrorCode.NONE, None
@@ -196,7 +193,8 @@ class ConfigHandlers:
     ) -> list[R]:
         named = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
         answers = []
-        for resource in message.resources:
+        resources: Sequence[AlterConfigsResource | IncrementalAlterConfigsResource] = message.resources
+        async for resource in paced(resources, RESOURCES_PER_TURN):
             twice = named[resource.resource_type, resource.resource_name] > 1
             changes = {item.name: change(item) for item in resource.configs}
             answers.append(await self._alter(answer, resource, twice, changes, message.validate_only, replace))

@@ -11,12 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.broker.groups.coordinator import GroupCoordinator
-from gnomon.broker.kafka.connections.request import Handler, Request, too_many
+from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.topics.topics import Topics
-from gnomon.wire.kafka.api import ApiKey
+from gnomon.wire.kafka.api import ELEMENTS_MAX, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, ProtocolMessage
-from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -65,8 +64,6 @@ class GroupHandlers:
         self._ask(request, request.message, request.reply)
 
     def _ask(self, request: Request, message: ProtocolMessage, reply: Callable[[Any], None]) -> None:
-        if too_many(request, _groups_count(message), "groups"):
-            return
         self._coordinator.handle(message, request.version, request.client_id, request.client_host, reply)
 
     def commit(self, request: Request) -> OffsetCommitResponse | None:
@@ -111,6 +108,10 @@ class GroupHandlers:
     def fetch(self, request: Request) -> None:
         """OffsetFetch; an unknown topic id is answered here."""
         message: OffsetFetchRequest = request.message
+        if len(message.groups) > ELEMENTS_MAX:
+            reason = f"{len(message.groups)} groups in one request: at most {ELEMENTS_MAX}, ask for fewer"
+            request.exchange.connection.refuse(reason)
+            return
         if request.version < TOPIC_IDS_SINCE:
             self._ask(request, message, request.reply)
             return
@@ -181,13 +182,3 @@ def _unknown(topic_id: UUID, partitions: list[int]) -> OffsetFetchResponseTopics
             for index in partitions
         ],
     )
-
-
-def _groups_count(message: ProtocolMessage) -> int:
-    match message:
-        case DescribeGroupsRequest() | OffsetFetchRequest():
-            return len(message.groups)
-        case DeleteGroupsRequest():
-            return len(message.groups_names)
-        case _:
-            return 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-import trio
-
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
@@ -15,6 +13,7 @@ from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.log.topic_name import is_topic_name
+from gnomon.runtime.loop.paced import paced
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -50,14 +49,13 @@ class MetadataHandler:
         """Describes the topics asked for, or all of them."""
         message: MetadataRequest = request.message
         if message.topics is None or (request.version == 0 and not message.topics):
-            topics = [self._describe(topic, request) for topic in self._topics.image]
+            every = list(self._topics.image)
+            topics = [self._describe(topic, request) async for topic in paced(every, TOPICS_PER_TURN)]
         else:
             topics = []
-            # Each topic once, as in Kafka; a long list yields to other tasks.
-            for number, item in enumerate({(item.topic_id, item.name): item for item in message.topics}.values()):
+            once = {(item.topic_id, item.name): item for item in message.topics}  # as in Kafka
+            async for item in paced(once.values(), TOPICS_PER_TURN):
                 topics.append(await self._find(item, message.allow_auto_topic_creation, request))
-                if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-                    await trio.lowlevel.checkpoint()
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)

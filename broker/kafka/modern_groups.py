@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from gnomon.broker.kafka.connections.refusal_log import CONSUMER_GROUPS, SHARE_GROUPS, RefusalLog
-from gnomon.broker.kafka.connections.request import Handler, Request, too_many
+from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.modern_group import (
@@ -36,10 +36,8 @@ def _share_heartbeat(refusals: RefusalLog, request: Request) -> ShareGroupHeartb
     return ShareGroupHeartbeatResponse(error_code=REFUSED, error_message=SHARE_GROUPS)
 
 
-def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse | None:
+def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse:
     message: ConsumerGroupDescribeRequest = request.message
-    if too_many(request, len(message.group_ids), "groups"):
-        return None
     return ConsumerGroupDescribeResponse(
         groups=[
             DescribedConsumerGroup(error_code=REFUSED, error_message=CONSUMER_GROUPS, group_id=group)
@@ -48,10 +46,8 @@ def _describe_consumer_groups(request: Request) -> ConsumerGroupDescribeResponse
     )
 
 
-def _describe_share_groups(refusals: RefusalLog, request: Request) -> ShareGroupDescribeResponse | None:
+def _describe_share_groups(refusals: RefusalLog, request: Request) -> ShareGroupDescribeResponse:
     message: ShareGroupDescribeRequest = request.message
-    if too_many(request, len(message.group_ids), "groups"):
-        return None
     refusals.refused(request.exchange, SHARE_GROUPS)
     return ShareGroupDescribeResponse(
         groups=[

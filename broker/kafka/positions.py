@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import trio
-
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError, metadata_refusals
 from gnomon.broker.in_use.routes import Routes
@@ -16,6 +14,7 @@ from gnomon.broker.partition.readable import Readable
 from gnomon.broker.placement.placement import Placement
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.log_reader import LogBounds
+from gnomon.runtime.loop.paced import paced
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
@@ -166,12 +165,7 @@ def _not_opened(partition: Readable) -> KafkaError:
 
 async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
     """The answers for all items; a long list yields to other tasks."""
-    answers = []
-    for number, item in enumerate(items):
-        answers.append(await answer(item))
-        if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
-    return answers
+    return [await answer(item) async for item in paced(items, ITEMS_PER_TURN)]
 
 
 async def _place(partition: Readable, log: LogBounds, timestamp: int) -> tuple[int, int, int]:

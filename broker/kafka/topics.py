@@ -19,6 +19,7 @@ from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
+from gnomon.runtime.loop.paced import paced
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -41,6 +42,7 @@ from gnomon.wire.kafka.messages.topics import (
 T = TypeVar("T")
 
 TOPIC_ID_SINCE = 6
+TOPICS_PER_TURN = 64
 
 
 class TopicHandlers:
@@ -74,7 +76,7 @@ class TopicHandlers:
         """Creates each topic, or says why not; with `validate_only` nothing is created."""
         message: CreateTopicsRequest = request.message
         results = []
-        for item, twice in _each_once(message.topics, lambda item: item.name):
+        async for item, twice in paced(_each_once(message.topics, lambda item: item.name), TOPICS_PER_TURN):
             try:
                 if twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")

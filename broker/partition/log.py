@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnomon.broker.partition.producers import Duplicate, Producers
+from gnomon.broker.partition.recoding import recoded_at_once
 from gnomon.log.entry import (
     HEADER_BYTES,
     NO_ABORT,
@@ -34,12 +35,8 @@ from gnomon.wire.kafka.batch import (
     patched_prefix,
     with_log_append_time,
 )
-from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import recompressed
 
-RECODED_BYTES_MAX = 64 << 20
-"""Maximum decompressed size of a batch that the broker compresses again."""
 SNAPSHOT_ENTRIES_MIN = 4096
 """Minimum entries between two producer snapshots: replaying this many headers at opening takes some 20 ms."""
 SNAPSHOT_ENTRIES_PER_PRODUCER = 8
@@ -177,6 +174,7 @@ class PartitionLog:
 
         Raises:
             BatchRejected: with the Kafka error and the reason.
+            TakesLong: it has to be recompressed first (`recoding`).
         """
         settings = self.settings
         batch = check_produced(view, settings.batch_bytes_max)
@@ -191,7 +189,8 @@ class PartitionLog:
         if self.refusal is not None:
             raise BatchRejected(ErrorCode.POLICY_VIOLATION, self.refusal)
         if settings.codec is not None and batch.compression != settings.codec:
-            view, batch = _recoded(view, settings.codec, settings.batch_bytes_max)
+            view = recoded_at_once(view, settings.codec, settings.batch_bytes_max)
+            batch = parse_batch(view)
         append_time_ms = NO_TIMESTAMP
         timestamp = batch.max_timestamp
         if settings.log_append_time:
@@ -338,22 +337,6 @@ def segments_to_drop(
 def _expired(settings: PartitionSettings, youngest_ms: int, now_ms: int) -> bool:
     limit_ms = settings.retention_ms
     return limit_ms >= 0 and youngest_ms != NO_TIMESTAMP and now_ms - youngest_ms > limit_ms
-
-
-def _recoded(view: memoryview, codec: int, batch_bytes_max: int) -> tuple[memoryview, BatchHeader]:
-    try:
-        recoded = memoryview(recompressed(view, codec, RECODED_BYTES_MAX))
-    except TooLarge as error:
-        raise BatchRejected(ErrorCode.MESSAGE_TOO_LARGE, f"compression.type of the topic: {error}") from None
-    except CorruptData as error:
-        raise BatchRejected(ErrorCode.INVALID_RECORD, f"compression.type of the topic: {error}") from None
-    if len(recoded) > batch_bytes_max:
-        raise BatchRejected(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(recoded)} bytes with the topic's compression.type, max.message.bytes allows "
-            f"{batch_bytes_max}: send smaller batches",
-        )
-    return recoded, parse_batch(recoded)
 
 
 def _sequence_text(error: ErrorCode, batch: BatchHeader) -> str:

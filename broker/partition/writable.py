@@ -40,6 +40,8 @@ from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.producers import AwaitedBatches, Duplicate
 from gnomon.broker.partition.read_index import ReadIndex
 from gnomon.broker.partition.readable import REOPEN_SECONDS, Readable
+from gnomon.broker.partition.recoder import Recoder
+from gnomon.broker.partition.recoding import TakesLong
 from gnomon.broker.partition.state import (
     FINAL,
     OPENING_STATES,
@@ -111,8 +113,12 @@ class Writable(Readable):
         logger: Logger,
         awaited: AwaitedBatches,
         policy: LeaderPolicy,
+        recoder: Recoder,
     ) -> None:
         super().__init__(logger, advanced, turn_ended, policy)
+        self._recoder = recoder
+        self._recoding = False
+        """Whether a batch is being recompressed; later ones wait for it."""
         self._chain = chain
         self._settings = settings
         self._clock = clock
@@ -153,6 +159,9 @@ class Writable(Readable):
         if log is None or self._state not in WRITABLE:
             self._defer(records, callback, slot)
             return
+        if self._recoding:
+            self._appends.wait(records, callback, slot)
+            return
         now_ms = self._clock.wall_ms()
         if log.roll_due(now_ms, len(records)) and not self._may_overrun(log, len(records)):
             self._move(PartitionEvent.ROLL)
@@ -166,11 +175,30 @@ class Writable(Readable):
         except BatchRejected as error:
             self._rejected(error, records, callback, slot)
             return
+        except TakesLong:
+            self._recoding = True
+            self._tasks.start_soon(self._recode_and_resume, memoryview(bytes(records)), log.settings, callback, slot)
+            return
         if isinstance(verdict, Duplicate):
             self._appends.repeated(log, verdict, callback, slot)
             return
         payload, base_offset, append_time_ms = verdict
         self._write((base_offset, log.next_offset, append_time_ms, callback, slot), payload)
+
+    async def _recode_and_resume(
+        self, records: memoryview, settings: PartitionSettings, callback: AppendCallback, slot: Any
+    ) -> None:
+        """Appends a batch after it was recompressed, and then those that arrived meanwhile."""
+        assert settings.codec is not None, "a batch is recompressed for a topic that keeps the producer's codec"
+        try:
+            recoded = await self._recoder.recode(records, settings.codec, settings.batch_bytes_max)
+        except BatchRejected as error:
+            self._recoding = False
+            self._rejected(error, records, callback, slot)
+        else:
+            self._recoding = False
+            self.append(recoded, callback, slot)
+        self._resume()
 
     def _may_overrun(self, log: PartitionLog, more_bytes: int) -> bool:
         return self._state is PartitionState.OVERRUNNING and log.may_overrun(more_bytes)

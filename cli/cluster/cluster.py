@@ -25,7 +25,7 @@ from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.connect import connect_metadata, parse_metadata_address
 from gnomon.runtime.disk.data_directory import DirectoryKind, check_directory, hold_directory
-from gnomon.runtime.sockets import check_address
+from gnomon.runtime.loop.sockets import check_address
 from gnomon.runtime.trio_world import open_trio_world
 
 HOST = "127.0.0.1"

@@ -208,9 +208,9 @@ class RpcClient:
 
     def _refusal(self, chunks: list[Buffer], unsent_bytes: int) -> Exception | None:
         """The reason not to send a frame; None to send it."""
-        size = sum(map(len, chunks))
-        if size > self.frame_bytes_max:
-            return RpcFailed(f"the call has {size} bytes, {self.frame_bytes_max} are allowed: send less at a time")
+        oversize = rpc.oversize(chunks, self.frame_bytes_max)
+        if oversize is not None:
+            return RpcFailed(f"the call has {oversize}: send less at a time")
         if unsent_bytes > self._unsent_bytes_max:
             return NotSent(
                 f"{self.service} at {self.address} has left {unsent_bytes} bytes untaken: nothing was sent, try later"

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.turn_watch import LONG_SECONDS
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method
 from gnomon.runtime.rpc.connection import RpcConnection
 from gnomon.runtime.rpc.errors import ErrorTable, RpcFailed
@@ -69,7 +71,7 @@ class RpcServer:
         self.connection_bytes_max = connection_bytes_max
         self.network = world.network
         self._clock = world.clock
-        self._log = log
+        self._log = LimitedLog(log, world.clock)
         self._frame_bytes_max = frame_bytes_max
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
@@ -89,6 +91,7 @@ class RpcServer:
         try:
             while True:
                 await self._clock.sleep(TICK_SECONDS)
+                self._log.flush()
                 now = self._clock.monotonic()
                 for connection in list(self._connections):
                     connection.tick(now)
@@ -107,7 +110,8 @@ class RpcServer:
         """A connection is gone."""
         if self._connections.pop(connection, connection) is None and reason is not None:
             peer = connection.transport.peer
-            self._log.warning("rpc connection ended", service=self.service, peer=peer, reason=reason)
+            address = peer.rpartition(":")[0]
+            self._log.warn_limited("rpc connection ended", address, service=self.service, peer=peer, reason=reason)
 
     def refusal(self, magic: str, versions: list[Any], service: str, cluster: Any) -> str | None:
         """The reason to refuse a client; None for a welcome one."""
@@ -122,6 +126,20 @@ class RpcServer:
             return f"the peer speaks protocol versions {versions}; {ours}: upgrade the older one"
         return None
 
+    def serve(self, name: str, method: Method, call: Call) -> None:
+        """Calls a method; an error of the service is its answer."""
+        began = self._clock.monotonic()
+        try:
+            method(call)
+        except self.errors.classes as error:
+            call.fail(error)
+        except RpcFailed as error:
+            call.fail(error)
+        took = self._clock.monotonic() - began
+        if took > LONG_SECONDS:
+            fields = {"service": self.service, "method": name, "peer": call.peer, "seconds": round(took, 3)}
+            self._log.warn_limited("long_call", call.peer, **fields)
+
     def _accept(self, transport: Connection) -> ServerConnection:
         connection = ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
         self._connections[connection] = None
@@ -133,6 +151,7 @@ class ServerConnection(RpcConnection):
 
     def __init__(self, server: RpcServer, transport: Connection, frame_bytes_max: int, now: float) -> None:
         super().__init__(transport, server.network, frame_bytes_max)
+        self._frames.frame_bytes_max = rpc.HELLO_BYTES_MAX
         self.server = server
         self.errors = server.errors
         self._calls: dict[int, Call] = {}
@@ -171,6 +190,7 @@ class ServerConnection(RpcConnection):
             self.malformed(reason)
             return
         self._welcomed = True
+        self._frames.frame_bytes_max = self.frame_bytes_max
         self.post([rpc.WELCOME, max(version for version in head[2] if version in rpc.VERSIONS), server.cluster])
 
     def _call(self, kind: int, head: list[Any], attachment: memoryview, size: int) -> None:
@@ -194,12 +214,7 @@ class ServerConnection(RpcConnection):
         elif len(self._streams) > STREAMS_MAX:
             call.fail(RpcFailed(f"one connection may have {STREAMS_MAX} streams open: share some of them"))
         else:
-            try:
-                method(call)
-            except self.errors.classes as error:
-                call.fail(error)
-            except RpcFailed as error:
-                call.fail(error)
+            server.serve(head[-2], method, call)
         if self._full():
             self.hold()
 
@@ -237,9 +252,9 @@ class ServerConnection(RpcConnection):
     def answer(self, call: Call, chunks: list[Buffer]) -> None:
         """Ends a call or stream with an encoded frame."""
         self._forget(call)
-        size = sum(map(len, chunks))
-        if size > self.frame_bytes_max:
-            text = f"the answer has {size} bytes, {self.frame_bytes_max} are allowed: ask for less at a time"
+        oversize = rpc.oversize(chunks, self.frame_bytes_max)
+        if oversize is not None:
+            text = f"the answer has {oversize}: ask for less at a time"
             chunks = rpc.encode([rpc.ERROR, call.number, RpcFailed.__name__, [], text])
         self.post_frame(chunks)
 

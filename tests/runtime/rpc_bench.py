@@ -42,7 +42,8 @@ class Log:
         return self
 
     def warning(self, event: str, **fields: object) -> None:
-        self.reasons.append(str(fields["reason"]))
+        if event != "long_call":  # a busy machine can make any call long
+            self.reasons.append(str(fields["reason"]))
 
     def debug(self, event: str, **fields: object) -> None:
         pytest.fail(event)

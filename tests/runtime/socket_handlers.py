@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 import trio.testing
 
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.trio_world import TrioClock
 from gnomon.runtime.world import Connection
 

@@ -3,8 +3,11 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
+import select
 import subprocess
 import sys
+from typing import TextIO
 
 from gnomon.runtime.logs import SilentLogger, configure_logs
 
@@ -93,6 +96,32 @@ def test_a_line_that_cannot_be_written_is_dropped_and_counted_and_the_next_one_i
     bound.info("written")
     assert json.loads(stream.getvalue())["event"] == "written"
     assert logger.lines_dropped == 2
+
+
+def test_a_pipe_that_nobody_reads_delays_nothing_and_its_next_reader_gets_whole_lines() -> None:
+    receiving, sending = os.pipe()
+    with open(receiving, encoding="utf-8") as reader, open(sending, "w", encoding="utf-8") as stream:
+        logger = configure_logs("info", "json", stream)
+        written = 0
+        while not logger.lines_dropped:
+            logger.info("noted", number=written, padding="\u20ac" * 3000)  # longer than what a pipe takes at once
+            written += 1
+        logger.info("dropped too")
+        dropped = logger.lines_dropped
+        assert dropped == 2
+        seen = read_without_waiting(reader)
+        logger.info("last")
+        lines = (seen + read_without_waiting(reader)).splitlines()
+    assert [json.loads(line)["number"] for line in lines[: written - 1]] == list(range(written - 1))
+    assert json.loads(lines[-1])["event"] == "last"
+    assert len(lines) <= written + 1, "only the line that was cut is there besides"
+
+
+def read_without_waiting(reader: TextIO) -> str:
+    found = b""
+    while select.select([reader], [], [], 0)[0]:
+        found += os.read(reader.fileno(), 1 << 20)
+    return found.decode()
 
 
 def test_structlog_is_not_imported_before_the_first_event_is_written() -> None:

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from socket_handlers import BIG, Recorder, open_pair, read_all, run_with_loop
 
-from gnomon.runtime.socket_stream import LINGER_SECONDS
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.socket_stream import LINGER_SECONDS
+from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import Connection, Listener
 
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from socket_handlers import Echo, Recorder, Server, open_pair, read_exactly, run_with_loop
 
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import AddressTaken, Connection, Unreachable
 
 

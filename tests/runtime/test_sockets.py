@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from socket_handlers import BIG, Echo, Recorder, Server, open_pair, read_all, read_exactly, run_with_loop
 
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import SocketLoop
 
 
 def test_two_hundred_connections_are_echoed_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from gnomon.runtime.disk.commit import CommitQueue
-from gnomon.runtime.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.trio_world import TrioDisk, open_trio_world
 from gnomon.runtime.world import DirectoryTaken, Durability, World, WorldError
 

@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from gnomon.wire.kafka.fetch import (
+    ELEMENTS_MAX,
     VERSION_MAX,
     VERSION_MIN,
     FetchedPartition,
@@ -26,7 +27,7 @@ from gnomon.wire.kafka.fetch import (
     parse_fetch,
 )
 from gnomon.wire.kafka.fields import NO_UUID
-from gnomon.wire.kafka.frame import ITEMS_MAX, MalformedFrame, encode_unsigned_varint
+from gnomon.wire.kafka.frame import MalformedFrame, encode_unsigned_varint
 from gnomon.wire.kafka.messages import fetch as declared
 from gnomon.wire.kafka.schema import encode
 
@@ -210,10 +211,14 @@ def test_declared_counts_allocate_nothing() -> None:
 def test_a_request_with_more_partitions_than_a_broker_accepts_is_malformed(version: int) -> None:
     wanted = FetchPartition(0, -1, 0, -1, -1, 100)
     topic: Any = "t" if version < 13 else bytes(16)
-    allowed = [(topic, [wanted] * (ITEMS_MAX // 2))] * 2
+    allowed = [(topic, [wanted] * (ELEMENTS_MAX // 2 - 1))] * 2
     assert len(parse_fetch(memoryview(_frame(version, allowed)), 0, version).topics) == 2
-    for topics in ([*allowed, (topic, [])], [(topic, [wanted] * (ITEMS_MAX + 1))], [(topic, [])] * (ITEMS_MAX + 1)):
-        with pytest.raises(MalformedFrame, match=str(ITEMS_MAX)):
+    for topics in (
+        [*allowed, (topic, [])],
+        [(topic, [wanted] * (ELEMENTS_MAX + 1))],
+        [(topic, [])] * (ELEMENTS_MAX + 1),
+    ):
+        with pytest.raises(MalformedFrame, match=str(ELEMENTS_MAX)):
             parse_fetch(memoryview(_frame(version, topics)), 0, version)
 
 

@@ -28,6 +28,7 @@ from gnomon.wire.kafka.frame import (
     response_prefix,
     skip_tagged_fields,
 )
+from gnomon.wire.kafka.primitives import allow_elements
 
 LIMIT = 1 << 20
 
@@ -283,6 +284,7 @@ def test_tagged_fields_are_skipped_and_their_lengths_checked(fields: dict[int, b
     raw = encode_unsigned_varint(len(fields)) + b"".join(
         encode_unsigned_varint(tag) + encode_unsigned_varint(len(value)) + value for tag, value in fields.items()
     )
+    allow_elements(2 * len(fields))
     assert skip_tagged_fields(memoryview(raw + rest), 0) == len(raw)
     with pytest.raises(MalformedFrame):
         skip_tagged_fields(memoryview(raw[:-1]), 0)

@@ -15,6 +15,8 @@ from gnomon.wire.rpc import (
     CALL,
     ERROR,
     FRAME_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    HEAD_ITEMS_MAX,
     HELLO,
     PING,
     RESULT,
@@ -23,6 +25,7 @@ from gnomon.wire.rpc import (
     RpcFrameReader,
     decode,
     encode,
+    oversize,
 )
 
 IDS = st.integers(0, 2**63)
@@ -181,7 +184,7 @@ def test_other_protocols_are_named(first: bytes, reason: str) -> None:
     ],
 )
 def test_a_head_of_another_shape_is_malformed(head: Any) -> None:
-    """4."""
+    """5."""
     with pytest.raises(MalformedRpc, match="is the peer a newer gnomon"):
         decode(body(head))
 
@@ -197,3 +200,43 @@ def test_a_value_without_a_msgpack_form_is_refused_and_does_not_change_the_next_
         with pytest.raises((TypeError, ValueError, OverflowError)):
             encode([RESULT, 1, ["begun", value]])
     assert encode([PING]) == [b"\0\0\0\x06\0\0\0\x02\x91\x0b"]
+
+
+def items(count: int) -> list[Any]:
+    """A head with `count` items of lists in all, besides those of its frame."""
+    each = 100
+    return [CALL, 1, "add", [[0] * (each - 1)] * (count // each)]
+
+
+def test_a_head_with_too_many_items_or_bytes_is_refused() -> None:
+    """4."""
+    fits = items(HEAD_ITEMS_MAX - 100)
+    assert decode(body(fits))[0] == fits
+    for head in (
+        items(HEAD_ITEMS_MAX + 100),
+        [CALL, 1, "add", [0] * (HEAD_ITEMS_MAX + 1)],
+        [CALL, 1, "add", [[]] * 1_000_000],
+    ):
+        with pytest.raises(MalformedRpc, match=str(HEAD_ITEMS_MAX)):
+            decode(body(head))
+    with pytest.raises(MalformedRpc, match=f"{HEAD_BYTES_MAX} are allowed"):
+        decode(body([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]))
+
+
+def test_a_large_head_is_refused_before_its_frame_has_arrived() -> None:
+    """4."""
+    reader = RpcFrameReader(FRAME_BYTES_MAX)
+    begun = struct.pack(">II", 100 << 20, HEAD_BYTES_MAX + 1)
+    reader.receive_buffer()[: len(begun)] = begun
+    reader.received(len(begun))
+    with pytest.raises(MalformedRpc, match=f"{HEAD_BYTES_MAX} are allowed"):
+        reader.next_frame()
+
+
+def test_a_frame_that_is_too_large_to_be_sent_is_told_with_its_size() -> None:
+    """4."""
+    assert oversize(encode([CALL, 1, "add", []], bytes(1000)), 1100) is None
+    assert oversize(encode([CALL, 1, "add", []], bytes(5000)), 1100) == "5016 bytes, 1100 are allowed"
+    long = oversize(encode([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]), FRAME_BYTES_MAX)
+    assert long is not None
+    assert f"{HEAD_BYTES_MAX} are allowed" in long

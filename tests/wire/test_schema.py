@@ -304,3 +304,44 @@ def test_a_compact_text_longer_than_kafka_allows_is_malformed(length: int) -> No
     name = bytes(((length + 1) & 0x7F | 0x80, (length + 1) >> 7 & 0x7F | 0x80, (length + 1) >> 14)) + b"g" * length
     with pytest.raises(MalformedMessage, match=f"{length} bytes, Kafka allows 32767"):
         decode(HeartbeatRequest, 4, name + b"\0\0\0\0\2m\0\0")
+
+
+class Nested(Struct):
+    numbers: list[int] = array(int32)
+    names: list[str] = array(string)
+
+
+class Outer(ProtocolMessage, versions=(0, 1), flexible=1):
+    inners: list[Nested] = array(Nested)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_elements_of_all_arrays_of_a_message_count_toward_its_bound(version: int) -> None:
+    """2."""
+    message = Outer(inners=[Nested(numbers=[1, 2], names=["a"]), Nested(numbers=[], names=["b", "c", "d"])])
+    encoded = encode(message, version)
+    assert decode(Outer, version, encoded, elements_max=8)[0] == message
+    with pytest.raises(MalformedMessage, match="more than 7 elements"):
+        decode(Outer, version, encoded, elements_max=7)
+    assert decode(Outer, version, encoded)[0] == message, "the bound of one message is none of the next"
+
+
+def test_an_element_beyond_the_bound_is_not_made_and_neither_is_one_before_it_in_its_array() -> None:
+    """2."""
+    encoded = (1_000_000).to_bytes(4, "big") + bytes(8_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage, match="more than 1000 elements"):
+            decode(Outer, 0, encoded, elements_max=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000
+
+
+def test_unknown_tagged_fields_are_elements() -> None:
+    """2."""
+    tags = b"\xe8\x07" + b"\x05\x00" * 1000
+    assert decode(Outer, 1, b"\x01" + tags, elements_max=1000)[0] == Outer()
+    with pytest.raises(MalformedMessage, match=r"tagged fields.*more than 999 elements"):
+        decode(Outer, 1, b"\x01" + tags, elements_max=999)

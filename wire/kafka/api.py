@@ -81,7 +81,7 @@ class ApiKey(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Api:
     """One served key. `min_version` is the lowest advertised version; `request.VERSIONS` are the versions that can be
-    decoded."""
+    decoded. `elements_max` bounds the array elements of a request that `schema` decodes."""
 
     key: ApiKey
     min_version: int
@@ -89,6 +89,7 @@ class Api:
     flexible_since: int
     request: type[ProtocolMessage]
     response: type[ProtocolMessage]
+    elements_max: int
 
     def serves(self, version: int) -> bool:
         """Whether a request of this version can be decoded and answered."""
@@ -96,10 +97,25 @@ class Api:
         return first <= version <= last
 
 
+ELEMENTS_MAX = 10_000
+"""Array elements of a request: more than a tool that names each topic, group or member at once sends."""
+PARTITION_ELEMENTS_MAX = 20_000
+"""Array elements of a request about partitions, of which a broker may lead some thousands."""
+_OF_PARTITIONS = {
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.OFFSET_DELETE,
+}
+
+
 def _api(key: ApiKey, request: type[ProtocolMessage], response: type[ProtocolMessage]) -> Api:
     first, last = request.VERSIONS
     advertised_from = 0 if key is ApiKey.PRODUCE else first
-    return Api(key, advertised_from, last, request.FLEXIBLE, request, response)
+    elements_max = PARTITION_ELEMENTS_MAX if key in _OF_PARTITIONS else ELEMENTS_MAX
+    return Api(key, advertised_from, last, request.FLEXIBLE, request, response, elements_max)
 
 
 APIS: dict[int, Api] = {

@@ -27,17 +27,16 @@ from gnomon.wire.kafka.fetch_response import (
     encode_fetch_response,
 )
 from gnomon.wire.kafka.frame import (
-    ITEMS_MAX,
     MalformedFrame,
-    check_count,
     compact_count,
     compact_length,
+    declared,
     encode_unsigned_varint,
-    partitions_left,
     read_unsigned_varint,
     skip_tagged_fields,
     text_at,
 )
+from gnomon.wire.kafka.primitives import allow_elements
 from gnomon.wire.kafka.produce import Topic
 
 __all__ = [
@@ -51,6 +50,8 @@ __all__ = [
     "parse_fetch",
 ]
 
+ELEMENTS_MAX: Final = 20_000
+"""Topics, partitions and unknown tagged fields of a request; a consumer may read all partitions of a broker."""
 _LEADER_EPOCH_FROM: Final = 9
 _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE_TAG: Final = 1
@@ -102,6 +103,7 @@ def parse_fetch(frame: memoryview, start: int, version: int) -> FetchRequest:
         MalformedFrame: cut short, or a length or count that cannot be.
     """
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch v{version} is not served"
+    allow_elements(ELEMENTS_MAX)
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, start, version)
@@ -126,12 +128,10 @@ def _parse_plain(frame: memoryview, position: int, version: int) -> FetchRequest
         position += _HEAD.size
     count, position = _plain_count(frame, position, "topics")
     topics: list[tuple[Topic, list[FetchPartition]]] = []
-    left = ITEMS_MAX
     for _ in range(count):
         name, position = _plain_text(frame, position, "topic")
         partitions, position = _plain_partitions(frame, position, version)
         topics.append((name, partitions))
-        left = partitions_left(left, len(partitions))
     forgotten: list[tuple[Topic, list[int]]] = []
     if version >= SESSION_FROM:
         count, position = _plain_count(frame, position, "forgotten topics")
@@ -177,7 +177,7 @@ def _plain_partitions(frame: memoryview, position: int, version: int) -> tuple[l
 
 def _plain_count(frame: memoryview, position: int, what: str) -> tuple[int, int]:
     (count,) = _INT32.unpack_from(frame, position)
-    check_count(count, what)
+    declared(count, what, position)
     return count, position + 4
 
 
@@ -202,12 +202,10 @@ def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchRequ
     max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = head
     count, position = compact_count(frame, position + _HEAD_NO_REPLICA.size, "topics")
     topics: list[tuple[Topic, list[FetchPartition]]] = []
-    left = ITEMS_MAX
     for _ in range(count):
         name, position = _flexible_topic(frame, position, version)
         partitions, position = _flexible_partitions(frame, position)
         topics.append((name, partitions))
-        left = partitions_left(left, len(partitions))
         position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     count, position = compact_count(frame, position, "forgotten topics")
     forgotten: list[tuple[Topic, list[int]]] = []

@@ -12,10 +12,19 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from gnomon.wire import frame_reader
-from gnomon.wire.kafka.primitives import STRING_BYTES_MAX, FieldError, read_uvarint, write_uvarint
+from gnomon.wire.kafka.primitives import (
+    STRING_BYTES_MAX,
+    FieldError,
+    allow_elements,
+    read_uvarint,
+    take_elements,
+    write_uvarint,
+)
 
 CORRELATION_ID_AT: Final = 4
 """Position of the four-byte correlation id in a request."""
+HEADER_TAGS_MAX: Final = 100
+"""Tagged fields of a request header; Kafka has defined none so far."""
 _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_HEADER: Final = Struct(">ii")
 
@@ -81,6 +90,7 @@ def parse_request_header(frame: memoryview, flexible: Callable[[int, int], bool]
     elif client_id_bytes != -1:
         raise MalformedFrame(f"client id declares {client_id_bytes} bytes")
     if flexible(api_key, api_version):
+        allow_elements(HEADER_TAGS_MAX)
         position = skip_tagged_fields(frame, position)
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
@@ -122,9 +132,10 @@ def skip_tagged_fields(frame: memoryview, position: int) -> int:
     """The position after a tagged-field section (KIP-482); its fields are not read.
 
     Raises:
-        MalformedFrame: a field that reaches beyond the frame.
+        MalformedFrame: a field that reaches beyond the frame, or more fields than `allow_elements` allowed.
     """
     count, position = read_unsigned_varint(frame, position)
+    declared(count, "tagged fields", position)
     for _ in range(count):
         tag, position = read_unsigned_varint(frame, position)
         size, position = read_unsigned_varint(frame, position)
@@ -147,9 +158,6 @@ _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 # Shared by the parsers written by hand, Produce's and Fetch's.
-
-ITEMS_MAX: Final = 100_000
-"""Most topics, and most partitions, of a request: the object for one can be some ten times larger than its bytes."""
 
 
 def text_at(frame: memoryview, position: int, size: int, what: str) -> tuple[str, int]:
@@ -193,30 +201,22 @@ def compact_count(frame: memoryview, position: int, what: str) -> tuple[int, int
     """The number of elements of a compact array, and the position after it; IndexError at the frame's end.
 
     Raises:
-        MalformedFrame: it is null, or more than `ITEMS_MAX`.
+        MalformedFrame: it is null, or more than the message may have (`allow_elements`).
     """
     count, position = compact_length(frame, position, what)
-    check_count(count, what)
+    declared(count, what, position)
     return count, position
 
 
-def check_count(count: int, what: str) -> None:
-    """Checks a declared number of elements.
+def declared(count: int, what: str, position: int) -> None:
+    """Counts elements that are declared at `position`, before they are made.
 
     Raises:
-        MalformedFrame: it is negative, or more than `ITEMS_MAX`.
+        MalformedFrame: the number is negative, or there are more than the message may have (`allow_elements`).
     """
-    if not 0 <= count <= ITEMS_MAX:
-        raise MalformedFrame(f"{what} declare a count of {count}: 0 to {ITEMS_MAX} are allowed")
-
-
-def partitions_left(left: int, count: int) -> int:
-    """The number of partitions that a request may still name after one more topic with `count` partitions.
-
-    Raises:
-        MalformedFrame: that topic has more than are left.
-    """
-    left -= count or 1
-    if left < 0:
-        raise MalformedFrame(f"a request of more than {ITEMS_MAX} partitions")
-    return left
+    if count < 0:
+        raise MalformedFrame(f"{what} declare a count of {count}")
+    try:
+        take_elements(count, position)
+    except FieldError as fault:
+        raise MalformedFrame(f"{what} at byte {position}: {fault}") from None

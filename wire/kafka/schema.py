@@ -1,7 +1,8 @@
 """The codec of Kafka messages: `encode` and `decode` for every class that `fields` declares, in every version.
 
 1. Decoding reads nothing outside the buffer, and bad input raises `MalformedMessage` and nothing else.
-2. Memory follows the bytes that are there, never a declared length or count.
+2. Memory follows the bytes that are there, never a declared length or count. A message with more elements than the
+   caller allows is refused before the element beyond is made.
 3. Unknown tagged fields are skipped (KIP-482); a known one must fill exactly the size it declares.
 4. `encode` raises `InexpressibleMessage` for a value that the version cannot express. The one exception is a field that
    the version lacks and that is not `essential`: the field is left out.
@@ -46,7 +47,7 @@ from gnomon.wire.kafka.fields import (
     uint32,
     uuid,
 )
-from gnomon.wire.kafka.primitives import Buffer, FieldError, Reader, Writer
+from gnomon.wire.kafka.primitives import NO_BOUND, Buffer, FieldError, Reader, Writer
 
 __all__ = [
     "LATEST",
@@ -59,11 +60,13 @@ __all__ = [
     "MalformedMessage",
     "ProtocolMessage",
     "Struct",
+    "TooManyElements",
     "array",
     "boolean",
     "check_end",
     "decode",
     "decode_prefixed",
+    "element_count",
     "encode",
     "encode_prefixed",
     "float64",
@@ -90,11 +93,17 @@ class MalformedMessage(ValueError):
     """The bytes are not such a message; the text names message, version, field and byte position."""
 
 
+class TooManyElements(MalformedMessage):
+    """The message has more array elements than the caller allows."""
+
+
 class InexpressibleMessage(ValueError):
     """A version cannot express the message; the text names the field and the reason."""
 
 
-def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
+def decode(
+    cls: type[M], version: int, buffer: Buffer, offset: int = 0, *, elements_max: int = NO_BOUND
+) -> tuple[M, int]:
     """Decodes one message.
 
     Args:
@@ -102,20 +111,24 @@ def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple
         version: one within `cls.VERSIONS`.
         buffer: bytes that hold the message; `records` fields of the result are views of it.
         offset: where the message begins, in bytes.
+        elements_max: bound on the array elements and tagged fields of the whole message.
 
     Returns:
         The message and the position of the first byte after it.
 
     Raises:
         MalformedMessage: the bytes are not such a message.
+        TooManyElements: it has more than `elements_max`.
         ValueError: the class has no such version.
     """
     read, _ = cls.CODECS.get(version) or _message_codec(cls, version)
+    primitives.allow_elements(elements_max)
     try:
         return read(memoryview(buffer), offset)
     except FieldError as fault:
         where = f"{cls.__name__} v{version}: {fault.path} at byte {fault.at}"
-        raise MalformedMessage(f"{where}: {fault.why}") from None
+        kind = TooManyElements if primitives.elements_taken() > elements_max else MalformedMessage
+        raise kind(f"{where}: {fault.why}") from None
 
 
 def encode(message: ProtocolMessage, version: int) -> bytes:
@@ -134,6 +147,28 @@ def encode(message: ProtocolMessage, version: int) -> bytes:
     except FieldError as fault:
         raise InexpressibleMessage(f"{cls.__name__} v{version}: {fault.path}: {fault.why}") from None
     return bytes(out)
+
+
+_ARRAYS: dict[type[Struct], list[str]] = {}
+"""The names of the array fields of each class that `element_count` has met."""
+
+
+def element_count(message: Struct, most: int) -> int:
+    """The number of array elements of a message, nested ones included; some number above `most` if there are more."""
+    arrays = _ARRAYS.get(type(message))
+    if arrays is None:
+        arrays = _ARRAYS[type(message)] = [item.name for item in message.FIELDS if item.array]
+    count = 0
+    for name in arrays:
+        items = getattr(message, name)
+        if items:
+            count += len(items)
+            if isinstance(items[0], Struct):
+                for item in items:
+                    if count > most:
+                        return count
+                    count += element_count(item, most - count)
+    return count
 
 
 _PREFIX = Packed(">h")
@@ -337,6 +372,7 @@ def _add_tagged(reading: _SchemaText, writing: _SchemaText, tagged: list[tuple[F
 
 def _read_tagged(view: memoryview, at: int, it: Struct, readers: dict[int, tuple[str, Reader]]) -> int:
     count, at = primitives.read_uvarint(view, at)
+    primitives.take_elements(count, at)
     for _ in range(count):
         tag, at = primitives.read_uvarint(view, at)
         size, at = primitives.read_uvarint(view, at)

@@ -2,7 +2,7 @@
 
 1. Replies are sent in the order of their requests (Kafka's rule), also if they become ready in another order.
 2. A request counts against the memory limits of the connection and of the broker from its arrival until its reply is
-   sent.
+   sent: with its bytes, and with what its handler charges for the objects that they become.
 3. Above the limit of the connection, or as long as the peer does not receive its replies, the broker stops reading from
    this peer alone. Above the limit of the broker, it stops reading from each peer that sends another request.
 4. A request that waits (a long poll) is cut short, which means answered early, when another request arrives: the reply
@@ -101,12 +101,16 @@ class KafkaConnection:
         self._reason: str | None = None
         self._finishing = False
 
+    @property
+    def address(self) -> str:
+        """The host of the peer, without its port."""
+        return self.transport.peer.rpartition(":")[0]
+
     def session_of(self, client_id: str) -> Session:
         """The authorization session of a request with the client id `client_id`."""
         session = self._session
         if session is None or session.client_id != client_id or session.principal != self.principal:
-            address = self.transport.peer.rpartition(":")[0]
-            session = self._session = Session(self.principal, LISTENER, client_id, address)
+            session = self._session = Session(self.principal, LISTENER, client_id, self.address)
         return session
 
     # --- the stream ---------------------------------------------------------------------------------------------
@@ -133,6 +137,8 @@ class KafkaConnection:
         self._count_unfinished(0)
         for exchange in list(self._exchanges):
             self._cut(exchange)
+            if exchange.ended is not None:
+                exchange.ended()
         self._memory.give_back(self._request_bytes)
         self._request_bytes = 0
         self._exchanges.clear()
@@ -205,6 +211,12 @@ class KafkaConnection:
         """Takes the next request only after this one is answered; must be called before the answer."""
         self._holding = exchange
 
+    def charge(self, exchange: Exchange, count: int) -> None:
+        """See `ExchangeConnection.charge`."""
+        exchange.size += count
+        self._request_bytes += count
+        self._memory.take(count)
+
     def _must_wait(self) -> bool:
         return (
             self._holding is not None
@@ -266,6 +278,8 @@ class KafkaConnection:
     def replied(self, exchange: Exchange, chunks: Sequence[Buffer], flush: bool) -> None:
         """Takes the reply of an exchange; see `Exchange.reply`."""
         exchange.cut_short = None
+        if exchange.ended is not None:
+            exchange.ended()
         if self.closed_by_peer:
             return
         held = self._holding is exchange

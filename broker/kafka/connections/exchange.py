@@ -32,6 +32,9 @@ class ExchangeConnection(Protocol):
     def hold(self, exchange: Exchange) -> None:
         """Takes no further request until this one is answered; call it before the answer is given."""
 
+    def charge(self, exchange: Exchange, count: int) -> None:
+        """Counts `count` further bytes of memory for a request, until it is answered."""
+
     def refuse(self, reason: str) -> None:
         """Ends the connection after sending the answers given so far."""
 
@@ -49,6 +52,7 @@ class Exchange:
         "connection",
         "correlation_id",
         "cut_short",
+        "ended",
         "reply_chunks",
         "size",
         "started",
@@ -66,6 +70,8 @@ class Exchange:
         self.reply_chunks: Sequence[Buffer] | None = None
         self.cut_short: Callable[[], None] | None = None
         """Called when another request arrives after this one; set by handlers that let their client wait."""
+        self.ended: Callable[[], None] | None = None
+        """Called once the request is answered, or its connection is gone."""
 
     def session(self) -> Session:
         """The session that the request belongs to."""

@@ -9,18 +9,16 @@ from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.wire.kafka.api import response_header_version
 from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.frame import response_prefix
-from gnomon.wire.kafka.schema import InexpressibleMessage, encode
-
-ITEMS_MAX = 10_000
-"""Limit of groups, or of access rules, in one request: each takes a few bytes there, and some hundred in the answer."""
 
 
 class Request:
     """A request and the way to answer it."""
 
-    __slots__ = ("_amendments", "exchange", "message", "session")
+    __slots__ = ("_amendments", "_send", "exchange", "message", "session")
 
-    def __init__(self, exchange: Exchange, message: Any) -> None:
+    def __init__(self, exchange: Exchange, message: Any, send: Callable[[Request, ProtocolMessage], None]) -> None:
+        """`send` encodes a response and calls `Request.send`, now or later."""
+        self._send = send
         self.exchange = exchange
         self.message = message
         self.session = exchange.session()
@@ -46,25 +44,17 @@ class Request:
         self._amendments += (amendment,)
 
     def reply(self, response: ProtocolMessage) -> None:
-        """Answers the request; a response that its version cannot express ends the connection, but not the node."""
-        exchange = self.exchange
+        """Answers the request; a response that its version cannot express ends the connection."""
         for amend in self._amendments:
             amend(response)
-        try:
-            body = encode(response, exchange.api_version)
-        except InexpressibleMessage as error:
-            exchange.connection.refuse(f"the answer cannot be sent: {error}")
-            return
+        self._send(self, response)
+
+    def send(self, body: bytes) -> None:
+        """Sends an encoded response."""
+        exchange = self.exchange
         flexible = response_header_version(exchange.api_key, exchange.api_version) >= 1
         exchange.reply((response_prefix(len(body), exchange.correlation_id, flexible), body))
 
 
 Handler: TypeAlias = Callable[[Request], ProtocolMessage | Awaitable[ProtocolMessage] | None]
 """A function that returns the response, a coroutine for it, or None if `Request.reply` gives the response later."""
-
-
-def too_many(request: Request, count: int, what: str) -> bool:
-    """Whether the request names more than ITEMS_MAX items; if so, its connection is ended."""
-    if count > ITEMS_MAX:
-        request.exchange.connection.refuse(f"{count} {what} in one request: at most {ITEMS_MAX}, ask for fewer")
-    return count > ITEMS_MAX

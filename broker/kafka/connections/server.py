@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
-from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.configs.broker_configs import BrokerConfigs
-from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.connections.connection import KafkaConnection
+from gnomon.broker.kafka.connections.connection_limits import ConnectionLimits
 from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.broker.kafka.connections.replies import Replies
-from gnomon.broker.kafka.connections.request import Handler, Request
+from gnomon.broker.kafka.connections.request_handling import RequestHandling
 from gnomon.broker.kafka.connections.request_memory import RequestMemory
 from gnomon.broker.kafka.fetch import FetchHandler
-from gnomon.broker.kafka.guards.guard import Guard, Question
 from gnomon.broker.kafka.produce import ProduceHandler
 from gnomon.broker.limits import BrokerLimits
-from gnomon.metadata.client import MetadataError
+from gnomon.runtime.limited_log import PERIOD_SECONDS, LimitedLog
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.turn_watch import LONG_SECONDS
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import EVERY_ADDRESS
-from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timer, Timers
-from gnomon.runtime.world import Clock, Connection, Listener, Network, WorldError
+from gnomon.runtime.world import Clock, Connection, Listener, Network
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import ProtocolMessage
-from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader
-from gnomon.wire.kafka.schema import MalformedMessage, check_end, decode
+from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader, response_prefix
+from gnomon.wire.kafka.schema import encode
 
 DRAIN_SECONDS = 5.0
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
-"""Largest request other than Produce: a few bytes of it can be decoded to an object of some hundred bytes."""
-WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-"""APIs that wait for other clients, not for the broker: a later request of the connection may end the wait."""
+"""Largest request other than Produce."""
 
 
 class KafkaServer:
@@ -50,9 +44,7 @@ class KafkaServer:
         self,
         produce: ProduceHandler,
         fetch: FetchHandler,
-        handlers: Mapping[int, Handler],
-        access: Access[ApiKey],
-        guards: Mapping[ApiKey, Guard],
+        requests: RequestHandling,
         replies: Replies,
         finish_groups: Callable[[], None],
         configs: BrokerConfigs,
@@ -66,15 +58,12 @@ class KafkaServer:
         """A server that does not listen yet; `run` must run before it does.
 
         Args:
-            handlers: of the requests other than Produce and Fetch, by API key.
-            guards: judge requests before their handlers, by API key.
+            requests: handles the requests other than Produce and Fetch.
             finish_groups: called when the server drains; answers the group members that wait for other members.
         """
         self._produce = produce
         self._fetch = fetch
-        self._handlers = handlers
-        self._access = access
-        self._guards = guards
+        self._requests = requests
         self._replies = replies
         self._finish_groups = finish_groups
         self._configs = configs
@@ -84,8 +73,10 @@ class KafkaServer:
         self._timers = timers
         self._metrics = metrics
         self._log = log
-        self._tasks = OwnTasks()
+        self._limited_log = LimitedLog(log, clock)
+        self._log_flush: Timer | None = None
         self._memory = RequestMemory(limits.request_queue_bytes_max)
+        self._connection_limits = ConnectionLimits(configs, limits.connections_max)
         self._connections: dict[KafkaConnection, Timer | None] = {}
         """The connections, each with the timer of its next idle check: one timer, not set again at every request."""
         self._idle_seconds = configs.number("connections.max.idle.ms") / 1000
@@ -95,7 +86,7 @@ class KafkaServer:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests that wait, until it is cancelled."""
-        await self._tasks.run(task_status=task_status)
+        await self._requests.run(task_status=task_status)
 
     @property
     def request_bytes(self) -> int:
@@ -156,8 +147,9 @@ class KafkaServer:
             frame_bytes_max=self._configs.number("socket.request.max.bytes"),
             request_bytes_max=limits.connection_request_bytes_max,
         )
-        if len(self._connections) >= limits.connections_max:
-            connection.refuse(f"{len(self._connections)} clients are connected already: see broker.connections_max")
+        refusal = self._connection_limits.take(connection)
+        if refusal is not None:
+            connection.refuse(refusal)
         self._connections[connection] = None
         if self._idle_seconds >= 0:
             self._look_for_idleness(connection)
@@ -178,10 +170,22 @@ class KafkaServer:
         if look is not None:
             look.cancel()
         self._metrics.connections -= 1
+        self._connection_limits.give_back(connection)
         self._replies.forget(connection)
         if reason is not None:
             self._metrics.connections_refused += 1
-            self._log.warning("connection_refused", peer=connection.transport.peer, reason=reason)
+            peer = connection.transport.peer
+            self._warn("connection_refused", connection.address, peer=peer, reason=reason)
+
+    def _warn(self, event: str, address: str, **fields: object) -> None:
+        """Writes a line about a peer, at most a few times a second for each address."""
+        self._limited_log.warn_limited(event, address, **fields)
+        if self._limited_log.pending and self._log_flush is None:
+            self._log_flush = self._timers.call_at(self._clock.monotonic() + PERIOD_SECONDS, self._flush_log)
+
+    def _flush_log(self) -> None:
+        self._log_flush = None
+        self._limited_log.flush()
 
     def _answered(self, exchanges: list[Exchange], now: float) -> None:
         for exchange in exchanges:
@@ -197,6 +201,21 @@ class KafkaServer:
 
     def _dispatch(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         """Raises MalformedFrame when the connection cannot go on."""
+        began = self._clock.monotonic()
+        try:
+            self._handle(exchange, frame, header)
+        finally:
+            seconds = self._clock.monotonic() - began
+            if seconds > LONG_SECONDS:
+                self._note_long(exchange, seconds)
+
+    def _note_long(self, exchange: Exchange, seconds: float) -> None:
+        api = APIS.get(exchange.api_key)
+        name = api.key.name if api is not None else str(exchange.api_key)
+        peer, client = exchange.connection.transport.peer, exchange.client_id
+        self._warn("long_request", peer, api=name, peer=peer, client=client, seconds=round(seconds, 3))
+
+    def _handle(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         key, version = header.api_key, header.api_version
         api = APIS.get(key)
         if api is None:
@@ -213,40 +232,15 @@ class KafkaServer:
         elif key == ApiKey.FETCH:
             self._fetch.handle(exchange, frame, header.body_start)
         else:
-            try:
-                message, end = decode(api.request, version, frame, header.body_start)
-                # librdkafka sends the null array for all topics in four bytes; versions from 9 on define one byte.
-                if key != ApiKey.METADATA:
-                    check_end(message, frame, end)
-            except MalformedMessage as error:
-                raise MalformedFrame(str(error)) from None
-            if key not in WAIT_FOR_OTHERS:
-                # As in Kafka, one request of a connection at a time: clients ask for an offset right after its commit.
-                exchange.connection.hold(exchange)
-            self._call(ApiKey(key), Request(exchange, message))
+            self._requests.handle(api, exchange, frame, header)
 
     def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever the request's version
             exchange.api_version = 0
-            Request(exchange, None).reply(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION))
+            body = encode(ClusterHandlers.api_versions_response(ErrorCode.UNSUPPORTED_VERSION), 0)
+            exchange.reply((response_prefix(len(body), exchange.correlation_id, flexible=False), body))
             return
         name = ApiKey(header.api_key).name
         raise MalformedFrame(
             f"{name} version {header.api_version} is not supported: ApiVersions lists the supported ones"
         )
-
-    def _call(self, key: ApiKey, request: Request) -> None:
-        guard = self._guards.get(key)
-        refusal = None if guard is None else guard(Question(self._access, request))
-        response = self._handlers[key](request) if refusal is None else refusal
-        if isinstance(response, ProtocolMessage):
-            request.reply(response)
-        elif response is not None:
-            self._tasks.start_soon(self._finish, request, response)
-
-    async def _finish(self, request: Request, response: Awaitable[ProtocolMessage]) -> None:
-        try:
-            request.reply(await response)
-        except (KafkaError, LedgerError, MetadataError, WorldError) as error:
-            # The outcome is unknown, which no answer can express: the client connects and asks again.
-            request.exchange.connection.refuse(f"the request could not be finished: {error}")

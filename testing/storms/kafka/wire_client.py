@@ -20,9 +20,10 @@ from gnomon.runtime.world import Connection, Unreachable, World
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.wire.kafka.api import APIS, ApiKey, request_header_version, response_header_version
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.frame import KafkaFrameReader, skip_tagged_fields
+from gnomon.wire.kafka.frame import HEADER_TAGS_MAX, KafkaFrameReader, skip_tagged_fields
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
+from gnomon.wire.kafka.primitives import allow_elements
 from gnomon.wire.kafka.schema import ProtocolMessage, decode, encode
 
 R = TypeVar("R", bound=ProtocolMessage)
@@ -138,6 +139,7 @@ class WireConnection:
         first = next(iter(self._answers), None)
         assert correlation_id == first, f"the broker answered request {correlation_id}, {first} is the oldest one"
         answer = self._answers.pop(correlation_id)
+        allow_elements(HEADER_TAGS_MAX)
         start = skip_tagged_fields(frame, 4) if response_header_version(answer.key, answer.version) == 1 else 4
         message, end = decode(APIS[answer.key].response, answer.version, frame, start)
         assert end == len(frame), f"{len(frame) - end} bytes follow the response to {answer.key.name}"

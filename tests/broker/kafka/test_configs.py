@@ -165,7 +165,8 @@ def test_a_broker_config_that_cannot_be_altered_is_an_invalid_request(of: str) -
             ("unclean.leader.election.enable", "maybe", "true or false"),
             ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
             ("log.cleanup.policy", "compact", "compaction"),
-            ("max.connections", "10", "broker.connections_max"),
+            ("max.connection.creation.rate", "10", "max.connections.per.ip"),
+            ("max.connections.per.ip.overrides", "10.0.0.7", "10.0.0.7:100"),
             ("listener.name.external.ssl.keystore.location", "/key", "TLS and SASL are not built"),
         ]:
             code, text = await client.alter_configs(BROKER, of, ("num.io.threads", SET, "9"), (key, SET, value))

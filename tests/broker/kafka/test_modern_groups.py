@@ -56,6 +56,6 @@ def test_a_request_with_too_many_groups_ends_its_connection(
         await broker.simulation.sleep(1)
         event, fields = broker.events[-1]
         assert event == "connection_refused"
-        assert "10001 groups" in str(fields["reason"])
+        assert "more than 10000 elements" in str(fields["reason"])
 
     simulate_broker(scenario)

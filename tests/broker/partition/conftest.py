@@ -19,6 +19,7 @@ from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.recoder import Recoder
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.log.chains import ledgers_prefix
 from gnomon.log.entry import Offset
@@ -78,6 +79,7 @@ class Act:
         self.nursery = nursery
         self.advances = 0
         self.logger = Recorder()
+        self.recoder = Recoder(world)
 
     async def create_topic(self) -> Any:
         key = topic_key("orders")
@@ -97,7 +99,14 @@ class Act:
         settings = {"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings}
         told = (self._advanced, lambda: None, self.logger)
         return Partition(
-            chain, PartitionSettings(**settings), self.clock, self.nursery, *told, AwaitedBatches(), SOLE_LEADER
+            chain,
+            PartitionSettings(**settings),
+            self.clock,
+            self.nursery,
+            *told,
+            AwaitedBatches(),
+            SOLE_LEADER,
+            self.recoder,
         )
 
     def _advanced(self, partition: Partition) -> None:

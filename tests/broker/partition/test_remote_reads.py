@@ -17,6 +17,7 @@ from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.log import PartitionSettings
 from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.producers import AwaitedBatches
+from gnomon.broker.partition.recoder import Recoder
 from gnomon.log.chains import PARTITIONS, all_segments, ledgers_prefix, stored_bytes
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.topic import topic_key
@@ -74,8 +75,9 @@ class Leader:
         chain = Chain(metadata, self.client.bookies, self.entries, names, KEY, found.create_revision, self._quorum)
         obeyed = PartitionSettings(**{"retention_ms": -1, "timestamp_after_ms_max": 1 << 60, **settings})
         clock = self.client.world.clock
+        recoder = Recoder(self.client.world)
         told: Any = (Partition.wake_waiters, lambda: None, SilentLogger())
-        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches(), SOLE_LEADER)
+        partition = Partition(chain, obeyed, clock, self._nursery, *told, AwaitedBatches(), SOLE_LEADER, recoder)
         while await partition.opened() is None:
             await clock.sleep(1)
         return partition

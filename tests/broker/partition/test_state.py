@@ -125,6 +125,9 @@ class FakeChain:
         return Segment()
 
 
+NO_RECODER: Any = None
+
+
 class Driven:
     """A partition, and the ways to have each event happen to it."""
 
@@ -143,6 +146,7 @@ class Driven:
             SilentLogger(),
             AwaitedBatches(),
             LeaderPolicy(tells_epochs=True, confirms_leadership=False),
+            NO_RECODER,
         )
         self.ledger: Any = None
         """The ledger that has entries in flight."""

@@ -105,6 +105,7 @@ def test_a_client_of_another_protocol_version_is_refused() -> None:
         ([HELLO, [rpc.MORE, 1, -5]], "MORE with -5"),
         ([HELLO, [99]], "newer gnomon"),
         ([HELLO, b"\xff\xff\xff\xff"], "declares 4294967295 bytes"),
+        ([[rpc.HELLO, "gnomon", [1], "s" * 60_000_000, None]], "declares 60000021 bytes, 1024 are allowed"),
     ],
 )
 def test_a_peer_that_breaks_the_protocol_gets_the_reason_and_no_other_client_is_affected(

@@ -19,6 +19,8 @@ from gnomon.wire.kafka.schema import (
     string,
 )
 
+TOPICS_MAX = 10_000
+"""Topics of one subscription; Kafka has no bound."""
 _VERSION = Packed(">h")
 
 
@@ -51,9 +53,9 @@ def subscribed_topics(metadata: Buffer) -> list[str]:
     may be newer than this broker, or end before the fields of the version that it names.
 
     Raises:
-        MalformedMessage: the bytes end before user_data does.
+        MalformedMessage: the bytes end before user_data does, or there are more than TOPICS_MAX topics.
     """
     if len(metadata) < _VERSION.size:
         raise MalformedMessage(f"subscription: {len(metadata)} bytes hold no version")
-    message, _ = decode(ConsumerProtocolSubscription, 0, metadata, _VERSION.size)
+    message, _ = decode(ConsumerProtocolSubscription, 0, metadata, _VERSION.size, elements_max=TOPICS_MAX)
     return message.topics

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import trio
 
-from gnomon.runtime.socket_stream import GONE, SocketStream
+from gnomon.runtime.loop.socket_stream import GONE, SocketStream
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import AcceptStream, AddressTaken, Clock, Connection, Unreachable
 

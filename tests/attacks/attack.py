@@ -1,0 +1,152 @@
+"""What a hostile client sends. Each attack is a few frames on one or several connections."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgpack
+from frames import compact, kafka_frame, produce_body, read_frame, text
+
+from gnomon.wire import rpc
+from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.records import Record, build_batch
+
+REQUEST_BYTES = 8 << 20
+BODY_BYTES = REQUEST_BYTES - 100
+BOMB_BYTES, BOMBS = 30 << 20, 20
+SECONDS_MAX = 60.0
+TOPIC, GZIP_TOPIC = "attacked", "recompressed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """`frames` are sent one after the other, each after the answer to the previous one, on every connection."""
+
+    name: str
+    frames: Callable[[], Iterator[bytes]]
+    connections: int = 1
+    native: bool = False
+
+    def run(self, address: tuple[str, int]) -> None:
+        """Returns when every connection has its last answer, or was closed by the node."""
+        frames = list(self.frames())
+        threads = [threading.Thread(target=_send, args=(address, frames)) for _ in range(self.connections)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _send(address: tuple[str, int], frames: list[bytes]) -> None:
+    with socket.create_connection(address, timeout=SECONDS_MAX) as stream:
+        try:
+            for frame in frames:
+                stream.sendall(frame)
+                read_frame(stream)
+        except (EOFError, ConnectionError):
+            pass
+
+
+def _kafka(key: int, version: int, *bodies: bytes) -> Callable[[], Iterator[bytes]]:
+    def frames() -> Iterator[bytes]:
+        for body in bodies:
+            yield kafka_frame(key, version, body)
+
+    return frames
+
+
+def _empty_keys(count: int) -> bytes:
+    return b"\0" + compact(count) + b"\1" * count + b"\0"
+
+
+def _unknown_topics(count: int) -> bytes:
+    return b"".join([compact(count), *(text(f"{number:04x}") + b"\0" for number in range(count)), b"\0\0\0\0"])
+
+
+def _partitions(count: int) -> bytes:
+    """ListOffsets of many partitions of one topic."""
+    partition = b"\0\0\0\0" + b"\xff" * 12 + b"\0"
+    return b"\xff\xff\xff\xff\0" + compact(1) + text(TOPIC) + compact(count) + partition * count + b"\0\0"
+
+
+def _fetched_groups(count: int) -> bytes:
+    """OffsetFetch of all offsets of many groups."""
+    return compact(count) + b"".join(text(f"{number:04x}") + b"\0\0" for number in range(count)) + b"\0\0"
+
+
+def _joined(count: int) -> bytes:
+    """JoinGroup with many protocols."""
+    head = text("crowd") + struct.pack(">ii", 60_000, 60_000) + text("") + b"\0" + text("consumer")
+    return head + compact(count) + b"".join(text(f"{number:04x}") + b"\1\0" for number in range(count)) + b"\0\0"
+
+
+def _described(count: int) -> bytes:
+    """DescribeConfigs of one topic, many times."""
+    return compact(count) + (b"\2" + text(TOPIC) + b"\0\0") * count + b"\0\0\0"
+
+
+def _created(count: int) -> bytes:
+    """CreateTopics with names that no topic may have."""
+    each = b"".join(text(f"?{number:04x}") + b"\0\0\0\1\0\1\1\1\0" for number in range(count))
+    return compact(count) + each + b"\0\0\x75\x30\0\0"
+
+
+def _tagged(count: int) -> bytes:
+    """A Heartbeat with unknown tagged fields."""
+    return text("g") + b"\0\0\0\1" + text("m") + b"\0" + compact(count - 1) + b"\5\0" * count
+
+
+def _tagged_produce(count: int) -> bytes:
+    return produce_body({})[:-1] + compact(count - 1) + b"\5\0" * count
+
+
+def _null_batches(count: int) -> bytes:
+    """Produce with many partitions without records."""
+    partition = b"\0\0\0\0\0\0"
+    return b"\0\xff\xff\0\0\x75\x30" + compact(1) + text(TOPIC) + compact(count) + partition * count + b"\0\0"
+
+
+def _bombs() -> Iterator[bytes]:
+    """Batches of a few KiB that decompress to 30 MiB each, for a topic that compresses them again."""
+    record = Record(offset_delta=0, key=None, value=bytes(BOMB_BYTES))
+    batch = build_batch([record], base_timestamp=1, compression=Codec.ZSTD)
+    yield kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * BOMBS}))
+
+
+def _heads(*values: object, hello: bool = True) -> Callable[[], Iterator[bytes]]:
+    def frames() -> Iterator[bytes]:
+        if hello:
+            yield b"".join(rpc.encode([rpc.HELLO, rpc.MAGIC, [1], "broker", None]))
+        for value in values:
+            packed = msgpack.packb(value)
+            yield struct.pack(">II", len(packed) + 4, len(packed)) + packed
+
+    return frames
+
+
+ATTACKS = (
+    Attack("FindCoordinator, 8 million empty keys", _kafka(10, 4, _empty_keys(BODY_BYTES))),
+    Attack("FindCoordinator, 8 million empty keys, five times", _kafka(10, 4, _empty_keys(BODY_BYTES)), 5),
+    Attack("FindCoordinator, 10,000 keys", _kafka(10, 4, _empty_keys(10_000)), 5),
+    Attack("ListOffsets, 490,000 partitions", _kafka(2, 7, _partitions(490_000)), 6),
+    Attack("ListOffsets, 19,900 partitions", _kafka(2, 7, _partitions(19_900)), 6),
+    Attack("Metadata, 1 million names", _kafka(3, 9, _unknown_topics(1_000_000))),
+    Attack("Metadata, 9,900 names", _kafka(3, 9, _unknown_topics(9_900)), 5),
+    Attack("OffsetFetch, 10,000 groups", _kafka(9, 8, _fetched_groups(10_000)), 5),
+    Attack("JoinGroup, 500,000 protocols", _kafka(11, 7, _joined(500_000))),
+    Attack("JoinGroup, 9,000 protocols", _kafka(11, 7, _joined(9_000))),
+    Attack("DescribeConfigs, 9,900 times one topic", _kafka(32, 4, _described(9_900)), 2),
+    Attack("CreateTopics, 3,000 bad names", _kafka(19, 5, _created(3_000)), 2),
+    Attack("Heartbeat, 4 million tagged fields", _kafka(12, 4, _tagged(4_000_000))),
+    Attack("Produce, 10 million tagged fields", _kafka(0, 9, _tagged_produce(10_000_000))),
+    Attack("Produce, 4,900 partitions without records", _kafka(0, 9, _null_batches(4_900)), 2),
+    Attack("Produce, a bomb of zstd to a topic of gzip", _bombs, 2),
+    Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),
+    Attack("call with 100 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * (100 << 20)]), native=True),
+    Attack("call with 2 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 2_000_000]), native=True),
+    Attack("call with 49,000 empty lists", _heads([rpc.CALL, 1, "ack", [[]] * 49_000]), 5, native=True),
+)

@@ -1,0 +1,58 @@
+"""Each attack, beside a canary: the node stays up, its memory and the canary's slowest answer stay bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from attack import ATTACKS, GZIP_TOPIC, TOPIC, Attack
+from canary import Canary
+from confluent_kafka.admin import AdminClient, NewTopic
+from watched_node import WatchedNode
+
+from gnomon.testing import KafkaBroker
+
+REQUEST_MEMORY_BYTES = 32 << 20
+MEMORY_BYTES_MAX = REQUEST_MEMORY_BYTES + (64 << 20)
+TURN_SECONDS_MAX = 0.010
+"""The most processor time of one request."""
+CREATE_SECONDS_MAX = 30.0
+CANARY_TOPIC = "canary"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(settings={"broker.request_queue_bytes_max": REQUEST_MEMORY_BYTES}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        topics = [NewTopic(name, 1) for name in (CANARY_TOPIC, TOPIC)]
+        topics.append(NewTopic(GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
+        for created in admin.create_topics(topics).values():
+            created.result(CREATE_SECONDS_MAX)
+        yield broker
+        assert broker.running, "the broker ended by itself"
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    rows = [f"{'attack':50} {'MiB':>7} {'processor ms':>13} {'canary ms':>10}"]
+    yield rows
+    print("\n" + "\n".join(rows))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_a_healthy_client_and_the_memory_of_the_node_hardly_notice(
+    broker: KafkaBroker, table: list[str], attack: Attack
+) -> None:
+    node = WatchedNode(broker.pid)
+    address = (broker.native_host, broker.native_port) if attack.native else (broker.host, broker.port)
+    idle = node.resident_bytes()
+    node.forget_peak()
+    before = node.processor_seconds()
+    with Canary(node, (broker.host, broker.port), CANARY_TOPIC) as canary:
+        attack.run(address)
+    grown, used = node.peak_bytes() - idle, node.processor_seconds() - before
+    row = f"{grown / (1 << 20):7.1f} {used * 1e3:13.1f} {canary.slowest_seconds * 1e3:10.1f}"
+    table.append(f"{attack.name:50} {row}")
+    assert canary.answers
+    assert grown <= MEMORY_BYTES_MAX
+    assert canary.slowest_seconds <= TURN_SECONDS_MAX * (attack.connections + 1)
