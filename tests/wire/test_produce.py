@@ -18,6 +18,7 @@ from kio.static.primitive import i16, i32, i32Timedelta
 
 from gnomon.wire.kafka.frame import MalformedFrame, encode_unsigned_varint
 from gnomon.wire.kafka.produce import (
+    ELEMENTS_MAX,
     VERSION_MAX,
     VERSION_MIN,
     PartitionProduced,
@@ -168,6 +169,24 @@ def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
         )
     )
     assert parse_produce(memoryview(raw), 0, 9) == (None, -1, 30_000, [("t", [(4, b"abc")])])
+
+
+def many(topics: int, partitions: int, tags: int) -> memoryview:
+    """A request with partitions without records in each topic, and unknown tagged fields in each partition."""
+    fields = encode_unsigned_varint(tags) + b"\x63\0" * tags
+    partition = struct.pack(">i", 0) + b"\0" + fields
+    topic = b"\x02t" + encode_unsigned_varint(partitions + 1) + partition * partitions + b"\0"
+    head = b"\x00" + struct.pack(">hi", -1, 30_000) + encode_unsigned_varint(topics + 1)
+    return memoryview(head + topic * topics + b"\0")
+
+
+def test_topics_partitions_and_tagged_fields_together_are_bounded() -> None:
+    topics, partitions, tags = 10, 100, 3
+    assert topics * (1 + partitions * (1 + tags)) <= ELEMENTS_MAX
+    assert len(parse_produce(many(topics, partitions, tags), 0, 9).topics) == topics
+    for more in (many(ELEMENTS_MAX + 1, 0, 0), many(1, ELEMENTS_MAX, 0), many(10, 100, 5), many(1, 1, ELEMENTS_MAX)):
+        with pytest.raises(MalformedFrame, match=f"more than {ELEMENTS_MAX} elements"):
+            parse_produce(more, 0, 9)
 
 
 partitions_produced = st.builds(
