@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
 from gnomon.cli.signals import stop_on_signal
 from gnomon.runtime.collector import short_collections
-from gnomon.runtime.disk.data_directory import DirectoryKind, check_directory
+from gnomon.runtime.disk.data_directory import PRIVATE_UMASK, DirectoryKind, check_directory
 from gnomon.runtime.health import HealthCheck, health_app
 from gnomon.runtime.http import HttpSocket
 from gnomon.runtime.logs import StreamLogger, configure_logs
@@ -96,14 +99,16 @@ async def open_daemon(
     """
     log = configure_logs(settings.log.level, settings.log.format, sys.stderr)
     stop = trio.Event()
-    turns = TurnWatch(log)
+    turns = TurnWatch(log, lambda: log.opened)
     with short_collections():
         async with (
             open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
             trio.open_nursery() as nursery,
         ):
             if stores is not None:
+                os.umask(PRIVATE_UMASK)
                 check_directory(world.disk, settings.data_dir, stores)
+                _warn_if_open_to_others(settings.data_dir, log)
             for host, port in listens:
                 await check_address(host, port)
             admin = HttpSocket(admin_host, admin_port)
@@ -115,6 +120,13 @@ async def open_daemon(
             finally:
                 admin.close()
                 nursery.cancel_scope.cancel()
+
+
+def _warn_if_open_to_others(directory: Path, log: StreamLogger) -> None:
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & PRIVATE_UMASK:
+        advice = f"other users of this machine may read or change the records: chmod -R go= {directory}"
+        log.warning("data_directory_open", path=str(directory), mode=f"{mode:04o}", next=advice)
 
 
 async def _end_unless_it_serves(daemon: DaemonProcess) -> None:

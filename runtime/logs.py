@@ -111,6 +111,10 @@ class _Output:
         self._logger: Any = None
         self._spare_descriptor: int | None = os.open(os.devnull, os.O_RDONLY)
 
+    @property
+    def opened(self) -> bool:
+        return self._logger is not None
+
     def write(self, method: str, event: str, fields: dict[str, object]) -> None:
         if self._stream is None:
             self.lines_dropped += 1
@@ -158,6 +162,11 @@ class StreamLogger:
     def lines_dropped(self) -> int:
         """The number of lines that could not be written, over all loggers bound from this one."""
         return self._output.lines_dropped
+
+    @property
+    def opened(self) -> bool:
+        """Whether the first line was written, which takes long, because it imports structlog."""
+        return self._output.opened
 
     def bind(self, **fields: object) -> Logger:
         """See `Logger.bind`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.bookie.storage.store_view import StoreView
 from gnomon.broker.stores import Stores, open_stores
 from gnomon.cli.exit import Exit, Failure, failure_of
-from gnomon.runtime.disk.data_directory import FORMAT_FILE
+from gnomon.runtime.disk.data_directory import FORMAT_FILE, PRIVATE_UMASK
 from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.trio_world import open_trio_world
 
@@ -38,6 +39,7 @@ def in_stores(settings: Settings, work: Callable[[Stores], Awaitable[T]], *, cre
         )
 
     async def run() -> T:
+        os.umask(PRIVATE_UMASK)
         async with open_trio_world() as world, open_stores(world, settings) as stores:
             return await work(stores)
 

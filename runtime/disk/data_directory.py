@@ -18,6 +18,8 @@ from typing import Final
 from gnomon.runtime.world import Disk, WorldError
 
 FORMAT: Final = "3"
+PRIVATE_UMASK = 0o077
+"""For processes with a data directory: its files and folders are for their owner only."""
 FORMAT_FILE: Final = "FORMAT"
 
 

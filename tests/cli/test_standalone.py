@@ -108,3 +108,31 @@ def test_an_unknown_or_invalid_setting_ends_with_2(inside: Run) -> None:
     assert "num.partitions" in unknown.stderr
     assert inside("standalone", "--set", "num.partitions=many").returncode == 2
     assert inside("standalone", "--kafka-port", "70000").returncode == 2
+
+
+def test_the_data_directory_and_all_its_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    process = start("--data-dir", str(data))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert "data_directory_open" not in errors
+    paths = [data, *data.rglob("*")]
+    assert len(paths) > 6
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in paths}
+    assert {mode & 0o077 for _, mode in modes} == {0}
+
+
+def test_a_directory_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+    process = start("--data-dir", str(data))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert "data_directory_open" in errors
+    assert "0755" in errors
+    assert f"chmod -R go= {data}" in errors
