@@ -22,6 +22,7 @@ from gnomon.broker.broker import Broker
 from gnomon.broker.kafka.acls import acl_handlers
 from gnomon.broker.kafka.cluster import ClusterHandlers
 from gnomon.broker.kafka.configs import ConfigHandlers
+from gnomon.broker.kafka.connections.connection_limits import ConnectionLimits
 from gnomon.broker.kafka.connections.refusal_log import RefusalLog
 from gnomon.broker.kafka.connections.replies import Replies
 from gnomon.broker.kafka.connections.request import Handler
@@ -55,7 +56,7 @@ from gnomon.broker.subscriptions.positions.stores import store_opener
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.settings.settings import SubscriptionsSettings
 from gnomon.runtime.tasks import OwnTasks
-from gnomon.runtime.world import DiskSpace, World
+from gnomon.runtime.world import Clock, DiskSpace, World
 from gnomon.wire.kafka.api import ApiKey
 
 
@@ -113,7 +114,7 @@ async def serve(
         WorldError: the membership ended.
     """
     server = kafka_server(world, broker, limits, space)
-    native = native_server(world, broker, subscriptions)
+    native = native_server(world, broker, subscriptions, limits)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(broker.run)
@@ -159,7 +160,7 @@ def kafka_server(
             metrics,
             world.random("fetch-sessions"),
         ),
-        RequestHandling(world, _handlers(broker, access, refusals, space), access, _guards(broker)),
+        RequestHandling(world, _handlers(world.clock, broker, access, refusals, space), access, _guards(broker)),
         replies,
         broker.coordinator.drain,
         broker.configs,
@@ -182,25 +183,30 @@ def _guards(broker: Broker) -> Guards:
 
 
 def _handlers(
-    broker: Broker, access: Access[ApiKey], refusals: RefusalLog, space: Callable[[Path], DiskSpace] | None
+    clock: Clock,
+    broker: Broker,
+    access: Access[ApiKey],
+    refusals: RefusalLog,
+    space: Callable[[Path], DiskSpace] | None,
 ) -> Mapping[int, Handler]:
     topics, placement, partitions = broker.topics, broker.placement, broker.partitions
     records, admin, configs = broker.records, broker.topic_admin, broker.configs
+    cluster_id = broker.cluster_id
     return {
-        **MetadataHandler(topics, placement, partitions, admin, broker.cluster_id).handlers(),
-        **ClusterHandlers(placement, broker.offsets_topic, broker.producer_ids, broker.cluster_id, refusals).handlers(),
-        **TopicHandlers(topics, placement, records, admin, configs, access).handlers(),
+        **MetadataHandler(topics, placement, partitions, admin, cluster_id, clock).handlers(),
+        **ClusterHandlers(placement, broker.offsets_topic, broker.producer_ids, cluster_id, refusals, clock).handlers(),
+        **TopicHandlers(topics, placement, records, admin, configs, access, clock).handlers(),
         **PlacementHandlers(topics, placement, partitions).handlers(),
-        **ConfigHandlers(topics, records, admin, configs, broker.stored_configs, placement.node_id).handlers(),
-        **PositionHandlers(broker.routes, placement).handlers(),
-        **LogDirHandlers(topics, placement, partitions, configs, space).handlers(),
-        **GroupHandlers(topics, broker.coordinator).handlers(),
+        **ConfigHandlers(topics, records, admin, configs, broker.stored_configs, placement.node_id, clock).handlers(),
+        **PositionHandlers(broker.routes, placement, clock).handlers(),
+        **LogDirHandlers(topics, placement, partitions, configs, space, clock).handlers(),
+        **GroupHandlers(broker.coordinator).handlers(),
         **modern_group_handlers(refusals),
         **acl_handlers(refusals),
     }
 
 
-def native_server(world: World, broker: Broker, settings: SubscriptionsSettings) -> NativeServer:
+def native_server(world: World, broker: Broker, settings: SubscriptionsSettings, limits: BrokerLimits) -> NativeServer:
     """The front end of a broker for native clients and other brokers."""
     topics, placement, partitions = broker.topics, broker.placement, broker.partitions
     tasks = OwnTasks()
@@ -227,7 +233,8 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings)
         ConsumerMethods(access, connections, hosts.rounds, world.clock).methods(),
         broker.receiver.methods(access),
     )
-    return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, wings)
+    counted = ConnectionLimits(broker.configs, limits.connections_max)
+    return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, wings, counted)
 
 
 def administered(world: World, broker: Broker) -> Administered:

@@ -12,7 +12,7 @@ MISSED: Final = "missed"
 """Notice to consumers: records were removed before the subscription acknowledged them; two offsets follow."""
 SUBSCRIBE_MAX: Final = 1000
 """Subscriptions in one call."""
-GROUPS_MAX: Final = 10_000
+GROUPS_MAX: Final = 4_000
 """Groups of numbers in one call that acknowledges records or grants permits."""
 NUMBER_MAX: Final = 2**62
 """Every number in a call is below this, so that the sum of two fits into 64 bits."""

@@ -23,7 +23,12 @@ class DaemonNotStarted(Exception):
 
 
 def spawn(
-    command: Sequence[object], log: Path, *, prefix: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    command: Sequence[object],
+    log: Path,
+    *,
+    prefix: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    program: Sequence[str] | None = None,
 ) -> subprocess.Popen[str]:
     """Starts a process, which ends with this one.
 
@@ -32,17 +37,21 @@ def spawn(
         log: receives its standard error, appended.
         prefix: a command that runs it in an environment of its own (`nsenter ...`).
         variables: of its environment, besides those of this process that are not settings of gnomon.
+        program: takes the words of `command`; None is this Python with this gnomon.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
-    paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
+    if program is None:
+        program = (sys.executable, "-P", "-m", "gnomon.cli.child")
+        paths = [str(Path(gnomon.__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])]
+        inherited["PYTHONPATH"] = os.pathsep.join(paths)
     with open(log, "ab") as stderr:
         return subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", "gnomon.cli.child", *map(str, command)],
+            [*prefix, *program, *map(str, command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **(variables or {})},
+            env={**inherited, **(variables or {})},
             process_group=0,  # a keyboard interrupt is the tests' to handle, not the daemon's
         )
 
@@ -55,12 +64,18 @@ def ready_facts(line: str) -> dict[str, str]:
 class Daemon:
     """One process, started at once; `ready` has the facts of its line, after `wait_ready`."""
 
-    def __init__(self, command: Sequence[object], log: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[object],
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+        program: Sequence[str] | None = None,
+    ) -> None:
         """Starts it: see `spawn`."""
         self.ready: dict[str, str] = {}
         self.log = log
         self._name = f"gnomon {command[0]}"
-        self._process = spawn(command, log, variables=variables)
+        self._process = spawn(command, log, variables=variables, program=program)
 
     def wait_ready(self) -> Self:
         """Returns once it serves.

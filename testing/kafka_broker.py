@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +30,8 @@ class KafkaBroker:
         settings: Kafka's broker settings by Kafka's names (`num.partitions`), and gnomon's own by their dotted names
             (`broker.connections_max`), as docs/settings.md lists them. `GNOMON_` variables of the environment are not
             passed on.
+        command: the program that runs the broker, if it is installed in another environment:
+            `["/opt/gnomon/bin/python", "-m", "gnomon.cli.child"]`. It gets the words after `gnomon`.
 
     Use it as a context manager, or call `start` and `close`.
     """
@@ -40,11 +42,13 @@ class KafkaBroker:
         data_dir: str | os.PathLike[str] | None = None,
         durability: str = "none",
         settings: Mapping[str, str | int | bool] | None = None,
+        command: Sequence[str] | None = None,
     ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="gnomon-"))
         self.data_dir = self._directory / "data" if data_dir is None else Path(data_dir)
         self._log = self._directory / "log"
         self._variables = _variables({"log.level": "warning", "bookie.durability": durability, **(settings or {})})
+        self._command = command
         self._daemon: Daemon | None = None
         self.host = "127.0.0.1"
         self.port = 0
@@ -91,7 +95,8 @@ class KafkaBroker:
         """
         assert not self.running, "the broker runs already"
         ports = ("--kafka-port", self.port, "--native-port", self.native_port, "--admin-port", self.admin_port)
-        self._daemon = Daemon(("standalone", "--data-dir", self.data_dir, *ports), self._log, self._variables)
+        words = ("standalone", "--data-dir", self.data_dir, *ports)
+        self._daemon = Daemon(words, self._log, self._variables, self._command)
         try:
             ready = self._daemon.wait_ready().ready
         except DaemonNotStarted as error:

@@ -1,8 +1,10 @@
 """Splits the bytes of one stream into frames: a length of four bytes (big-endian), then a body of that many bytes.
 
 1. Memory follows the bytes that arrived, never a declared length. A new buffer has 16 KiB, or the size of the previous
-   frame, at most 128 KiB. A full buffer at most doubles, or grows to the size of the previous frame, at most 2 MiB.
-2. Even if a frame of n bytes arrives in small pieces, its bytes are moved only O(log n) times.
+   frame, at most 128 KiB. A full buffer at most doubles, or grows to the size of the previous frame, at most 2 MiB. A
+   buffer of more than 2 MiB is anonymous memory for the declared length, whose pages exist once they are written.
+2. Even if a frame of n bytes arrives in small pieces, its bytes are moved only O(log n) times, and no further than into
+   that memory: moving more than some megabytes at once would hold the event loop.
 3. A view from `next_frame` is valid until the next `receive_buffer`; code that keeps the view longer copies it. A full
    buffer is replaced by a larger one and never resized, because views of it may exist.
 4. After `next_frame` has handed out all received bytes and returned None, the reader holds no buffer above 16 KiB,
@@ -11,6 +13,7 @@
 
 from __future__ import annotations
 
+import mmap
 from struct import Struct
 from typing import Final
 
@@ -20,6 +23,8 @@ RECEIVE_BYTES: Final = 16 * 1024
 """Size of a fresh receive buffer."""
 _FRESH_BYTES_MAX: Final = 128 * 1024
 _REMEMBERED_BYTES_MAX: Final = 2 * 1024 * 1024
+_PLAIN_BYTES_MAX: Final = 2 * 1024 * 1024
+"""A larger bytearray would take too long to make: it is filled with zeros."""
 _NO_BYTES: Final = memoryview(bytearray())
 _HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN")
 _TLS_HANDSHAKE: Final = b"\x16\x03"
@@ -64,7 +69,11 @@ class FrameReader:
         return len(self._buffer)
 
     def receive_buffer(self) -> memoryview:
-        """The buffer for the next bytes, writable and not empty. Invalidates every view handed out before."""
+        """The buffer for the next bytes, writable and not empty. Invalidates every view handed out before.
+
+        Raises:
+            MemoryError: there is no memory for it.
+        """
         start, end = self._start, self._end
         buffer = self._buffer
         if start:
@@ -89,7 +98,10 @@ class FrameReader:
             frame_bytes = self._first_frame_bytes()
             if have < frame_bytes < capacity:
                 capacity = frame_bytes
-        grown = memoryview(bytearray(capacity))
+        if capacity <= _PLAIN_BYTES_MAX:
+            grown = memoryview(bytearray(capacity))
+        else:
+            grown = _reserved(max(capacity, self._first_frame_bytes()))
         if have:
             grown[:have] = self._buffer[:have]
         self._buffer = grown
@@ -141,3 +153,11 @@ class FrameReader:
         self._start = self._end = 0
         if len(self._buffer) > RECEIVE_BYTES:
             self._buffer = _NO_BYTES
+
+
+def _reserved(capacity: int) -> memoryview:
+    """Zeros, whose pages take memory once they are written."""
+    try:
+        return memoryview(mmap.mmap(-1, capacity))
+    except OSError as error:
+        raise MemoryError(f"no memory for {capacity} bytes: {error}") from error

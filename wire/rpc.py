@@ -6,8 +6,8 @@ The head is a msgpack list that begins with the kind of the frame; the attachmen
 2. Allocation follows the bytes that arrived: a list or map of msgpack is created only after all its elements were
    found.
 3. An attachment above a small size is not copied: `encode` passes on the caller's buffer, and `decode` returns a view.
-4. A head has at most HEAD_BYTES_MAX bytes and HEAD_ITEMS_MAX items of lists and maps: an item takes one byte there,
-   and some 60 bytes in memory.
+4. A head from a client has at most HEAD_BYTES_MAX bytes and HEAD_ITEMS_MAX items of lists and maps: an item takes one
+   byte there, and some 60 bytes in memory. A server is trusted: one change of the metadata may be many events.
 5. After `decode` the fields of a head have the types of the table below; the meaning of methods and values is not
    checked here.
 """
@@ -38,8 +38,8 @@ HELLO_BYTES_MAX: Final = 1 << 10
 """The largest first frame of a client: nothing is known about its sender."""
 HEAD_BYTES_MAX: Final = 2 << 20
 """Room for a transaction of the metadata service. Larger data belongs into the attachment."""
-HEAD_ITEMS_MAX: Final = 50_000
-"""Unpacking as many takes some 10 ms; the longest call of a native client has 40,000."""
+HEAD_ITEMS_MAX: Final = 25_000
+"""Unpacking as many takes some 5 ms; the longest call of a native client has 16,000."""
 
 _PREFIX: Final = Struct(">II")
 _HEAD_BYTES: Final = Struct(">I")
@@ -103,12 +103,17 @@ class MalformedRpc(Exception):
 class RpcFrameReader(FrameReader):
     """Splits the byte stream of one connection into frames."""
 
-    __slots__ = ()
+    __slots__ = ("_limited",)
+
+    def __init__(self, frame_bytes_max: int, *, limited: bool = True) -> None:
+        """`limited` bounds the heads (invariant 4)."""
+        super().__init__(frame_bytes_max)
+        self._limited = limited
 
     def next_frame(self) -> memoryview | None:
         """See `FrameReader.next_frame`; a head that is too large is refused before the rest of its frame arrives."""
         frame = super().next_frame()
-        if frame is None and self.buffered_bytes >= _PREFIX.size:
+        if frame is None and self._limited and self.buffered_bytes >= _PREFIX.size:
             head_bytes = _PREFIX.unpack_from(self._buffer, self._start)[1]
             if head_bytes > HEAD_BYTES_MAX:
                 raise _too_large_head(head_bytes)
@@ -140,18 +145,21 @@ def encode(head: list[Any], attachment: Buffer = b"") -> list[Buffer]:
     return [_PREFIX.pack(size + 4 + len(attachment), size) + packed, attachment]
 
 
-def oversize(chunks: list[Buffer], frame_bytes_max: int) -> str | None:
-    """The reason why a frame of `encode` is too large to be sent; None if it is not."""
+def oversize(chunks: list[Buffer], frame_bytes_max: int, *, limited: bool = True) -> str | None:
+    """The reason why a frame of `encode` is too large to be sent; None if it is not. `limited` bounds its head."""
     size = sum(map(len, chunks))
     if size > frame_bytes_max:
         return f"{size} bytes, {frame_bytes_max} are allowed"
-    if len(chunks[0]) > HEAD_BYTES_MAX:  # the length prefixes and a small attachment are included
+    if limited and len(chunks[0]) > HEAD_BYTES_MAX:  # the length prefixes and a small attachment are included
         return f"{len(chunks[0])} bytes besides its attachment, {HEAD_BYTES_MAX} are allowed"
     return None
 
 
-def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
+def decode(frame: memoryview, *, limited: bool = True) -> tuple[list[Any], memoryview]:
     """Head and attachment of a frame (its body, without the length); the attachment is a view of it.
+
+    Args:
+        limited: whether its head is bounded (invariant 4).
 
     Raises:
         MalformedRpc: the frame is not valid.
@@ -162,14 +170,15 @@ def decode(frame: memoryview) -> tuple[list[Any], memoryview]:
     stop = head_bytes + 4
     if stop > len(frame):
         raise MalformedRpc(f"a head declares {head_bytes} bytes, the frame has {len(frame) - 4} left")
-    if head_bytes > HEAD_BYTES_MAX:
+    if limited and head_bytes > HEAD_BYTES_MAX:
         raise _too_large_head(head_bytes)
     packed = frame[4:stop]
     try:
         if _long_container(packed) is not None:
             _walk(packed)
         # An item takes a byte at least: a short head has too few items to be counted.
-        head = msgpack.unpackb(packed) if head_bytes <= HEAD_ITEMS_MAX else _unpack_counted(packed)
+        counted = limited and head_bytes > HEAD_ITEMS_MAX
+        head = _unpack_counted(packed) if counted else msgpack.unpackb(packed)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise MalformedRpc(f"a head is not msgpack: {error or type(error).__name__}") from None
     if type(head) is not list or not head or type(head[0]) is not int or not 0 <= head[0] < len(_SHAPES):

@@ -26,6 +26,13 @@ class DeleteTopicOffsetsResponse(ProtocolMessage, versions=(0, 0)):
     error_code: int = int16()
 
 
+class ManyOffsets(ProtocolMessage, versions=(0, 0)):
+    """The answer to an OffsetFetch of all offsets of a group that has too many for one turn of the event loop: their
+    places. The coordinator then asks for them in parts."""
+
+    topics: list[offsets.OffsetFetchRequestTopics] = array(offsets.OffsetFetchRequestTopics)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCall:
     """One request, its sender, and the caller's own token, which is called with the response.

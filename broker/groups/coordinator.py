@@ -6,8 +6,9 @@ Group ids are hashed as in Kafka, so that Kafka's tools find a group's records.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Never, TypeAlias, assert_never
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Never, assert_never
 from uuid import UUID
 
 import trio
@@ -18,29 +19,25 @@ from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest, GroupCall, error_of, refused
 from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.parts import OFFSETS_MAX, RequestPart, joined, parts_of, with_places
 from gnomon.broker.groups.records import CoordinatorRecord
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.messages.group_admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from gnomon.wire.kafka.messages.offsets import FETCH_GROUPS_SINCE, OffsetFetchRequest, OffsetFetchResponse
+from gnomon.wire.kafka.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from gnomon.wire.kafka.messages.group_admin import ListGroupsRequest, ListGroupsResponse
+from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest
 from gnomon.wire.kafka.schema import ProtocolMessage
 
-Answer: TypeAlias = Callable[[Any], None]
-
-PARTS_PER_TURN = 256
-"""Groups of a request after which the coordinator yields to other tasks: each group takes some 30 us."""
+WEIGHT_PER_TURN = OFFSETS_MAX
+"""The weight of the parts of one request that the coordinator passes on in a turn of the event loop."""
+SHARD_WEIGHT = OFFSETS_MAX // 10
+"""The weight of a request for all groups of one partition."""
 SENT_AWAY_SECONDS = 10.0
 """Longer than a member takes to find its coordinator by a heartbeat: clients send one every 3 s by default."""
 
@@ -135,12 +132,10 @@ class GroupCoordinator:
         match request:
             case ListGroupsRequest():
                 self._tasks.start_soon(self._list, call)
-            case DescribeGroupsRequest() | DeleteGroupsRequest():
-                self._ask_each(call, *_split(call))
-            case OffsetFetchRequest() if version >= FETCH_GROUPS_SINCE:
-                self._ask_each(call, *_split(call))
-            case _:
+            case JoinGroupRequest() | SyncGroupRequest() | HeartbeatRequest() | LeaveGroupRequest():
                 self._ask(partition_for(call.request.group_id, self._partition_count()), call)
+            case _:
+                self._ask_parts(call)
 
     def drain(self) -> None:
         """The broker is about to stop: members that wait for other members are sent to find their coordinator again.
@@ -171,7 +166,7 @@ class GroupCoordinator:
         except LogUnavailable as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         mine = [partition for partition in used if self._machines.serves(partition)]
-        parts = [(partition, request) for partition in mine]
+        parts = ((partition, RequestPart("", request, SHARD_WEIGHT)) for partition in mine)
         answers: list[Any] = await outcome_of(
             lambda done: self._gather(parts, GroupCall(request, 0, "", "", None), lambda answers: done(answers, None))
         )
@@ -214,52 +209,76 @@ class GroupCoordinator:
         sent_away = now - self._asked_in_vain.setdefault(partition, now) >= SENT_AWAY_SECONDS
         return ErrorCode.NOT_COORDINATOR if sent_away else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _ask_each(
-        self,
-        call: GroupCall,
-        parts: Sequence[tuple[str, ProtocolMessage]],
-        merge: Callable[[list[Any]], ProtocolMessage],
-    ) -> None:
-        count = self._partition_count()
-        named: dict[str, ProtocolMessage] = {}
-        for group_id, request in parts:
-            named.setdefault(group_id, request)  # a group that is named twice is asked for once, as in Kafka
-        placed = [(partition_for(group_id, count), request) for group_id, request in named.items()]
-        self._gather(placed, call, lambda answers: call.token(merge(answers)))
+    def _ask_parts(self, call: GroupCall) -> None:
+        asked = list[RequestPart]()
+
+        def placed() -> Iterator[tuple[int, RequestPart]]:
+            count = self._partition_count()
+            for part in parts_of(call):
+                asked.append(part)
+                yield partition_for(part.group_id, count), part
+
+        def answered(answers: list[Any]) -> None:
+            again = with_places(call, asked, answers)
+            if again is None:
+                call.token(joined(call, answers))
+            else:
+                self._ask_parts(replace(call, request=again))
+
+        self._gather(placed(), call, answered)
 
     def _gather(
-        self, parts: Collection[tuple[int, ProtocolMessage]], call: GroupCall, done: Callable[[list[Any]], None]
+        self, parts: Iterator[tuple[int, RequestPart]], call: GroupCall, done: Callable[[list[Any]], None]
     ) -> None:
-        """Asks shards for parts of a call; `done` gets their responses, in order, after the last one arrived."""
-        answers: list[Any] = [None] * len(parts)
-        missing = len(parts)
+        """Asks shards for parts of a call, given with their partitions; as many in a turn as WEIGHT_PER_TURN allows.
 
-        def answer_to(index: int) -> Answer:
-            def answered(response: Any) -> None:
-                nonlocal missing
+        Args:
+            done: gets the answers, in order, after the last one arrived.
+        """
+        answers: list[Any] = []
+        missing = 1  # the end of the parts
+        waiting = 0
+        answered_some = trio.Event()
+
+        def came() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                done(answers)
+
+        def ask(partition: int, part: RequestPart) -> None:
+            nonlocal missing, waiting
+            missing += 1
+            waiting += part.weight
+            index = len(answers)
+            answers.append(None)
+
+            def answered(response: ProtocolMessage) -> None:
+                nonlocal waiting
+                waiting -= part.weight
                 answers[index] = response
-                missing -= 1
-                if not missing:
-                    done(answers)
+                answered_some.set()
+                came()
 
-            return answered
+            self._ask(partition, replace(call, request=part.request, token=answered))
 
-        def ask(index: int, partition: int, request: ProtocolMessage) -> None:
-            self._ask(partition, GroupCall(request, call.version, call.client_id, call.client_host, answer_to(index)))
+        async def ask_rest() -> None:
+            nonlocal answered_some
+            async for partition, part in paced(parts, WEIGHT_PER_TURN, self._clock, lambda each: each[1].weight):
+                while waiting >= WEIGHT_PER_TURN:  # otherwise they would all be handled once the log is confirmed
+                    answered_some = trio.Event()
+                    await answered_some.wait()
+                ask(partition, part)
+            came()
 
-        async def ask_in_turns() -> None:
-            for index, part in enumerate(parts):
-                ask(index, *part)
-                if index % PARTS_PER_TURN == PARTS_PER_TURN - 1:
-                    await trio.lowlevel.checkpoint()
-
-        if len(parts) > PARTS_PER_TURN:
-            self._tasks.start_soon(ask_in_turns)
-            return
-        for index, part in enumerate(parts):
-            ask(index, *part)
-        if not parts:
-            done([])
+        room = WEIGHT_PER_TURN
+        for partition, part in parts:
+            ask(partition, part)
+            room -= part.weight
+            if room <= 0:
+                self._tasks.start_soon(ask_rest)
+                return
+        came()
 
     async def _list(self, call: GroupCall) -> None:
         try:
@@ -274,36 +293,9 @@ class GroupCoordinator:
             groups = [group for answer in answers for group in answer.groups]
             call.token(ListGroupsResponse(error_code=errors[0] if errors else ErrorCode.NONE, groups=groups))
 
-        self._gather([(partition, call.request) for partition in partitions], call, listed)
+        part = RequestPart("", call.request, SHARD_WEIGHT)
+        self._gather(((partition, part) for partition in partitions), call, listed)
 
 
 def _no_effect(effect: Never) -> None:
     assert_never(effect)
-
-
-def _split(call: GroupCall) -> tuple[list[tuple[str, ProtocolMessage]], Callable[[list[Any]], ProtocolMessage]]:
-    """The parts of a request about several groups, each with its group id, and a function that joins the responses."""
-    request = call.request
-    match request:
-        case DescribeGroupsRequest():
-            asked = request.include_authorized_operations
-            return (
-                [
-                    (name, DescribeGroupsRequest(groups=[name], include_authorized_operations=asked))
-                    for name in request.groups
-                ],
-                lambda answers: DescribeGroupsResponse(groups=[answer.groups[0] for answer in answers]),
-            )
-        case DeleteGroupsRequest():
-            return (
-                [(name, DeleteGroupsRequest(groups_names=[name])) for name in request.groups_names],
-                lambda answers: DeleteGroupsResponse(results=[answer.results[0] for answer in answers]),
-            )
-        case _:
-            return (
-                [
-                    (group.group_id, OffsetFetchRequest(groups=[group], require_stable=request.require_stable))
-                    for group in request.groups
-                ],
-                lambda answers: OffsetFetchResponse(groups=[answer.groups[0] for answer in answers]),
-            )

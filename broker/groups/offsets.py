@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from gnomon.broker.groups.call import GroupCall, Reply
+from gnomon.broker.groups.call import GroupCall, ManyOffsets, Reply
 from gnomon.broker.groups.group import CONSUMER_PROTOCOL, Group, GroupState
+from gnomon.broker.groups.parts import OFFSETS_MAX
 from gnomon.broker.groups.records import OffsetRecord, StoredOffset
 from gnomon.broker.groups.turn import Turn
 from gnomon.wire.kafka.errors import ErrorCode
@@ -90,6 +91,10 @@ class GroupOffsets:
         """Topic and partition of every offset, durable or under way."""
         durable = [(topic, partition) for topic, partitions in self.stored.items() for partition in partitions]
         return list(dict.fromkeys([*durable, *self._under_way]))
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether an offset of the partition is durable or under way."""
+        return partition in self.stored.get(topic, {}) or self.busy(topic, partition)
 
     def busy(self, topic: str, partition: int) -> bool:
         """Whether a commit to the partition is under way."""
@@ -171,24 +176,24 @@ def _stored(part: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) 
 def fetch(offsets: GroupOffsets, call: GroupCall, turn: Turn) -> None:
     """Answers with the durable offsets of the one group that the request names; an unknown group has none."""
     request: OffsetFetchRequest = call.request
-    if call.version < FETCH_GROUPS_SINCE:
-        topics = [_fetched_v1(offsets, topic) for topic in _wanted(offsets, request.topics)]
-        turn.reply(call, OffsetFetchResponse(topics=topics))
-        return
-    (wanted,) = request.groups
-    found = [_fetched_v8(offsets, topic) for topic in _wanted(offsets, wanted.topics)]
-    turn.reply(call, OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=wanted.group_id, topics=found)]))
-
-
-def _wanted(
-    offsets: GroupOffsets, topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None
-) -> list[OffsetFetchRequestTopic | OffsetFetchRequestTopics]:
-    if topics is not None:
-        return list(topics)
-    return [
-        OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
-        for topic, partitions in offsets.stored.items()
-    ]
+    in_groups = call.version >= FETCH_GROUPS_SINCE
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
+    topics = request.groups[0].topics if in_groups else request.topics
+    if topics is None:
+        every = [
+            OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
+            for topic, partitions in offsets.stored.items()
+        ]
+        if sum(1 + len(topic.partition_indexes) for topic in every) > OFFSETS_MAX:
+            turn.reply(call, ManyOffsets(topics=every))
+            return
+        topics = every
+    if in_groups:
+        found = [_fetched_v8(offsets, topic) for topic in topics]
+        group_id = request.groups[0].group_id
+        turn.reply(call, OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group_id, topics=found)]))
+    else:
+        turn.reply(call, OffsetFetchResponse(topics=[_fetched_v1(offsets, topic) for topic in topics]))
 
 
 def _fetched_v1(
@@ -232,7 +237,6 @@ def delete(group: Group | None, offsets: GroupOffsets, call: GroupCall, turn: Tu
     if group is not None and group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL:
         turn.refuse(call, ErrorCode.NON_EMPTY_GROUP)
         return
-    known = dict.fromkeys(offsets.places())
     is_read = group.topics_read() if group is not None else None
     records: dict[tuple[str, int], OffsetRecord] = {}
     topics = []
@@ -243,7 +247,7 @@ def delete(group: Group | None, offsets: GroupOffsets, call: GroupCall, turn: Tu
         results = []
         for part in topic.partitions:
             results.append(OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code))
-            if not code and (topic.name, part.partition_index) in known:
+            if not code and offsets.has(topic.name, part.partition_index):
                 place = (topic.name, part.partition_index)
                 records[place] = OffsetRecord(request.group_id, *place, None)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))

@@ -15,6 +15,7 @@ from gnomon.broker.placement.placement import Placement
 from gnomon.broker.producer_ids import ProducerIds
 from gnomon.broker.topics.offsets_topic import OffsetsTopic
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
@@ -48,12 +49,14 @@ class ClusterHandlers:
         producer_ids: ProducerIds,
         cluster_id: str,
         refusals: RefusalLog,
+        clock: Clock,
     ) -> None:
         self._placement = placement
         self._offsets_topic = offsets_topic
         self._producer_ids = producer_ids
         self._cluster_id = cluster_id
         self._refusals = refusals
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -117,7 +120,7 @@ class ClusterHandlers:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
             else:
-                found = [self._coordinator(key) async for key in paced(keys, KEYS_PER_TURN)]
+                found = [self._coordinator(key) async for key in paced(keys, KEYS_PER_TURN, self._clock)]
         else:
             code, text = _without_coordinator(message.key_type, request.version)
             self._refusals.refused(request.exchange, text)

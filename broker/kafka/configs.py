@@ -21,6 +21,7 @@ from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
@@ -79,6 +80,7 @@ class ConfigHandlers:
         configs: BrokerConfigs,
         stored: StoredConfigs,
         node_id: int,
+        clock: Clock,
     ) -> None:
         self._topics = topics
         self._records = records
@@ -86,6 +88,7 @@ class ConfigHandlers:
         self._configs = configs
         self._stored = stored
         self._node_id = node_id
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -102,7 +105,7 @@ class ConfigHandlers:
         message: DescribeConfigsRequest = request.message
         results = []
         resources = {(item.resource_type, item.resource_name): item for item in message.resources}
-        async for resource in paced(resources.values(), RESOURCES_PER_TURN):
+        async for resource in paced(resources.values(), RESOURCES_PER_TURN, self._clock):
             try:
                 configs = list(self._describe(resource, message))
                 code, text = ErrorCode.NONE, None
@@ -194,7 +197,7 @@ class ConfigHandlers:
         named = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
         answers = []
         resources: Sequence[AlterConfigsResource | IncrementalAlterConfigsResource] = message.resources
-        async for resource in paced(resources, RESOURCES_PER_TURN):
+        async for resource in paced(resources, RESOURCES_PER_TURN, self._clock):
             twice = named[resource.resource_type, resource.resource_name] > 1
             changes = {item.name: change(item) for item in resource.configs}
             answers.append(await self._alter(answer, resource, twice, changes, message.validate_only, replace))

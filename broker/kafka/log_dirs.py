@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gnomon.broker.configs.broker_configs import BrokerConfigs
@@ -10,7 +10,9 @@ from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics.topics import Topics
-from gnomon.runtime.world import DiskSpace, WorldError
+from gnomon.log.topic import Topic
+from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock, DiskSpace, WorldError
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.log_dirs import (
@@ -26,6 +28,8 @@ from gnomon.wire.kafka.messages.log_dirs import (
 )
 
 UNKNOWN_BYTES = -1
+PARTITIONS_PER_TURN = 2_000
+"""Partitions that are described in one turn of the event loop."""
 
 
 class LogDirHandlers:
@@ -41,6 +45,7 @@ class LogDirHandlers:
         partitions: PartitionsInUse,
         configs: BrokerConfigs,
         space: Callable[[Path], DiskSpace] | None,
+        clock: Clock,
     ) -> None:
         """Answers for the directory in the broker's configs.
 
@@ -52,6 +57,7 @@ class LogDirHandlers:
         self._partitions = partitions
         self._configs = configs
         self._space = space
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -74,24 +80,36 @@ class LogDirHandlers:
                 failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory))
                 return DescribeLogDirsResponse(results=[failed])
             total_bytes, usable_bytes = space.total_bytes, space.usable_bytes
-        asked: dict[str, set[int]] = {}
-        for item in message.topics or []:
-            asked.setdefault(item.topic, set()).update(item.partitions)
         sizes = await self._partitions.stored_bytes()
-        topics = []
-        for topic in self._topics.image:
-            wanted = range(topic.partitions) if message.topics is None else asked.get(topic.name, ())
-            described = [
-                DescribeLogDirsPartition(partition_index=index, partition_size=sizes.get((topic.id, index), 0))
-                for index, leader in enumerate(self._placement.leaders(topic, topic.partitions))
-                if index in wanted and leader == self._placement.node_id
-            ]
-            if described:
-                topics.append(DescribeLogDirsTopic(name=topic.name, partitions=described))
+        topics: dict[str, list[DescribeLogDirsPartition]] = {}
+        async for topic, index in paced(self._asked(message), PARTITIONS_PER_TURN, self._clock):
+            size = sizes.get((topic.id, index), 0)
+            described = DescribeLogDirsPartition(partition_index=index, partition_size=size)
+            topics.setdefault(topic.name, []).append(described)
         only = DescribeLogDirsResult(
-            log_dir=str(directory), topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+            log_dir=str(directory),
+            topics=[DescribeLogDirsTopic(name=name, partitions=some) for name, some in topics.items()],
+            total_bytes=total_bytes,
+            usable_bytes=usable_bytes,
         )
         return DescribeLogDirsResponse(results=[only])
+
+    def _asked(self, message: DescribeLogDirsRequest) -> Iterator[tuple[Topic, int]]:
+        """The partitions that a request asks for and that this broker leads."""
+        image, node_id = self._topics.image, self._placement.node_id
+        asked: dict[str, set[int] | None]
+        if message.topics is None:
+            asked = dict.fromkeys(topic.name for topic in image)
+        else:
+            asked = {}
+            for item in message.topics:
+                asked[item.topic] = (asked.get(item.topic) or set()) | set(item.partitions)
+        for name, indexes in asked.items():
+            topic = image.get(name)
+            if topic is not None:
+                for index, leader in enumerate(self._placement.leaders(topic, topic.partitions)):
+                    if leader == node_id and (indexes is None or index in indexes):
+                        yield topic, index
 
     def alter(self, request: Request) -> AlterReplicaLogDirsResponse:
         """Moves nothing: a partition is in this broker's directory already, and any other directory is refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
@@ -14,6 +15,7 @@ from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.log.topic_name import is_topic_name
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -26,20 +28,32 @@ from gnomon.wire.kafka.messages.cluster import (
     MetadataResponseTopic,
 )
 
-TOPICS_PER_TURN = 256
+WEIGHT_PER_TURN = 1_500
+"""Partitions that are described in one turn of the event loop; a topic weighs TOPIC_WEIGHT of them besides its own."""
+TOPIC_WEIGHT = 6
+AUTO_CREATED_MAX = 100
+"""Topics that one request creates; its client gets LEADER_NOT_AVAILABLE for the others, and asks again."""
+NULL_NAMES_SINCE = 12
 
 
 class MetadataHandler:
     """Answers the Metadata requests of one broker."""
 
     def __init__(
-        self, topics: Topics, placement: Placement, partitions: PartitionsInUse, admin: TopicAdmin, cluster_id: str
+        self,
+        topics: Topics,
+        placement: Placement,
+        partitions: PartitionsInUse,
+        admin: TopicAdmin,
+        cluster_id: str,
+        clock: Clock,
     ) -> None:
         self._topics = topics
         self._placement = placement
         self._partitions = partitions
         self._admin = admin
         self._cluster_id = cluster_id
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler by API key."""
@@ -48,14 +62,15 @@ class MetadataHandler:
     async def handle(self, request: Request) -> MetadataResponse:
         """Describes the topics asked for, or all of them."""
         message: MetadataRequest = request.message
+        found: list[Topic | MetadataResponseTopic]
         if message.topics is None or (request.version == 0 and not message.topics):
-            every = list(self._topics.image)
-            topics = [self._describe(topic, request) async for topic in paced(every, TOPICS_PER_TURN)]
+            found = list(self._topics.image)
         else:
-            topics = []
-            once = {(item.topic_id, item.name): item for item in message.topics}  # as in Kafka
-            async for item in paced(once.values(), TOPICS_PER_TURN):
-                topics.append(await self._find(item, message.allow_auto_topic_creation, request))
+            found = await self._find_each(message.topics, message.allow_auto_topic_creation, request)
+        topics = [
+            await self._describe(item, request) if isinstance(item, Topic) else item
+            async for item in paced(found, WEIGHT_PER_TURN, self._clock, _weight)
+        ]
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
@@ -66,47 +81,68 @@ class MetadataHandler:
             topics=topics,
         )
 
-    async def _find(self, item: MetadataRequestTopic, create: bool, request: Request) -> MetadataResponseTopic:
-        image = self._topics.image
-        if item.topic_id != NO_UUID:
-            topic = image.get_by_id(item.topic_id)
-            if topic is None:
-                return MetadataResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                    name=None if request.version >= 12 else "",
-                    topic_id=item.topic_id,
-                )
-            return self._describe(topic, request)
-        name = item.name or ""
-        topic = image.get(name)
-        if topic is None:
-            try:
-                topic = await self._admin.auto_create(name, create)
-            except KafkaError as error:
-                code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-                return MetadataResponseTopic(error_code=code, name=name)
-        return self._describe(topic, request)
+    async def _find_each(
+        self, items: Sequence[MetadataRequestTopic], create: bool, request: Request
+    ) -> list[Topic | MetadataResponseTopic]:
+        """The topics that a request names, or the errors in their place; at most AUTO_CREATED_MAX are created."""
+        found: list[Topic | MetadataResponseTopic] = []
+        created = 0
+        once = {(item.topic_id, item.name): item for item in items}  # as in Kafka
+        async for item in paced(once.values(), WEIGHT_PER_TURN // TOPIC_WEIGHT, self._clock):
+            name = item.name or ""
+            if item.topic_id != NO_UUID:
+                found.append(self._topics.image.get_by_id(item.topic_id) or _unknown_id(item, request.version))
+            elif (topic := self._topics.image.get(name)) is not None:
+                found.append(topic)
+            elif create and created >= AUTO_CREATED_MAX:
+                found.append(MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name))
+            elif request.exchange.connection.closed_by_peer:
+                break  # nobody asks any more
+            else:
+                found.append(await self._create(name, create))
+                created += isinstance(found[-1], Topic)
+        return found
 
-    def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
-        placement = self._placement
-        nodes: dict[int, list[int]] = {NOBODY: [], **{node: [node] for node in placement.leadership.leading}}
+    async def _create(self, name: str, allowed: bool) -> Topic | MetadataResponseTopic:
+        try:
+            return await self._admin.auto_create(name, allowed)
+        except KafkaError as error:
+            code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            return MetadataResponseTopic(error_code=code, name=name)
+
+    async def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
         if self._topics.image.has_ended(topic):
             # Clients report this error to their users; after other errors they wait for the topic to be created.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
+        leaders = enumerate(self._placement.leaders(topic, topic.partitions))
+        if topic.partitions <= WEIGHT_PER_TURN:
+            partitions = [self._describe_partition(topic, *place) for place in leaders]
+        else:
+            places = paced(leaders, WEIGHT_PER_TURN, self._clock)
+            partitions = [self._describe_partition(topic, *place) async for place in places]
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.id if request.version >= 10 else uuid.UUID(int=0),
             is_internal=topic.internal,
-            partitions=[
-                MetadataResponsePartition(
-                    error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
-                    partition_index=index,
-                    leader_id=leader,
-                    leader_epoch=self._partitions.advertised_epoch(topic, index),
-                    replica_nodes=nodes[leader],
-                    isr_nodes=nodes[leader],
-                )
-                for index, leader in enumerate(placement.leaders(topic, topic.partitions))
-            ],
+            partitions=partitions,
         )
+
+    def _describe_partition(self, topic: Topic, index: int, leader: int) -> MetadataResponsePartition:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=self._partitions.advertised_epoch(topic, index),
+            replica_nodes=[] if leader == NOBODY else [leader],
+            isr_nodes=[] if leader == NOBODY else [leader],
+        )
+
+
+def _weight(item: Topic | MetadataResponseTopic) -> int:
+    return TOPIC_WEIGHT + (item.partitions if isinstance(item, Topic) else 0)
+
+
+def _unknown_id(item: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+    name = None if version >= NULL_NAMES_SINCE else ""
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=item.topic_id)

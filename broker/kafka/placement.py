@@ -64,7 +64,7 @@ class PlacementHandlers:
         for name in sorted(name for name in names if name >= begin.topic_name):
             topic = image.get(name)
             first = max(0, begin.partition_index) if name == begin.topic_name else 0
-            if not left:
+            if not left or len(response.topics) == PAGE_PARTITIONS_MAX:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
                 break
             if topic is None or image.has_ended(topic):

@@ -15,6 +15,7 @@ from gnomon.broker.placement.placement import Placement
 from gnomon.log.entry import LeaderEpoch, Offset
 from gnomon.log.log_reader import LogBounds
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
@@ -56,9 +57,10 @@ R = TypeVar("R")
 class PositionHandlers:
     """Answers the requests about places in the log of one broker's partitions."""
 
-    def __init__(self, routes: Routes, placement: Placement) -> None:
+    def __init__(self, routes: Routes, placement: Placement, clock: Clock) -> None:
         self._routes = routes
         self._placement = placement
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -67,6 +69,10 @@ class PositionHandlers:
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
             ApiKey.DELETE_RECORDS: self.delete_records,
         }
+
+    async def _each(self, items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
+        """The answers for all items; a long list yields to other tasks."""
+        return [await answer(item) async for item in paced(items, ITEMS_PER_TURN, self._clock)]
 
     async def _opened(self, topic: str, index: int) -> tuple[Readable, LogBounds]:
         partition = self._routes.to_read(topic, index)
@@ -89,10 +95,10 @@ class PositionHandlers:
         named = Counter((topic.name, item.partition_index) for topic in message.topics for item in topic.partitions)
 
         async def listed(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
-            partitions = await _each(topic.partitions, lambda item: self._list_one(topic.name, item, named))
+            partitions = await self._each(topic.partitions, lambda item: self._list_one(topic.name, item, named))
             return ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
-        return ListOffsetsResponse(topics=await _each(message.topics, listed))
+        return ListOffsetsResponse(topics=await self._each(message.topics, listed))
 
     async def _list_one(
         self, topic: str, item: ListOffsetsPartition, named: Counter[tuple[str, int]]
@@ -116,10 +122,10 @@ class PositionHandlers:
         message: OffsetForLeaderEpochRequest = request.message
 
         async def ends(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-            partitions = await _each(topic.partitions, lambda item: self._end_of_one(topic.topic, item))
+            partitions = await self._each(topic.partitions, lambda item: self._end_of_one(topic.topic, item))
             return OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
 
-        return OffsetForLeaderEpochResponse(topics=await _each(message.topics, ends))
+        return OffsetForLeaderEpochResponse(topics=await self._each(message.topics, ends))
 
     async def _end_of_one(self, topic: str, item: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
@@ -136,10 +142,10 @@ class PositionHandlers:
         message: DeleteRecordsRequest = request.message
 
         async def deleted(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-            partitions = await _each(topic.partitions, lambda item: self._delete_one(topic.name, item))
+            partitions = await self._each(topic.partitions, lambda item: self._delete_one(topic.name, item))
             return DeleteRecordsTopicResult(name=topic.name, partitions=partitions)
 
-        return DeleteRecordsResponse(topics=await _each(message.topics, deleted))
+        return DeleteRecordsResponse(topics=await self._each(message.topics, deleted))
 
     async def _delete_one(self, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = item.partition_index
@@ -161,11 +167,6 @@ class PositionHandlers:
 
 def _not_opened(partition: Readable) -> KafkaError:
     return KafkaError(partition.failure or ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition could not be opened")
-
-
-async def _each(items: Sequence[T], answer: Callable[[T], Awaitable[R]]) -> list[R]:
-    """The answers for all items; a long list yields to other tasks."""
-    return [await answer(item) async for item in paced(items, ITEMS_PER_TURN)]
 
 
 async def _place(partition: Readable, log: LogBounds, timestamp: int) -> tuple[int, int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import trio
 
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.operation import Operation, Resource, ResourceType
@@ -13,6 +15,8 @@ from gnomon.broker.kafka.connections.refusal_log import TRANSACTIONS, RefusalLog
 from gnomon.broker.kafka.produce_route import ACKS_ALL, ProduceRoutes, refusal_by_attributes
 from gnomon.broker.partition.appends import Produced
 from gnomon.broker.partition.refused_batches import RefusedBatches
+from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
@@ -25,6 +29,10 @@ from gnomon.wire.kafka.produce import (
 
 OLDEST_SERVED = 3
 """Older versions are refused; they are advertised so that librdkafka <= 2.0 keeps compressing (KIP-896)."""
+PARTITIONS_PER_TURN = 250
+"""Partitions of a request that are handled in one turn of the event loop: their appends take some 4 ms."""
+Batch: TypeAlias = tuple[tuple[ErrorCode, str] | None, str | bytes, int, memoryview | None]
+"""A refusal, a topic's name or id, the number of a partition, and the records for it."""
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
 
 
@@ -46,6 +54,7 @@ class ProduceHandler:
         self._clock = clock
         self._refusals = refusals
         self._flush_later = routes.flush_later
+        self._tasks = OwnTasks()
 
     def handle(self, exchange: Exchange, frame: memoryview, body_start: int) -> None:
         """Takes one request; the answer follows when its batches are durable or refused."""
@@ -64,17 +73,45 @@ class ProduceHandler:
         if refusal is None:
             exchange.connection.shortcut = self._routes.route(exchange, frame, request)
         answer = PendingProduce(exchange, request, self._flush_later)
-        slot = 0
+        if answer.slots <= PARTITIONS_PER_TURN:
+            for slot, batch in enumerate(self._batches(exchange, request, refusal)):
+                self._take(answer, slot, batch)
+            if not answer.slots:
+                answer.finish()
+        else:
+            exchange.connection.hold(exchange)  # batches of later requests are appended after these
+            self._tasks.start_soon(self._take_long, exchange, answer, _kept(request), refusal)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of long requests, until it is cancelled."""
+        await self._tasks.run(task_status=task_status)
+
+    async def _take_long(
+        self,
+        exchange: Exchange,
+        answer: PendingProduce,
+        request: ProduceRequest,
+        refusal: tuple[ErrorCode, str] | None,
+    ) -> None:
+        batches = enumerate(self._batches(exchange, request, refusal))
+        async for slot, batch in paced(batches, PARTITIONS_PER_TURN, self._clock):
+            self._take(answer, slot, batch)
+        exchange.connection.flush()  # no turn of a store or of the network ends here
+
+    def _batches(
+        self, exchange: Exchange, request: ProduceRequest, refusal: tuple[ErrorCode, str] | None
+    ) -> Iterator[Batch]:
         for topic, partitions in request.topics:
             denied = refusal or self._routes.refusal(exchange, topic)
             for index, records in partitions:
-                if denied is not None:
-                    answer.refuse(slot, *denied)
-                else:
-                    self._append(answer, slot, topic, index, records)
-                slot += 1
-        if slot == 0:
-            answer.finish()
+                yield denied, topic, index, records
+
+    def _take(self, answer: PendingProduce, slot: int, batch: Batch) -> None:
+        denied, topic, index, records = batch
+        if denied is not None:
+            answer.refuse(slot, *denied)
+        else:
+            self._append(answer, slot, topic, index, records)
 
     def _transactional(self, exchange: Exchange, transactional_id: str) -> tuple[ErrorCode, str]:
         """The refusal of a transactional request: transactions are not built."""
@@ -108,10 +145,19 @@ class ProduceHandler:
         partition.append(records, answer, slot, by_all=answer.by_all)
 
 
+def _kept(request: ProduceRequest) -> ProduceRequest:
+    """The request with copies of its batches, because the receive buffer will be used again."""
+    topics = [
+        (topic, [(index, records and memoryview(bytes(records))) for index, records in partitions])
+        for topic, partitions in request.topics
+    ]
+    return request._replace(topics=topics)
+
+
 class PendingProduce:
     """One request until all its batches have an outcome; its slots are its partitions in the order it names them."""
 
-    __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "by_all", "version")
+    __slots__ = ("_exchange", "_flush_later", "_left", "_outcomes", "_places", "_silent", "by_all", "slots", "version")
 
     def __init__(
         self, exchange: Exchange, request: ProduceRequest, flush_later: Callable[[ExchangeConnection], None]
@@ -121,6 +167,7 @@ class PendingProduce:
         # Indexes only: the records are views of a receive buffer that will be used again.
         self._places = [(topic, [index for index, _ in partitions]) for topic, partitions in request.topics]
         self._left = len(self._places[0][1]) if len(self._places) == 1 else sum(len(some) for _, some in self._places)
+        self.slots = self._left
         self._outcomes: list[Produced | None] = [None] * self._left
         self._silent = request.acks == 0
         self.by_all = request.acks == ACKS_ALL

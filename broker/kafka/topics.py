@@ -20,6 +20,7 @@ from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID
@@ -56,6 +57,7 @@ class TopicHandlers:
         admin: TopicAdmin,
         configs: BrokerConfigs,
         access: Access[ApiKey],
+        clock: Clock,
     ) -> None:
         self._topics = topics
         self._placement = placement
@@ -63,6 +65,7 @@ class TopicHandlers:
         self._admin = admin
         self._configs = configs
         self._access = access
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         """The handler of each API key."""
@@ -76,7 +79,8 @@ class TopicHandlers:
         """Creates each topic, or says why not; with `validate_only` nothing is created."""
         message: CreateTopicsRequest = request.message
         results = []
-        async for item, twice in paced(_each_once(message.topics, lambda item: item.name), TOPICS_PER_TURN):
+        each = _each_once(message.topics, lambda item: item.name)
+        async for item, twice in paced(each, TOPICS_PER_TURN, self._clock):
             try:
                 if twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{item.name}' is named twice in one request.")

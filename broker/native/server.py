@@ -17,9 +17,13 @@ from gnomon.client.errors import ERRORS
 from gnomon.client.protocol import SERVICE
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.rpc.call import Method
-from gnomon.runtime.rpc.server import RpcServer
+from gnomon.runtime.rpc.server import ConnectionLimit, RpcServer
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Listener, World
+from gnomon.wire.rpc import HEAD_BYTES_MAX
+
+FRAME_BYTES_MAX = HEAD_BYTES_MAX + 1024
+"""No method of this port takes an attachment."""
 
 
 class NativeServer:
@@ -34,6 +38,7 @@ class NativeServer:
         hosts: Hosts,
         connections: NativeConnections,
         wings: Iterable[Mapping[str, Method]],
+        limits: ConnectionLimit,
     ) -> None:
         """A server that does not listen yet; `run` must run before it does.
 
@@ -41,6 +46,7 @@ class NativeServer:
             tasks: those of the calls; the server runs them.
             cluster: the cluster's id; a client that names another one is refused.
             wings: the methods of each wing, by name.
+            limits: of the number of connections.
         """
         self.hosts = hosts
         self.connections = connections
@@ -48,7 +54,9 @@ class NativeServer:
         self._methods: dict[str, Method] = {}
         for methods in wings:
             self._register(methods)
-        self._server = RpcServer(world, SERVICE, self._methods, ERRORS, log, cluster=cluster)
+        self._server = RpcServer(
+            world, SERVICE, self._methods, ERRORS, log, cluster=cluster, frame_bytes_max=FRAME_BYTES_MAX, limits=limits
+        )
 
     def _register(self, methods: Mapping[str, Method]) -> None:
         twice = self._methods.keys() & methods.keys()

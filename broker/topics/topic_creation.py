@@ -24,6 +24,7 @@ from gnomon.metadata.client import Compare, Get, KeyValue, Put
 from gnomon.runtime.world import RandomStream
 from gnomon.wire.kafka.errors import ErrorCode
 
+_INTERNAL_METRIC_NAMES = {metric_name(name): name for name in INTERNAL_TOPICS}
 PARTITIONS_MAX = 100_000
 
 
@@ -75,14 +76,9 @@ class TopicCreation:
 
     def _check_collision(self, name: str) -> None:
         """Kafka refuses names that share a `metric_name`."""
-        shared = metric_name(name)
-        if "_" not in shared:
-            return
-        for other in (*INTERNAL_TOPICS, *(topic.name for topic in self._topics.image)):
-            if metric_name(other) == shared and other != name:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-                )
+        other = self._topics.image.colliding(name) or _INTERNAL_METRIC_NAMES.get(metric_name(name), name)
+        if other != name:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
     async def attempt(self, topic: Topic) -> Topic | None:
         """Creates a topic that `check_new` made; None while remains of a deleted topic block the name.

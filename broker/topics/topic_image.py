@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 
 from gnomon.log.topic import Topic, name_of_key
+from gnomon.log.topic_name import metric_name
 from gnomon.metadata.client import Event, RangeResult
 
 
@@ -22,6 +23,8 @@ class TopicImage:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._shadows: dict[uuid.UUID, dict[str, Topic]] = {}
         """The shadows, by the ids of their sources and by name."""
+        self._by_metric_name: dict[str, str] = {}
+        """Names of topics that another name could collide with."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -36,6 +39,11 @@ class TopicImage:
     def get_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """A topic by id."""
         return self._by_id.get(topic_id)
+
+    def colliding(self, name: str) -> str | None:
+        """Another topic whose name has the same `metric_name`, which Kafka refuses."""
+        other = self._by_metric_name.get(metric_name(name))
+        return None if other == name else other
 
     def source_of(self, shadow: Topic) -> Topic | None:
         """The source of a shadow; None if it was deleted, even if a new topic has its name."""
@@ -70,6 +78,9 @@ class TopicImage:
 
     def _set(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
+        shared = metric_name(topic.name)
+        if "_" in shared:
+            self._by_metric_name[shared] = topic.name
         self._by_id[topic.id] = topic
         if topic.source is not None:
             self._shadows.setdefault(topic.source.id, {})[topic.name] = topic
@@ -81,7 +92,7 @@ class TopicImage:
     def replace(self, found: RangeResult) -> list[Topic]:
         """Replaces all topics by a fresh list; returns the topics that were deleted meanwhile."""
         before, self._by_id = self._by_id, {}
-        self._by_name, self._shadows = {}, {}
+        self._by_name, self._shadows, self._by_metric_name = {}, {}, {}
         for item in found.items:
             self.put(Topic.decode(item))
         return [topic for topic in before.values() if topic.id not in self._by_id]
@@ -99,6 +110,9 @@ class TopicImage:
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)
+            shared = metric_name(name)
+            if self._by_metric_name.get(shared) == name:
+                del self._by_metric_name[shared]
             if topic.source is not None:
                 shadows = self._shadows[topic.source.id]
                 del shadows[name]

@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gnomon.runtime.timers import Timer, Timers
@@ -29,8 +29,12 @@ class StreamLoop(Protocol):
 
     clock: Clock
     timers: Timers
+    receive_bytes_max: int
+    """Bytes that a stream may receive in this turn."""
     scratch: memoryview
     """Room for bytes that nobody reads."""
+    warn: Callable[[str], None]
+    """Writes a text to the log."""
 
     def modify(self, source: SocketStream, events: int) -> None:
         """Changes the events that a stream waits for."""
@@ -134,10 +138,16 @@ class SocketStream:
 
     def _receive(self) -> None:
         handler, recv_into = self.handler, self.socket.recv_into
+        left = self._loop.receive_bytes_max
         for _ in range(RECEIVES_MAX):
-            buffer = handler.receive_buffer()
             try:
-                count = recv_into(buffer)
+                buffer = handler.receive_buffer()
+            except MemoryError as error:
+                self._loop.warn(f"the connection of {self.peer} is closed: {str(error) or 'out of memory'}")
+                self.abort()
+                return
+            try:
+                count = recv_into(buffer, min(len(buffer), left))
             except BlockingIOError:
                 return
             except OSError:
@@ -146,7 +156,8 @@ class SocketStream:
                 self._go()
                 return
             handler.received(count)
-            if count < len(buffer) or self._paused or self._closing:
+            left -= count
+            if count < len(buffer) or not left or self._paused or self._closing:
                 return
 
     def _discard(self) -> None:

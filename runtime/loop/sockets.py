@@ -37,6 +37,10 @@ EVENTS_MAX = 256  # the events of one wake-up; then other Trio tasks have their 
 ACCEPTS_MAX = 64
 LISTEN_BACKLOG = 1024
 ACCEPT_PAUSE_SECONDS = 0.1
+RECEIVE_BYTES = 1 << 20
+"""Bytes that all streams together receive in one turn, as long as each has RECEIVE_BYTES_MIN of them: receiving a MiB
+takes 0.3 to 1 ms."""
+RECEIVE_BYTES_MIN = 64 << 10
 PATIENT_SECONDS = 0.004
 """Of each turn: the longest time that a request waits for patient streams."""
 
@@ -51,6 +55,7 @@ class SocketLoop:
         self.clock = clock
         self.timers = Timers(clock)
         self.warn = warn
+        self.receive_bytes_max = RECEIVE_BYTES
         self.scratch = memoryview(bytearray(65536))
         self._epoll = select.epoll()
         self._sources: dict[int, SocketStream | _Acceptor] = {}
@@ -112,7 +117,9 @@ class SocketLoop:
             await trio.lowlevel.wait_readable(descriptor)
             self._serving = True
             patient: dict[int, int] = {}
-            for number, events in poll(0, EVENTS_MAX):
+            reported = poll(0, EVENTS_MAX)
+            self.receive_bytes_max = max(RECEIVE_BYTES // (len(reported) or 1), RECEIVE_BYTES_MIN)
+            for number, events in reported:
                 source = sources.get(number)
                 if source is None:
                     continue

@@ -208,7 +208,7 @@ class RpcClient:
 
     def _refusal(self, chunks: list[Buffer], unsent_bytes: int) -> Exception | None:
         """The reason not to send a frame; None to send it."""
-        oversize = rpc.oversize(chunks, self.frame_bytes_max)
+        oversize = rpc.oversize(chunks, self.frame_bytes_max, limited=True)
         if oversize is not None:
             return RpcFailed(f"the call has {oversize}: send less at a time")
         if unsent_bytes > self._unsent_bytes_max:
@@ -390,7 +390,7 @@ class _ClientConnection(RpcConnection):
     """The stream to the server."""
 
     def __init__(self, client: RpcClient, transport: Connection) -> None:
-        super().__init__(transport, client.network, client.frame_bytes_max)
+        super().__init__(transport, client.network, client.frame_bytes_max, from_client=False)
         self.refused = False
         self._client = client
         self._welcomed = False

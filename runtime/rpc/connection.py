@@ -17,17 +17,19 @@ COPY_BYTES_MAX = 32 << 10
 class RpcConnection(ABC):
     """A `StreamHandler`; `RpcServer` and `RpcClient` define the meaning of frames.
 
+    The heads of frames from clients are limited; a client trusts its server, whose events may be many.
     An exception of `take` other than MalformedRpc passes through and stops the node, as in every handler.
     """
 
-    def __init__(self, transport: Connection, network: Network, frame_bytes_max: int) -> None:
+    def __init__(self, transport: Connection, network: Network, frame_bytes_max: int, *, from_client: bool) -> None:
         self.transport = transport
         self.frame_bytes_max = frame_bytes_max
         self.gone = False
         """Nothing is received or sent any more."""
         self.bytes_received = 0
         self._network = network
-        self._frames = RpcFrameReader(frame_bytes_max)
+        self._from_client = from_client
+        self._frames = RpcFrameReader(frame_bytes_max, limited=from_client)
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
         self._flush_waits = False
@@ -103,13 +105,13 @@ class RpcConnection(ABC):
         if self._working:
             return
         self._working = True
-        next_frame, take = self._frames.next_frame, self.take
+        next_frame, take, limited = self._frames.next_frame, self.take, self._from_client
         try:
             while not self._held and not self.gone:
                 frame = next_frame()
                 if frame is None:
                     break
-                head, attachment = decode(frame)
+                head, attachment = decode(frame, limited=limited)
                 take(head, attachment, len(frame))
         except MalformedRpc as error:
             self.malformed(str(error))

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from gnomon.runtime.limited_log import LimitedLog
 from gnomon.runtime.logs import Logger
@@ -39,7 +39,21 @@ PING_SECONDS = 14.0
 SILENCE_SECONDS = 30.0
 """A peer that is silent for this long counts as gone: a live client answers pings."""
 
+UNFINISHED_BYTES_FREE = 64 << 10
+"""An unfinished frame up to this size is not counted: every connection may have one."""
+UNFINISHED_BYTES_MAX = 256 << 20
+
 _CALLS = (CALL, TELL, OPEN)
+
+
+class ConnectionLimit(Protocol):
+    """Bounds the connections of a server."""
+
+    def take(self, connection: ServerConnection) -> str | None:
+        """Counts a new connection, or returns the reason to refuse it."""
+
+    def give_back(self, connection: ServerConnection) -> None:
+        """A connection is gone, counted or not."""
 
 
 class RpcServer:
@@ -56,6 +70,8 @@ class RpcServer:
         cluster: str | None = None,
         connection_bytes_max: int = CONNECTION_BYTES_MAX,
         frame_bytes_max: int = rpc.FRAME_BYTES_MAX,
+        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
+        limits: ConnectionLimit | None = None,
     ) -> None:
         """Serves nothing before `listen`.
 
@@ -63,6 +79,8 @@ class RpcServer:
             methods: by name; called in the Trio thread for each call, must be quick, and may raise the errors of the
                 table. The arguments come from the caller unchecked.
             cluster: the id of this cluster; a client that names another one is refused. None accepts every client.
+            unfinished_bytes_max: of frames of all connections that have not arrived whole.
+            limits: of the number of connections.
         """
         self.service = service
         self.methods = methods
@@ -75,6 +93,11 @@ class RpcServer:
         self._frame_bytes_max = frame_bytes_max
         self._listeners: list[Listener] = []
         self._connections: dict[ServerConnection, None] = {}
+        self._limits = limits
+        self._unfinished: dict[ServerConnection, int] = {}
+        """Bytes of frames that have not arrived whole."""
+        self._unfinished_bytes = 0
+        self._unfinished_bytes_max = unfinished_bytes_max
 
     async def listen(self, host: str, port: int) -> Listener:
         """Accepts connections from now on.
@@ -108,6 +131,9 @@ class RpcServer:
 
     def forget(self, connection: ServerConnection, reason: str | None) -> None:
         """A connection is gone."""
+        self.count_unfinished(connection, 0)
+        if self._limits is not None:
+            self._limits.give_back(connection)
         if self._connections.pop(connection, connection) is None and reason is not None:
             peer = connection.transport.peer
             address = peer.rpartition(":")[0]
@@ -143,14 +169,32 @@ class RpcServer:
     def _accept(self, transport: Connection) -> ServerConnection:
         connection = ServerConnection(self, transport, self._frame_bytes_max, self._clock.monotonic())
         self._connections[connection] = None
+        refusal = None if self._limits is None else self._limits.take(connection)
+        if refusal is not None:
+            connection.malformed(refusal)
         return connection
+
+    def count_unfinished(self, connection: ServerConnection, size: int) -> None:
+        """A connection has received `size` bytes of a frame that is not whole."""
+        if size <= UNFINISHED_BYTES_FREE:
+            if self._unfinished:
+                self._unfinished_bytes -= self._unfinished.pop(connection, 0)
+            return
+        self._unfinished_bytes += size - self._unfinished.get(connection, 0)
+        self._unfinished[connection] = size
+        if self._unfinished_bytes > self._unfinished_bytes_max:
+            most = max(self._unfinished, key=lambda each: self._unfinished[each])
+            most.malformed(
+                f"{self._unfinished_bytes} bytes of unfinished frames are in memory, {self._unfinished_bytes_max} are "
+                "allowed, and this connection has the most of them"
+            )
 
 
 class ServerConnection(RpcConnection):
     """One client."""
 
     def __init__(self, server: RpcServer, transport: Connection, frame_bytes_max: int, now: float) -> None:
-        super().__init__(transport, server.network, frame_bytes_max)
+        super().__init__(transport, server.network, frame_bytes_max, from_client=True)
         self._frames.frame_bytes_max = rpc.HELLO_BYTES_MAX
         self.server = server
         self.errors = server.errors
@@ -164,6 +208,16 @@ class ServerConnection(RpcConnection):
         self._more_room = Signal()
         self._sign_of_life = now
         self._signs = (0, 0)
+
+    @property
+    def address(self) -> str:
+        """The host of the peer, without its port."""
+        return self.transport.peer.rpartition(":")[0]
+
+    def received(self, count: int) -> None:
+        """See `RpcConnection.received`."""
+        super().received(count)
+        self.server.count_unfinished(self, 0 if self.gone else self._frames.buffered_bytes)
 
     def take(self, head: list[Any], attachment: memoryview, size: int) -> None:
         """See `RpcConnection.take`."""
@@ -252,7 +306,7 @@ class ServerConnection(RpcConnection):
     def answer(self, call: Call, chunks: list[Buffer]) -> None:
         """Ends a call or stream with an encoded frame."""
         self._forget(call)
-        oversize = rpc.oversize(chunks, self.frame_bytes_max)
+        oversize = rpc.oversize(chunks, self.frame_bytes_max, limited=False)
         if oversize is not None:
             text = f"the answer has {oversize}: ask for less at a time"
             chunks = rpc.encode([rpc.ERROR, call.number, RpcFailed.__name__, [], text])

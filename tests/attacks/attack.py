@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgpack
 from frames import compact, kafka_frame, produce_body, read_frame, text
+from widest import widest
 
 from gnomon.wire import rpc
 from gnomon.wire.kafka.compression import Codec
@@ -19,7 +20,8 @@ REQUEST_BYTES = 8 << 20
 BODY_BYTES = REQUEST_BYTES - 100
 BOMB_BYTES, BOMBS = 30 << 20, 20
 SECONDS_MAX = 60.0
-TOPIC, GZIP_TOPIC = "attacked", "recompressed"
+TOPIC, GZIP_TOPIC, WIDE_TOPIC = "attacked", "recompressed", "wide"
+WIDE_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,13 @@ def _heads(*values: object, hello: bool = True) -> Callable[[], Iterator[bytes]]
     return frames
 
 
+def _widest() -> Iterator[Attack]:
+    for name, key, version, body in widest(WIDE_TOPIC, WIDE_PARTITIONS):
+        yield Attack(name, _kafka(key, version, body), 2)
+
+
 ATTACKS = (
+    *_widest(),
     Attack("FindCoordinator, 8 million empty keys", _kafka(10, 4, _empty_keys(BODY_BYTES))),
     Attack("FindCoordinator, 8 million empty keys, five times", _kafka(10, 4, _empty_keys(BODY_BYTES)), 5),
     Attack("FindCoordinator, 10,000 keys", _kafka(10, 4, _empty_keys(10_000)), 5),

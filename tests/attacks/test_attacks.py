@@ -1,11 +1,13 @@
-"""Each attack, beside a canary: the node stays up, its memory and the canary's slowest answer stay bounded."""
+"""Each attack, beside a canary: its turns, its memory and the canary's slowest answer stay bounded."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from attack import ATTACKS, GZIP_TOPIC, TOPIC, Attack
+from attack import ATTACKS, GZIP_TOPIC, TOPIC, WIDE_PARTITIONS, WIDE_TOPIC, Attack
 from canary import Canary
 from confluent_kafka.admin import AdminClient, NewTopic
 from watched_node import WatchedNode
@@ -15,17 +17,25 @@ from gnomon.testing import KafkaBroker
 REQUEST_MEMORY_BYTES = 32 << 20
 MEMORY_BYTES_MAX = REQUEST_MEMORY_BYTES + (64 << 20)
 TURN_SECONDS_MAX = 0.010
-"""The most processor time of one request."""
+"""The most processor time of one turn of the event loop, and of the canary for each connection of an attack."""
 CREATE_SECONDS_MAX = 30.0
 CANARY_TOPIC = "canary"
+PROGRAM = Path(__file__).with_name("timed_node.py")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker(settings={"broker.request_queue_bytes_max": REQUEST_MEMORY_BYTES}) as broker:
+def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("attacks") / "turns"
+
+
+@pytest.fixture(scope="module")
+def broker(turns: Path) -> Iterator[KafkaBroker]:
+    settings = {"broker.request_queue_bytes_max": REQUEST_MEMORY_BYTES}
+    with KafkaBroker(settings=settings, command=(sys.executable, str(PROGRAM), str(turns))) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topics = [NewTopic(name, 1) for name in (CANARY_TOPIC, TOPIC)]
         topics.append(NewTopic(GZIP_TOPIC, 1, config={"compression.type": "gzip"}))
+        topics.append(NewTopic(WIDE_TOPIC, WIDE_PARTITIONS))
         for created in admin.create_topics(topics).values():
             created.result(CREATE_SECONDS_MAX)
         yield broker
@@ -34,25 +44,27 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[list[str]]:
-    rows = [f"{'attack':50} {'MiB':>7} {'processor ms':>13} {'canary ms':>10}"]
+    rows = [f"{'attack':50} {'MiB':>7} {'processor ms':>13} {'turn ms':>8} {'canary ms':>10}"]
     yield rows
     print("\n" + "\n".join(rows))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_a_healthy_client_and_the_memory_of_the_node_hardly_notice(
-    broker: KafkaBroker, table: list[str], attack: Attack
+    broker: KafkaBroker, turns: Path, table: list[str], attack: Attack
 ) -> None:
     node = WatchedNode(broker.pid)
     address = (broker.native_host, broker.native_port) if attack.native else (broker.host, broker.port)
     idle = node.resident_bytes()
     node.forget_peak()
-    before = node.processor_seconds()
+    before, turns_before = node.processor_seconds(), turns.stat().st_size
     with Canary(node, (broker.host, broker.port), CANARY_TOPIC) as canary:
         attack.run(address)
     grown, used = node.peak_bytes() - idle, node.processor_seconds() - before
-    row = f"{grown / (1 << 20):7.1f} {used * 1e3:13.1f} {canary.slowest_seconds * 1e3:10.1f}"
+    turn = max(map(float, turns.read_text()[turns_before:].split()), default=0.0)
+    row = f"{grown / (1 << 20):7.1f} {used * 1e3:13.1f} {turn * 1e3:8.1f} {canary.slowest_seconds * 1e3:10.1f}"
     table.append(f"{attack.name:50} {row}")
     assert canary.answers
     assert grown <= MEMORY_BYTES_MAX
+    assert turn <= TURN_SECONDS_MAX
     assert canary.slowest_seconds <= TURN_SECONDS_MAX * (attack.connections + 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from gnomon.metadata.client import MetadataUnavailable, Put, Revision
+from gnomon.metadata.client import DeletePrefix, MetadataUnavailable, Put, Revision
 from gnomon.metadata.messages import ERRORS, SERVICE, decode_range
 from gnomon.metadata.remote import RemoteMetadata
 from gnomon.metadata.service import PART_BYTES
@@ -16,6 +16,7 @@ from gnomon.runtime.logs import SilentLogger
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.server import RpcServer
 from gnomon.runtime.trio_world import open_trio_world
+from gnomon.wire.rpc import HEAD_ITEMS_MAX
 
 
 def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
@@ -38,6 +39,25 @@ def test_a_range_comes_in_parts_of_one_revision(machine: Any) -> None:
             assert [item.key for item in found.items] == [*keys, "a/later"]
             assert found == decode_range(await remote.client.call("range", "a/")), "what older clients ask for"
             assert (await remote.range("b/")).items == ()
+
+    trio.run(main)
+
+
+def test_a_watch_gets_a_change_with_more_events_than_the_head_of_a_call_may_have(machine: Any) -> None:
+    """4 of `wire.rpc`: only the heads of clients are limited."""
+    each, count = 1_000, HEAD_ITEMS_MAX // 2_000 + 1
+
+    async def main() -> None:
+        async with machine.serving() as served:
+            remote = served.remote()
+            for number in range(count):
+                await remote.txn([], [Put(f"a/{number:03}/{index:04}", b"") for index in range(each)])
+            async with remote.watch("a/", Revision(1)) as batches:
+                for _ in range(count):
+                    await anext(batches)
+                await remote.txn([], [DeletePrefix("a/")])
+                deleted = await anext(batches)
+            assert len(deleted.events) == each * count
 
     trio.run(main)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 
 import pytest
 import trio
 import trio.testing
 from socket_handlers import BIG, Echo, Recorder, Server, open_pair, read_all, read_exactly, run_with_loop
 
-from gnomon.runtime.loop.sockets import SocketLoop
+from gnomon.runtime.loop.sockets import RECEIVE_BYTES, SocketLoop
 
 
 def test_two_hundred_connections_are_echoed_at_once() -> None:
@@ -120,5 +121,59 @@ def test_a_handler_that_pauses_within_received_gets_no_more_of_the_waiting_data(
         handler.connection.resume_reading()
         await handler.until(lambda: len(handler.data) == 2 * 4096)
         assert handler.events == ["received", "received"]
+
+    run_with_loop(main)
+
+
+def test_a_stream_without_memory_for_its_bytes_is_closed_and_others_are_served() -> None:
+    class Poor(Recorder):
+        def receive_buffer(self) -> memoryview:
+            raise MemoryError
+
+    said: list[str] = []
+
+    async def main(loop: SocketLoop) -> None:
+        poor, peer = await open_pair(loop, Poor)
+        _, other = await open_pair(loop, Echo)
+        await peer.send_all(b"much")
+        await poor.until_closed()
+        assert "out of memory" in said[0]
+        await other.send_all(b"x")
+        assert await read_exactly(other, 1) == b"x"
+
+    run_with_loop(main, said=said)
+
+
+def test_streams_that_are_ready_together_receive_a_bounded_number_of_bytes_in_a_turn() -> None:
+    turns = Counter[int]()
+
+    class Greedy(Recorder):
+        def receive_buffer(self) -> memoryview:
+            return memoryview(bytearray(1 << 22))
+
+        def received(self, count: int) -> None:
+            turns[turn[0]] += count
+            self.data += bytes(count)
+            self.tell("received")
+
+    turn = [0]
+
+    class Turns(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            turn[0] += 1
+
+    async def main(loop: SocketLoop) -> None:
+        trio.lowlevel.add_instrument(Turns())
+        pairs = [await open_pair(loop, Greedy) for _ in range(4)]
+        for handler, _ in pairs:
+            handler.connection.pause_reading()
+        async with trio.open_nursery() as nursery:
+            for _, peer in pairs:
+                nursery.start_soon(peer.send_all, BIG)
+            for handler, _ in pairs:
+                handler.connection.resume_reading()
+            for handler, _ in pairs:
+                await handler.until(lambda handler=handler: len(handler.data) == len(BIG))  # type: ignore[misc]
+        assert max(turns.values()) <= 2 * RECEIVE_BYTES
 
     run_with_loop(main)

@@ -219,8 +219,11 @@ def test_a_head_with_too_many_items_or_bytes_is_refused() -> None:
     ):
         with pytest.raises(MalformedRpc, match=str(HEAD_ITEMS_MAX)):
             decode(body(head))
+        assert decode(body(head), limited=False)[0] == head
+    large = [CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]
     with pytest.raises(MalformedRpc, match=f"{HEAD_BYTES_MAX} are allowed"):
-        decode(body([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]))
+        decode(body(large))
+    assert decode(body(large), limited=False)[0] == large
 
 
 def test_a_large_head_is_refused_before_its_frame_has_arrived() -> None:
@@ -240,3 +243,4 @@ def test_a_frame_that_is_too_large_to_be_sent_is_told_with_its_size() -> None:
     long = oversize(encode([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]), FRAME_BYTES_MAX)
     assert long is not None
     assert f"{HEAD_BYTES_MAX} are allowed" in long
+    assert oversize(encode([CALL, 1, "add", [bytes(HEAD_BYTES_MAX)]]), FRAME_BYTES_MAX, limited=False) is None

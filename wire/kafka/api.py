@@ -101,6 +101,19 @@ ELEMENTS_MAX = 10_000
 """Array elements of a request: more than a tool that names each topic, group or member at once sends."""
 PARTITION_ELEMENTS_MAX = 20_000
 """Array elements of a request about partitions, of which a broker may lead some thousands."""
+REFUSED_ELEMENTS_MAX = 1_000
+"""Array elements of a request that changes nothing, whatever it names: answered within one turn of the event loop."""
+_REFUSED = {
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+}
 _OF_PARTITIONS = {
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_COMMIT,
@@ -114,8 +127,13 @@ _OF_PARTITIONS = {
 def _api(key: ApiKey, request: type[ProtocolMessage], response: type[ProtocolMessage]) -> Api:
     first, last = request.VERSIONS
     advertised_from = 0 if key is ApiKey.PRODUCE else first
-    elements_max = PARTITION_ELEMENTS_MAX if key in _OF_PARTITIONS else ELEMENTS_MAX
-    return Api(key, advertised_from, last, request.FLEXIBLE, request, response, elements_max)
+    return Api(key, advertised_from, last, request.FLEXIBLE, request, response, _elements_max(key))
+
+
+def _elements_max(key: ApiKey) -> int:
+    if key in _REFUSED:
+        return REFUSED_ELEMENTS_MAX
+    return PARTITION_ELEMENTS_MAX if key in _OF_PARTITIONS else ELEMENTS_MAX
 
 
 APIS: dict[int, Api] = {

@@ -247,6 +247,14 @@ class KafkaConnection:
             self.transport.pause_reading()
             self.transport.close()
 
+    def cut_off(self, reason: str) -> None:
+        """See `MemoryUser.cut_off`."""
+        self._reason = self._reason or reason
+        self._paused = True
+        self._count_backlog(0)
+        self._count_ready(-self._ready_bytes)
+        self.transport.abort()
+
     def end_if_idle(self, now: float, idle_seconds: float) -> float:
         """Ends the connection if it has been idle for `idle_seconds`.
 
@@ -323,9 +331,14 @@ class KafkaConnection:
             return -1
         return self._memory.backlog_room()
 
+    @property
+    def unreceived_bytes(self) -> int:
+        """See `MemoryUser.unreceived_bytes`."""
+        return self._ready_bytes + self._backlog_counted
+
     def _count_ready(self, count: int) -> None:
         self._ready_bytes += count
-        self._memory.backlog_bytes += count
+        self._memory.count_backlog(self, count)
 
     def _count_unfinished(self, unfinished_bytes: int) -> None:
         memory, before = self._memory, self._unfinished_bytes
@@ -351,8 +364,9 @@ class KafkaConnection:
         return not self._paused, self._unfinished_bytes * seconds
 
     def _count_backlog(self, backlog_bytes: int) -> None:
-        self._memory.backlog_bytes += backlog_bytes - self._backlog_counted
+        grown = backlog_bytes - self._backlog_counted
         self._backlog_counted = backlog_bytes
+        self._memory.count_backlog(self, grown)
 
     def _send(self) -> None:
         if self._outgoing:

@@ -9,16 +9,25 @@ from gnomon.broker.kafka.connections.exchange import Exchange
 from gnomon.wire.kafka.api import response_header_version
 from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.frame import response_prefix
+from gnomon.wire.kafka.schema import encode
 
 
 class Request:
     """A request and the way to answer it."""
 
-    __slots__ = ("_amendments", "_send", "exchange", "message", "session")
+    __slots__ = ("_amendments", "_send", "elements", "exchange", "message", "session")
 
-    def __init__(self, exchange: Exchange, message: Any, send: Callable[[Request, ProtocolMessage], None]) -> None:
-        """`send` encodes a response and calls `Request.send`, now or later."""
+    def __init__(
+        self, exchange: Exchange, message: Any, elements: int, send: Callable[[Request, ProtocolMessage], None]
+    ) -> None:
+        """A decoded request.
+
+        Args:
+            elements: the array elements of `message`.
+            send: amends and encodes a response and calls `Request.send`, now or later.
+        """
         self._send = send
+        self.elements = elements
         self.exchange = exchange
         self.message = message
         self.session = exchange.session()
@@ -45,9 +54,17 @@ class Request:
 
     def reply(self, response: ProtocolMessage) -> None:
         """Answers the request; a response that its version cannot express ends the connection."""
+        self._send(self, response)
+
+    def encode(self, response: ProtocolMessage) -> bytes:
+        """Amends a response and encodes it.
+
+        Raises:
+            InexpressibleMessage: the version of the request cannot express it.
+        """
         for amend in self._amendments:
             amend(response)
-        self._send(self, response)
+        return encode(response, self.version)
 
     def send(self, body: bytes) -> None:
         """Sends an encoded response."""

@@ -1,8 +1,8 @@
 """Decodes the requests of all APIs but Produce and Fetch, has them judged and handled, and sends their answers.
 
-1. A request of up to ELEMENTS_AT_ONCE array elements is decoded within its turn of the event loop, and an answer of up
-   to that many is encoded within one. Longer ones are decoded and encoded in a thread. One long request is handled at a
-   time, so that all of them together take the memory of one, and other requests do not wait for them.
+1. A request of up to ELEMENTS_AT_ONCE array elements is decoded and judged within its turn of the event loop, and an
+   answer of up to that many is encoded within one. Longer ones are decoded, judged and encoded in a thread. One long
+   request is handled at a time, so that all of them together take the memory of one, and others do not wait for them.
 2. A request with more elements than its API allows (`Api.elements_max`) ends its connection with the number.
 3. The elements of a request count against the memory for requests until it is answered.
 4. One request of a connection is handled at a time, as in Kafka: clients ask for an offset right after its commit. The
@@ -35,13 +35,13 @@ from gnomon.wire.kafka.schema import (
     check_end,
     decode,
     element_count,
-    encode,
 )
 
-ELEMENTS_AT_ONCE = 2_000
-"""Decoding or encoding as many takes some 3 ms."""
+ELEMENTS_AT_ONCE = 1_000
+"""Decoding or encoding as many takes some 1.5 ms, and handling them up to 5 ms."""
 ELEMENT_BYTES = 512
 """The memory that an array element of a request counts for: its objects, and those of its part of the answer."""
+OUT_OF_MEMORY = "out of memory"
 WAIT_FOR_OTHERS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """APIs that wait for other clients: a later request of the connection may end the wait."""
 
@@ -86,7 +86,8 @@ class RequestHandling:
         except MalformedMessage as error:
             raise MalformedFrame(str(error)) from None
         else:
-            self._call(api.key, exchange, message, count)
+            request = self._request(exchange, message, count)
+            self._call(api.key, request, self._judge(api.key, request))
 
     async def _handle_long(
         self, api: Api, exchange: Exchange, frame: bytes, header: RequestHeader, ended: trio.Event
@@ -96,18 +97,24 @@ class RequestHandling:
                 message, count = await self._world.blocking(
                     _decoded, api, header.api_version, memoryview(frame), header.body_start, api.elements_max
                 )
-            except MalformedMessage as error:
-                exchange.connection.refuse(str(error))
+            except (MalformedMessage, MemoryError) as error:
+                exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
                 return
-            self._call(api.key, exchange, message, count)
+            request = self._request(exchange, message, count)
+            self._call(api.key, request, await self._world.blocking(self._judge, api.key, request))
             if api.key not in WAIT_FOR_OTHERS:
                 await ended.wait()
 
-    def _call(self, key: ApiKey, exchange: Exchange, message: ProtocolMessage, count: int) -> None:
+    def _request(self, exchange: Exchange, message: ProtocolMessage, count: int) -> Request:
         exchange.connection.charge(exchange, count * ELEMENT_BYTES)
-        request = Request(exchange, message, self._send)
+        return Request(exchange, message, count, self._send)
+
+    def _judge(self, key: ApiKey, request: Request) -> ProtocolMessage | None:
+        """The refusal of a request, or None. Changes nothing except the request, because it may run in a thread."""
         guard = self._guards.get(key)
-        refusal = None if guard is None else guard(Question(self._access, request))
+        return None if guard is None else guard(Question(self._access, request))
+
+    def _call(self, key: ApiKey, request: Request, refusal: ProtocolMessage | None) -> None:
         response = self._handlers[key](request) if refusal is None else refusal
         if isinstance(response, ProtocolMessage):
             request.reply(response)
@@ -122,20 +129,21 @@ class RequestHandling:
             request.exchange.connection.refuse(f"the request could not be finished: {error}")
 
     def _send(self, request: Request, response: ProtocolMessage) -> None:
-        if element_count(response, ELEMENTS_AT_ONCE) > ELEMENTS_AT_ONCE:
+        # The answer to a long request is long as well: what its guard has refused is still missing from `response`.
+        if request.elements > ELEMENTS_AT_ONCE or element_count(response, ELEMENTS_AT_ONCE) > ELEMENTS_AT_ONCE:
             self._tasks.start_soon(self._send_long, request, response)
             return
         try:
-            request.send(encode(response, request.version))
+            request.send(request.encode(response))
         except InexpressibleMessage as error:
-            _refuse_inexpressible(request, error)
+            _refuse_unsendable(request, error)
 
     async def _send_long(self, request: Request, response: ProtocolMessage) -> None:
         try:
             async with self._one_answer:
-                body = await self._world.blocking(encode, response, request.version)
-        except InexpressibleMessage as error:
-            _refuse_inexpressible(request, error)
+                body = await self._world.blocking(request.encode, response)
+        except (InexpressibleMessage, MemoryError) as error:
+            _refuse_unsendable(request, error)
         else:
             request.send(body)
 
@@ -154,6 +162,6 @@ def _decoded(api: Api, version: int, frame: memoryview, start: int, elements_max
     return message, elements_taken()
 
 
-def _refuse_inexpressible(request: Request, error: InexpressibleMessage) -> None:
+def _refuse_unsendable(request: Request, error: InexpressibleMessage | MemoryError) -> None:
     """Ends the connection, but not the node."""
-    request.exchange.connection.refuse(f"the answer cannot be sent: {error}")
+    request.exchange.connection.refuse(f"the answer cannot be sent: {str(error) or OUT_OF_MEMORY}")

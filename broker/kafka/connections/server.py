@@ -86,7 +86,10 @@ class KafkaServer:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests that wait, until it is cancelled."""
-        await self._requests.run(task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._produce.run)
+            await nursery.start(self._requests.run)
+            task_status.started()
 
     @property
     def request_bytes(self) -> int:

@@ -1,7 +1,12 @@
-"""Guards of the APIs about consumer groups and their offsets."""
+"""Guards of the APIs about consumer groups and their offsets.
+
+Offsets are stored by topic name, as in Kafka's own records; from version 10 on OffsetCommit and OffsetFetch name topics
+by id. The guards turn ids into names and back, and refuse partitions that do not exist.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +15,13 @@ from gnomon.broker.kafka.guards.guard import Guards, Question
 from gnomon.broker.kafka.guards.topic_ids import TopicIds
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fields import ProtocolMessage
+from gnomon.wire.kafka.fields import NO_UUID, ProtocolMessage
 from gnomon.wire.kafka.messages.group import Coordinator
 from gnomon.wire.kafka.messages.group_admin import DeletableGroupResult, DescribedGroup
 from gnomon.wire.kafka.messages.modern_group import DescribedConsumerGroup, DescribedShareGroup
 from gnomon.wire.kafka.messages.offsets import (
     FETCH_GROUPS_SINCE,
+    OffsetCommitRequestTopic,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteResponsePartition,
@@ -31,6 +37,8 @@ TOPIC_DENIED = DENIED[ResourceType.TOPIC]
 GROUP_DENIED = DENIED[ResourceType.GROUP]
 COORDINATORS_SINCE = 4
 """FindCoordinator answers several keys from this version on."""
+TOPIC_IDS_SINCE = 10
+"""OffsetCommit and OffsetFetch name topics by id from this version on."""
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
@@ -95,11 +103,28 @@ def _offset_commit(topic_ids: TopicIds, question: Question) -> ProtocolMessage |
     if not question.allows(Operation.READ, group(message.group_id)):
         return question.answer(topics=[_committed(each, GROUP_DENIED) for each in message.topics])
     named, unknown = topic_ids.named(message.topics)
-    kept, refused = question.split(named, Operation.READ, lambda each: topic(each.name))
-    message.topics = kept
+    allowed, refused = question.split(named, Operation.READ, lambda each: topic(each.name))
+    message.topics, missing = _existing(topic_ids, allowed)
     found = [_committed(each, TOPIC_DENIED) for each in refused]
     found += [_committed(each, ErrorCode.UNKNOWN_TOPIC_ID) for each in unknown]
-    return question.refuse_some(kept, found, "topics")
+    found += [_committed(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in missing]
+    return question.refuse_some(message.topics, found, "topics")
+
+
+def _existing(topic_ids: TopicIds, topics: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The topics with their partitions that exist, and with those that do not."""
+    existing, missing = [], []
+    for each in topics:
+        count = topic_ids.partitions_of(each.name)
+        wrong = [part for part in each.partitions if not 0 <= part.partition_index < count]
+        if wrong:
+            missing.append(type(each)(name=each.name, partitions=wrong))
+            if isinstance(each, OffsetCommitRequestTopic):
+                missing[-1].topic_id = each.topic_id
+            each.partitions = [part for part in each.partitions if 0 <= part.partition_index < count]
+        if each.partitions or not wrong:
+            existing.append(each)
+    return existing, missing
 
 
 def _committed(item: Any, code: ErrorCode) -> OffsetCommitResponseTopic:
@@ -131,8 +156,11 @@ def _offset_fetch(topic_ids: TopicIds, question: Question) -> ProtocolMessage | 
 
     def amend(response: Any) -> None:
         for found in response.groups:
-            named = [each for each in found.topics if topic_ids.name_of(each) is not None]
-            allowed, _ = question.split(named, Operation.DESCRIBE, lambda each: topic(topic_ids.name_of(each) or ""))
+            if question.request.version >= TOPIC_IDS_SINCE:
+                for each in found.topics:
+                    each.topic_id = topic_ids.id_of(each.name)
+                found.topics = [each for each in found.topics if each.topic_id != NO_UUID]  # the others were deleted
+            allowed, _ = question.split(found.topics, Operation.DESCRIBE, lambda each: topic(each.name))
             found.topics = allowed + (denied.get(found.group_id, []) if found.error_code == ErrorCode.NONE else [])
         response.groups += hidden
 
@@ -179,21 +207,33 @@ def _fetched(item: Any, code: ErrorCode) -> OffsetFetchResponseTopics:
     )
 
 
-def _offset_delete(question: Question) -> ProtocolMessage | None:
+def _offset_delete(topic_ids: TopicIds, question: Question) -> ProtocolMessage | None:
     message = question.message
     if not question.allows(Operation.DELETE, group(message.group_id)):
         return question.answer(error_code=GROUP_DENIED)
+    allowed, refused = question.split(message.topics, Operation.READ, lambda each: topic(each.name))
+    message.topics, missing = _existing(topic_ids, allowed)
+    found: dict[str, OffsetDeleteResponseTopic] = {}
+    for code, items in ((TOPIC_DENIED, refused), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)):
+        for each in items:
+            found.setdefault(each.name, OffsetDeleteResponseTopic(name=each.name)).partitions += [
+                OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=code)
+                for part in each.partitions
+            ]
 
-    def refusal(item: Any) -> OffsetDeleteResponseTopic:
-        return OffsetDeleteResponseTopic(
-            name=item.name,
-            partitions=[
-                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=TOPIC_DENIED)
-                for each in item.partitions
-            ],
-        )
+    def amend(response: Any) -> None:
+        if response.error_code == ErrorCode.NONE:
+            for each in response.topics:
+                if each.name in found:  # a topic has one entry
+                    each.partitions += found.pop(each.name).partitions
+            response.topics += found.values()
 
-    return question.refuse_items("topics", Operation.READ, lambda each: topic(each.name), refusal, "topics")
+    if not found:
+        return None
+    if not message.topics:
+        return question.answer(topics=list(found.values()))
+    question.request.amend(amend)
+    return None
 
 
 def group_guards(topic_ids: TopicIds) -> Guards:
@@ -214,5 +254,5 @@ def group_guards(topic_ids: TopicIds) -> Guards:
         ApiKey.DELETE_GROUPS: partial(_each, "groups_names", Operation.DELETE, DeletableGroupResult, "results"),
         ApiKey.OFFSET_COMMIT: partial(_offset_commit, topic_ids),
         ApiKey.OFFSET_FETCH: partial(_offset_fetch, topic_ids),
-        ApiKey.OFFSET_DELETE: _offset_delete,
+        ApiKey.OFFSET_DELETE: partial(_offset_delete, topic_ids),
     }

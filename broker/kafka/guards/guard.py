@@ -5,6 +5,7 @@
    (`Request.amend`).
 2. A resource is judged by its name, before it is looked up: a refusal does not reveal whether it exists.
 3. The guard itself answers a topic id that no topic has: there is no name to judge.
+4. A guard changes only the request, and the answer when it is amended: for a long request both are done in a thread.
 """
 
 from __future__ import annotations

@@ -26,6 +26,16 @@ class TopicIds:
     def __init__(self, topics: KnownTopics) -> None:
         self._topics = topics
 
+    def id_of(self, name: str) -> UUID:
+        """The id of a topic, NO_UUID if there is no such topic."""
+        topic = self._topics.get(name)
+        return NO_UUID if topic is None else topic.id
+
+    def partitions_of(self, name: str) -> int:
+        """The number of a topic's partitions, 0 if there is no such topic."""
+        topic = self._topics.get(name)
+        return 0 if topic is None else topic.partitions
+
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this name."""
         return self._topics.get(name) is not None

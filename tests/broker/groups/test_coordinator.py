@@ -10,11 +10,12 @@ from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 from gnomon.broker.coordination.state_log import LogUnavailable, NotLogLeader
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.coordinator import (
-    PARTS_PER_TURN,
     SENT_AWAY_SECONDS,
+    WEIGHT_PER_TURN,
     partition_for,
 )
 from gnomon.broker.groups.settings import GroupSettings
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
@@ -125,15 +126,15 @@ def test_answers_about_several_groups_are_assembled_from_their_shards():
 
 def test_a_group_named_again_is_answered_once_and_a_long_list_yields_to_other_requests():
     async def scenario(broker):
-        names = [f"g{index}" for index in range(3 * PARTS_PER_TURN)]
+        names = [f"g{index}" for index in range(WEIGHT_PER_TURN + 1)]
         for name in names:
             await broker.ask(DescribeGroupsRequest(groups=[name]), 5)  # all shards are loaded
         answers = broker.tell(DescribeGroupsRequest(groups=names * 100), 5)
-        turns = 0
+        pauses = 0
         while not answers:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-        assert turns >= 3
+            await trio.sleep(PAUSE_SECONDS)
+            pauses += 1
+        assert pauses >= 3
         assert [group.group_id for group in answers[0].groups] == names
 
     serve(scenario)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.wire.kafka.api import APIS, ApiKey
+from gnomon.wire.kafka.api import APIS, REFUSED_ELEMENTS_MAX, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.messages.acls import (
@@ -59,6 +59,6 @@ def test_a_request_with_too_many_acls_ends_its_connection(
         await broker.simulation.sleep(1)
         event, fields = broker.events[-1]
         assert event == "connection_refused"
-        assert "more than 10000 elements" in str(fields["reason"])
+        assert f"more than {REFUSED_ELEMENTS_MAX} elements" in str(fields["reason"])
 
     simulate_broker(scenario)

@@ -52,7 +52,7 @@ def test_a_long_request_and_its_answer_are_decoded_and_encoded_in_a_thread(in_th
         response = await client.ask(keys(ELEMENTS_AT_ONCE + 1), 4)
         assert [item.key for item in response.coordinators] == keys(ELEMENTS_AT_ONCE + 1).coordinator_keys
         assert {item.error_code for item in response.coordinators} == {ErrorCode.NONE}
-        assert in_threads == ["_decoded", "encode"]
+        assert in_threads == ["_decoded", "_judge", "encode"]
 
     simulate_broker(scenario)
 
@@ -147,15 +147,15 @@ def test_others_are_served_while_a_long_request_is_handled_and_a_second_long_one
         assert (await other.ask(ApiVersionsRequest(), 0)).error_code == 0
         assert trio.current_time() - began < THREAD_SECONDS
         await first.connection.wait(sent[0])
-        assert 2 * THREAD_SECONDS <= trio.current_time() - began < 3 * THREAD_SECONDS
+        assert 3 * THREAD_SECONDS <= trio.current_time() - began < 4 * THREAD_SECONDS
         await second.connection.wait(sent[1])
-        assert trio.current_time() - began >= 4 * THREAD_SECONDS
+        assert trio.current_time() - began >= 6 * THREAD_SECONDS
 
     simulate_broker(scenario)
 
 
 @pytest.mark.usefixtures("slow_threads")
-@pytest.mark.parametrize("after_seconds", [0.1, 1.5])
+@pytest.mark.parametrize("after_seconds", [0.1, 1.5, 2.5])
 def test_a_long_request_whose_client_is_gone_holds_up_no_later_one(after_seconds: float) -> None:
     """1."""
 
@@ -181,5 +181,28 @@ def test_a_group_that_is_named_often_is_answered_once() -> None:
         assert [group.group_id for group in described.groups] == ["g", "h"]
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 500)
         assert [group.group_id for group in (await client.ask(asked, 8)).groups] == ["g"]
+
+    simulate_broker(scenario)
+
+
+@pytest.mark.parametrize("step", ["_decoded", "encode"])
+def test_a_request_without_memory_ends_its_connection_alone(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocking = SimulatedWorld.blocking
+
+    async def poor(world: SimulatedWorld, call: Callable[..., Any], *args: object) -> Any:
+        if call.__name__ == step:
+            raise MemoryError
+        return await blocking(world, call, *args)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, other = await broker.connect(), await broker.connect()
+        await client.ask(keys(1), 4)
+        monkeypatch.setattr(SimulatedWorld, "blocking", poor)
+        client.connection.send(keys(5_000), 4)
+        await broker.simulation.sleep(1)
+        event, fields = broker.events[-1]
+        assert event == "connection_refused"
+        assert "out of memory" in str(fields["reason"])
+        assert (await other.ask(ApiVersionsRequest(), 0)).error_code == 0
 
     simulate_broker(scenario)

@@ -6,7 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 
+from gnomon.broker.kafka.metadata import AUTO_CREATED_MAX, WEIGHT_PER_TURN
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
@@ -134,5 +137,46 @@ def test_a_topic_named_many_times_is_described_once() -> None:
         names = ["t", "missing", *["t"] * 1000, *(f"missing-{number}" for number in range(600))]
         found = [topic.name for topic in (await _asked(client, *names, create=False)).topics]
         assert found == list(dict.fromkeys(names))
+
+    simulate_broker(scenario)
+
+
+def test_a_request_creates_a_bounded_number_of_topics_and_the_next_one_creates_the_others() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        names = [f"new-{number:03}" for number in range(AUTO_CREATED_MAX + 20)]
+        found = (await _asked(client, *names)).topics
+        codes = [topic.error_code for topic in found]
+        assert codes == [0] * AUTO_CREATED_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 20
+        assert [topic.name for topic in found] == names
+        assert {topic.error_code for topic in (await _asked(client, *names)).topics} == {0}
+
+    simulate_broker(scenario)
+
+
+def test_creating_topics_ends_with_the_connection_that_asked_for_it() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        gone, client = await broker.connect(), await broker.connect()
+        names = [f"new-{number:03}" for number in range(AUTO_CREATED_MAX)]
+        asked = [MetadataRequestTopic(name=name) for name in names]
+        gone.connection.send(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+        while not list(broker.serving.broker.topics.image):
+            await broker.simulation.sleep(0.001)
+        gone.connection.close()
+        await broker.simulation.sleep(5)
+        created = [topic.name for topic in (await client.ask(MetadataRequest(topics=None), 9)).topics]
+        assert 0 < len(created) < AUTO_CREATED_MAX
+
+    simulate_broker(scenario)
+
+
+def test_a_topic_with_many_partitions_is_described_in_several_turns() -> None:
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client = await broker.connect()
+        await client.create_topic("wide", partitions=2 * WEIGHT_PER_TURN + 1)
+        began = trio.current_time()
+        (topic,) = (await _asked(client, "wide")).topics
+        assert [each.partition_index for each in topic.partitions] == list(range(2 * WEIGHT_PER_TURN + 1))
+        assert trio.current_time() - began >= 2 * PAUSE_SECONDS
 
     simulate_broker(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.wire.kafka.api import APIS, ApiKey
+from gnomon.wire.kafka.api import APIS, REFUSED_ELEMENTS_MAX, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import ProtocolMessage
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
@@ -51,11 +51,11 @@ def test_a_request_with_too_many_groups_ends_its_connection(
 ) -> None:
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
-        assert len((await client.ask(kind(group_ids=["g"] * 10_000), 1)).groups) == 10_000
+        assert len((await client.ask(kind(group_ids=["g"] * REFUSED_ELEMENTS_MAX), 1)).groups) == REFUSED_ELEMENTS_MAX
         client.connection.send(kind(group_ids=["g"] * 10_001), 1)
         await broker.simulation.sleep(1)
         event, fields = broker.events[-1]
         assert event == "connection_refused"
-        assert "more than 10000 elements" in str(fields["reason"])
+        assert f"more than {REFUSED_ELEMENTS_MAX} elements" in str(fields["reason"])
 
     simulate_broker(scenario)

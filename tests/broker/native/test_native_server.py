@@ -18,6 +18,7 @@ from gnomon.broker.subscriptions.positions.metadata_store import MetadataSubscri
 from gnomon.broker.subscriptions.positions.record import SubscriberRecord
 from gnomon.client.client import NativeClient
 from gnomon.client.errors import InvalidCall, NoSuchSubscription, NoSuchTopic, RecordsMissed
+from gnomon.client.protocol import GROUPS_MAX
 from gnomon.log.subscription_keys import subscriptions_prefix
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic, DeleteTopicsRequest
@@ -49,7 +50,7 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("flow", [[-1, b"abcd"]]),
     ("ack", [7]),
     ("ack", [[1, 2, b"abc"]]),
-    ("ack", [[1, 2, b""]] * 10_001),
+    ("ack", [[1, 2, b""]] * (GROUPS_MAX + 1)),
     ("ack", [[2, 1, b"abcd"]]),
     ("nack", [[2, 1, 0, b"abcd"]]),
     ("ack_up_to", [[{}, b"abcd"]]),
@@ -345,4 +346,4 @@ def test_two_wings_cannot_register_the_same_method() -> None:
     unused: Any = None
     wings = [{"lookup": unused}, {"topic": unused}, {"lookup": unused}]
     with pytest.raises(AssertionError, match="two wings register lookup"):
-        NativeServer(unused, unused, "cluster", unused, unused, unused, wings)
+        NativeServer(unused, unused, "cluster", unused, unused, unused, wings, unused)

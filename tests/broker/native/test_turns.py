@@ -20,6 +20,7 @@ from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.client import delivered_batch
 from gnomon.client.client import NativeClient
 from gnomon.client.consumer import Consumer
+from gnomon.client.protocol import GROUPS_MAX
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.records import Record, build_batch
@@ -270,7 +271,9 @@ def test_delayed_records_are_given_again_in_bounded_slices(turns: Turns, monkeyp
             for _ in range(4):
                 await deliveries.__anext__()
             monkeypatch.setattr(dispatcher, "RUNS_MAX", 50)
-            peer.tell("nack", *[[offset, offset + 1, 1000, pack("<I", 0)] for offset in range(RECORDS)])
+            groups = [[offset, offset + 1, 1000, pack("<I", 0)] for offset in range(RECORDS)]
+            for at in range(0, RECORDS, GROUPS_MAX):
+                peer.tell("nack", *groups[at : at + GROUPS_MAX])
             trio.lowlevel.add_instrument(turns)
             turns.counted(monkeypatch, Subscription, "give_again")
             for _ in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from rpc_bench import HELLO, Bench, Missing, frames_of, raw_client, run
 
 from gnomon.runtime.rpc.call import Call, in_task
 from gnomon.runtime.rpc.errors import RpcFailed, RpcRefused
-from gnomon.runtime.rpc.server import CALLS_MAX, WAITING_MAX
+from gnomon.runtime.rpc.server import CALLS_MAX, WAITING_MAX, ServerConnection
 from gnomon.runtime.rpc.stream import CallNumber
 from gnomon.wire import rpc
 
@@ -236,5 +237,55 @@ def test_a_call_cancelled_before_its_task_began_is_not_executed() -> None:
         await frames_of(peer)
         assert await bench.client(port).call("work", 2) is None
         assert worked == [2]
+
+    run(main)
+
+
+def test_the_connection_with_the_most_of_an_unfinished_frame_is_ended() -> None:
+    async def main(bench: Bench) -> None:
+        bench.server = bench.new_server(unfinished_bytes_max=1_000_000)
+        port = await bench.listen()
+        peers = [await raw_client(port, HELLO) for _ in range(3)]
+        begun = struct.pack(">II", 2_000_000, 10)
+        for peer, size in zip(peers, (300_000, 600_000, 300_000), strict=True):
+            await peer.send_all(begun + bytes(size))
+        welcome, (kind, text) = await frames_of(peers[1])
+        assert (welcome[0], kind) == (rpc.WELCOME, rpc.REFUSED)
+        assert "1000000 are allowed" in text
+        assert await bench.client(port).call("echo") == []
+        for peer in (peers[0], peers[2]):
+            await peer.send_all(bytes(1000))
+
+    run(main)
+
+
+def test_a_connection_beyond_the_limit_is_refused_with_the_reason() -> None:
+    class Two:
+        """Takes two connections."""
+
+        def __init__(self) -> None:
+            self.taken: set[ServerConnection] = set()
+
+        def take(self, connection: ServerConnection) -> str | None:
+            if len(self.taken) == 2:
+                return f"two clients are connected already, and not {connection.address}"
+            self.taken.add(connection)
+            return None
+
+        def give_back(self, connection: ServerConnection) -> None:
+            self.taken.discard(connection)
+
+    async def main(bench: Bench) -> None:
+        limits = Two()
+        bench.server = bench.new_server(limits=limits)
+        port = await bench.listen()
+        first = bench.client(port)
+        assert await first.call("echo") == []
+        second = await raw_client(port, HELLO)
+        await second.receive_some(1)
+        ((kind, text),) = await frames_of(await raw_client(port))
+        assert (kind, text) == (rpc.REFUSED, "two clients are connected already, and not 127.0.0.1")
+        assert len(limits.taken) == 2
+        assert await first.call("echo") == []
 
     run(main)

@@ -6,7 +6,7 @@ from kafka_peer import Peer, answer
 
 from gnomon.broker.kafka.connections.connection import BACKLOG_BYTES_MAX, REQUEST_BYTES_MIN
 from gnomon.broker.kafka.connections.exchange import Exchange
-from gnomon.broker.kafka.connections.request_memory import RequestMemory
+from gnomon.broker.kafka.connections.request_memory import LAST_ANSWERS_BYTES, RequestMemory
 
 
 def test_connections_wait_while_all_memory_is_taken() -> None:  # invariant 3
@@ -36,6 +36,25 @@ def test_a_peer_that_drains_while_memory_is_full_continues_once_there_is_room() 
     answer(other.exchanges[0])
     assert slow.replies == [0, 1]
     assert not slow.transport.paused
+
+
+def test_the_connection_with_the_most_unreceived_answers_is_cut_off() -> None:
+    memory = RequestMemory(2000)
+    slow, slowest, other = (Peer(memory, dispatch=answer) for _ in range(3))
+    slow.transport.backlog_bytes = LAST_ANSWERS_BYTES // 4
+    slowest.transport.backlog_bytes = LAST_ANSWERS_BYTES // 2
+    slow.ask()
+    slowest.ask()
+    assert not slowest.transport.ended
+    other.transport.backlog_bytes = LAST_ANSWERS_BYTES * 3 // 8
+    other.ask()
+    assert [peer.transport.ended for peer in (slow, slowest, other)] == [False, True, False]
+    assert memory.backlog_bytes == LAST_ANSWERS_BYTES * 5 // 8
+    slowest.connection.closed()
+    for peer in (slow, other):
+        peer.transport.backlog_bytes = 0
+        peer.connection.drained()
+    assert memory.backlog_bytes == 0
 
 
 def test_thousands_of_waiting_connections_are_served_without_recursion() -> None:
