@@ -156,6 +156,8 @@ class Broker:
             self.offsets_topic.leads,
             self.placement.lease_lives,
         )
+        members = self.coordinator.memory
+        self.metrics.watch("group_member_bytes", "Memory of the members of groups", lambda: members.bytes_used)
         self.placement.watch(self.coordinator.release)
 
     def _make_administration(self, world: World, collect_garbage: Callable[[], None]) -> None:

@@ -30,6 +30,15 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn, refusal
 
+EVENT_BYTES = 320
+"""Memory that an event takes without its value."""
+
+
+def bytes_of(batch: WatchBatch) -> int:
+    """About the memory that the events of a revision take."""
+    values = sum(len(event.current.value) for event in batch.events if event.current is not None)
+    return EVENT_BYTES * len(batch.events) + values
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -44,8 +53,8 @@ class AdoptedState(Protocol):
 
     history_revisions: int
     """The most revisions that the history keeps."""
-    history_events: int
-    """The most events that the history keeps."""
+    history_bytes_max: int
+    """The most bytes that the events of the history take in memory."""
     adoptions: int
     """The number of drafts adopted so far."""
     revision: Revision
@@ -54,8 +63,8 @@ class AdoptedState(Protocol):
     leases: dict[LeaseId, Lease]
     next_deadline: float
     """The monotonic second at which the next lease ends."""
-    events: int
-    """The number of events in the history."""
+    history_bytes: int
+    """The bytes that the events of the history take."""
 
     def get(self, key: str) -> KeyValue | None:
         """One key."""
@@ -100,8 +109,8 @@ class Draft:
         self.leases: dict[LeaseId, float | None] = {}
         """The ttl in seconds of every granted or renewed lease; None for an ended one."""
         self.batches: list[WatchBatch] = []
-        self.events = base.events
-        """The number of events in the history once this draft is adopted."""
+        self.history_bytes = base.history_bytes
+        """The bytes that the events of the history take once this draft is adopted."""
         self._compacted = base.compacted
         self._oldest = Revision(base.compacted + 1)
         self._no_deadline_before = base.next_deadline
@@ -218,16 +227,16 @@ class Draft:
         self.keys.update(written)
         events = tuple([Event(key, current) for key, current in written.items()])
         self.batches.append(WatchBatch(self.revision, events))
-        self.events += len(events)
+        self.history_bytes += bytes_of(self.batches[-1])
         self.bound_history()
 
     def bound_history(self) -> None:
-        """Drops the oldest batches while there are too many batches or events (invariant 5)."""
-        base, events_max = self.base, self.base.history_events
-        while self._oldest <= self.compacted or (self.events > events_max and self._oldest < self.revision):
+        """Drops the oldest batches while there are too many batches, or too many bytes (invariant 5)."""
+        base, bytes_max = self.base, self.base.history_bytes_max
+        while self._oldest <= self.compacted or (self.history_bytes > bytes_max and self._oldest < self.revision):
             at = self._oldest
             batch = base.batch(at) if at <= base.revision else self.batches[at - base.revision - 1]
-            self.events -= len(batch.events)
+            self.history_bytes -= bytes_of(batch)
             self._oldest = Revision(at + 1)
         self._compacted = max(self._compacted, Revision(self._oldest - 1))
 

@@ -9,8 +9,9 @@ A `Draft` over a `State` judges requests. The state does not change until its ow
 3. Revision r has one batch with one event for each key that it wrote. A key that was put in revision r has the
    mod_revision r until the next put of that key, or its deletion.
 4. A key's version is 1 when it is created and grows by one per put; create_revision is the revision of its creation.
-5. Batches of (compacted, revision] are kept without a gap: at most `history_revisions` of them, with at most
-   `history_events` events, except that the newest batch is always kept. Reading an older revision raises `Compacted`.
+5. Batches of (compacted, revision] are kept without a gap: at most `history_revisions` of them, whose events take at
+   most `history_bytes_max` of memory, except that the newest batch is always kept. Reading an older revision raises
+   `Compacted`.
 6. A lease that is not revoked ends, with its keys, just before the first request made at or after its deadline is
    judged. The time of a lease begins when the draft that granted or renewed it is adopted, which is also when the
    lease's owner is answered.
@@ -26,11 +27,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gnomon.metadata.client import Compacted, KeyValue, LeaseId, RangeResult, Revision, WatchBatch
-from gnomon.metadata.draft import Changes, Draft, Lease
+from gnomon.metadata.draft import Changes, Draft, Lease, bytes_of
 from gnomon.metadata.request import Reply, Request
 
 HISTORY_REVISIONS = 10_000
-HISTORY_EVENTS = 100_000
+HISTORY_BYTES = 32 << 20
 """Each takes some 400 bytes of memory; flushes of subscription positions can make thousands of events a second."""
 
 _NO_REVISION = Revision(0)
@@ -61,19 +62,19 @@ class State:
         *,
         now: float = 0.0,
         history_revisions: int = HISTORY_REVISIONS,
-        history_events: int = HISTORY_EVENTS,
+        history_bytes_max: int = HISTORY_BYTES,
     ) -> None:
         """Continues from a snapshot, or begins empty at revision 0.
 
         Args:
             now: monotonic seconds from which the leases of the snapshot run their full ttl again.
             history_revisions: the number of revisions that a watch can go back.
-            history_events: and the number of events.
+            history_bytes_max: and the memory that their events take.
         """
         assert history_revisions > 0, "a history of no revisions could serve no watch"
         snapshot = snapshot or Snapshot()
         self.history_revisions = history_revisions
-        self.history_events = history_events
+        self.history_bytes_max = history_bytes_max
         self.adoptions = 0
         self.revision = snapshot.revision
         self.compacted = snapshot.compacted
@@ -88,11 +89,11 @@ class State:
         self._history = {batch.revision: batch for batch in snapshot.batches}
         assert list(self._history) == list(range(self.compacted + 1, self.revision + 1)), "invariant 5: history gap"
         self.next_deadline = self._earliest_deadline()
-        self.events = sum(len(batch.events) for batch in self._history.values())
-        """The number of events in the history."""
+        self.history_bytes = sum(map(bytes_of, self._history.values()))
+        """The bytes that the events of the history take."""
         fresh = Draft(self)
         fresh.bound_history()
-        self.events = fresh.events
+        self.history_bytes = fresh.history_bytes
         self._trim(fresh.compacted)
 
     def __len__(self) -> int:
@@ -155,7 +156,7 @@ class State:
             if ttl_seconds is None:
                 assert not self._lease_keys.pop(lease_id, None), "invariant 6: a key outlived its lease"
         self._history.update((batch.revision, batch) for batch in draft.batches)
-        self.events = draft.events
+        self.history_bytes = draft.history_bytes
         self._trim(draft.compacted)
         if draft.leases:
             self.next_deadline = self._earliest_deadline()

@@ -14,7 +14,8 @@
 7. A request of `submit_confirmed` is handled only after the log has confirmed that no other broker has written to it.
    The confirmation begins after the submission and, if the machine is not loaded yet, after the loading.
 8. Once the records after the last snapshot exceed both twice its size and SNAPSHOT_BYTES_MIN, a new snapshot is
-   appended, and the log before it is deleted (but nothing happens if the snapshot is empty).
+   appended, one part in a turn of the event loop. When it is durable, the log before it is deleted (but nothing happens
+   if the snapshot is empty).
 9. After `load` was called, the machine is loaded again LOAD_AGAIN_SECONDS after each failure, or with the next request,
    until it drains or is released. Without the pause, a machine that appends whenever it is loaded would load without
    end while its log can be read and refuses appends.
@@ -41,6 +42,7 @@ from gnomon.broker.coordination.state_machine import (
     StateMachine,
 )
 from gnomon.runtime.logs import Logger
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.runtime.tasks import Tasks
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock
@@ -329,28 +331,44 @@ class HostedMachine(Generic[Request, Record, Effect]):
     # Snapshots
 
     def _snapshot(self, machine: StateMachine[Request, Record, Effect]) -> None:
-        """Appends the live state, then trims the log before it; all batches at once, so that nothing comes between."""
-        snapshot = machine.snapshot(pending_records(self._pending))
-        batches = _batches((record.encoded() for record in snapshot), SNAPSHOT_BATCH_BYTES)
-        if not batches:
-            return
+        """Appends the live state, then trims the log before it."""
         self._snapshotting = True
         self._grown_bytes = 0
-        first_offset: list[int] = []
+        self._tasks.start_soon(self._write_snapshot, machine)
+
+    async def _write_snapshot(self, machine: StateMachine[Request, Record, Effect]) -> None:
+        first_offset: int | None = None
+        missing = 1  # the end of the parts
+
+        def came() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                self._snapshotting = False
+                if first_offset is not None and self._log is not None:
+                    self._log.trim(first_offset)
 
         def done(base_offset: int | None, error: LogUnavailable | None) -> None:
-            if not self._reported(machine, error):
-                return
-            assert base_offset is not None
-            first_offset.append(base_offset)
-            if len(first_offset) == len(batches):
-                assert self._log is not None
-                self._snapshotting = False
-                self._log.trim(first_offset[0])
+            nonlocal first_offset
+            if self._reported(machine, error):
+                assert base_offset is not None
+                first_offset = base_offset if first_offset is None else min(first_offset, base_offset)
+                came()
 
-        for batch in batches:
-            self._write(batch, done)
-        self._snapshot_bytes, self._grown_bytes = self._grown_bytes, 0
+        parts = machine.snapshot(lambda: pending_records(self._pending))
+        snapshot_bytes = 0
+        while self._machine is machine:
+            part = next(parts, None)  # appended in the same turn: records that are appended later may change its keys
+            if part is None:
+                self._snapshot_bytes = snapshot_bytes
+                came()
+                return
+            for batch in _batches((record.encoded() for record in part), SNAPSHOT_BATCH_BYTES):
+                missing += 1
+                self._write(batch, done)
+                snapshot_bytes += _size(batch)
+                self._grown_bytes -= _size(batch)
+            await self._clock.sleep(PAUSE_SECONDS)
 
 
 def pending_records(appends: Iterable[Append[Record, Effect]]) -> list[Record]:

@@ -8,8 +8,9 @@
 3. Between the append of a record and its replay the record is pending; a decision may depend on pending records only
    through soft state.
 4. A machine whose append failed is never used again: nothing is rolled back.
-5. The records of `snapshot(pending)` replace the whole log and the pending records that follow the log. If the
-   snapshot, or any leading part of it, is replayed after all of these records, it changes nothing.
+5. The parts of a snapshot are made one after the other, while more records are appended. A part that is replayed after
+   all records that were appended before it was made changes nothing. All parts, with the records appended after the
+   first part was made, replace the whole log.
 6. A machine is pure: it gets the time as arguments, `now` (monotonic seconds, for deadlines) and `wall_ms`
    (milliseconds since 1970, for records), and it acts on the outside only through the decisions and replies that it
    returns.
@@ -17,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -133,8 +134,8 @@ class StateMachine(Protocol[Request, Record, Effect]):
     def next_deadline(self) -> float:
         """The earliest time at which `tick` has something to do, in monotonic seconds; infinite if never."""
 
-    def snapshot(self, pending: Iterable[Record]) -> Iterable[Record]:
-        """Records that replace the log and the pending records, which follow them."""
+    def snapshot(self, pending: Callable[[], Iterable[Record]]) -> Iterator[Sequence[Record]]:
+        """The parts of a snapshot, none of them empty: see invariant 5. `pending` gives the pending records of now."""
 
     def let_go(self, refusal: Refusal, now: float, wall_ms: int) -> Sequence[HeldReply]:
         """Returns refusals of all requests that wait for other requests or for time: the broker is about to stop."""

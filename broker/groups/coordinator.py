@@ -19,6 +19,7 @@ from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.groups.call import DeleteTopicOffsetsRequest, GroupCall, error_of, refused
 from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.parts import OFFSETS_MAX, RequestPart, joined, parts_of, with_places
 from gnomon.broker.groups.records import CoordinatorRecord
 from gnomon.broker.groups.settings import GroupSettings
@@ -86,6 +87,7 @@ class GroupCoordinator:
         self._random = world.random("groups")
         self._partition_count = partition_count
         self._settings = settings
+        self.memory = MembersMemory()
         self._leads = leads
         self._machines: HostedMachines[GroupCall, CoordinatorRecord, Never] = HostedMachines(
             logs,
@@ -182,7 +184,7 @@ class GroupCoordinator:
     # Asking shards
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self._settings, lambda: str(UUID(int=self._random.getrandbits(128), version=4)))
+        return GroupShard(self._settings, self.memory, lambda: str(UUID(int=self._random.getrandbits(128), version=4)))
 
     def _ask(self, partition: int, call: GroupCall) -> None:
         def refuse(refusal: Refusal) -> None:

@@ -30,6 +30,10 @@ from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue
 from gnomon.wire.kafka.schema import MalformedMessage
 
 CONSUMER_PROTOCOL = "consumer"
+GROUP_BYTES = 2_000
+"""Size of a group without members."""
+PENDING_BYTES = 200
+"""Size of the id of a member that is expected to join, without its text."""
 
 
 class GroupState(Enum):
@@ -86,8 +90,36 @@ class Group:
         self.grew = False
         self.assigning: GroupRecord | None = None
         self.wake = math.inf
+        self.held_bytes = GROUP_BYTES + len(group_id)
+        """About how many bytes the group takes in memory."""
+        self.counted_bytes = 0
+        """The bytes that its shard has counted for it."""
 
     # Membership
+
+    def expect(self, member_id: str, deadline: float) -> None:
+        """A member with this id will join, before `deadline`."""
+        self.pending[member_id] = deadline
+        self.held_bytes += PENDING_BYTES + len(member_id)
+        self.note_deadline(deadline)
+
+    def expect_no_more(self, member_id: str) -> bool:
+        """Undoes `expect`; returns whether the member was expected."""
+        expected = self.pending.pop(member_id, None) is not None
+        if expected:
+            self.held_bytes -= PENDING_BYTES + len(member_id)
+        return expected
+
+    def speaks_now(self, member: Member, protocols: list[tuple[str, bytes]]) -> None:
+        """A member has other protocols."""
+        self.held_bytes -= member.held_bytes
+        member.speak(protocols)
+        self.held_bytes += member.held_bytes
+
+    def assigned(self, member: Member, assignment: bytes) -> None:
+        """A member has another assignment."""
+        self.held_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def add(self, member: Member) -> None:
         """Adds a member; the first one leads."""
@@ -95,8 +127,9 @@ class Group:
         if not self.members:
             assert self.leader is None
             self.leader = member.member_id
-        self.pending.pop(member.member_id, None)
+        self.expect_no_more(member.member_id)
         self.members[member.member_id] = member
+        self.held_bytes += member.held_bytes
         if member.instance_id is not None:
             assert member.instance_id not in self.static, member.instance_id
             self.static[member.instance_id] = member.member_id
@@ -106,6 +139,7 @@ class Group:
         """Removes a member, whose calls have been answered; another one leads if it led."""
         assert not member.parked, member
         del self.members[member.member_id]
+        self.held_bytes -= member.held_bytes
         if member.instance_id is not None:
             del self.static[member.instance_id]
         self.unsynced.pop(member.member_id, None)

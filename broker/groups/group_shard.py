@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -35,6 +36,7 @@ from gnomon.broker.groups.call import (
 )
 from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
+from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.offsets import GroupOffsets
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
@@ -71,6 +73,10 @@ from gnomon.wire.kafka.schema import MalformedMessage
 
 Alive: TypeAlias = Mapping[str, tuple[int, Collection[str]]]
 """The generation of each group, and the ids of the members whose sessions had not ended."""
+Place: TypeAlias = tuple[str, str | None, int]
+"""The key of a record: group, topic and partition; without a topic, the group itself."""
+SNAPSHOT_PART_RECORDS = 500
+"""Records of a part of a snapshot: encoding and appending as many takes some 4 ms."""
 NOTHING_KNOWN: Alive = MappingProxyType({})
 
 
@@ -88,9 +94,14 @@ class GroupShard:
     """
 
     def __init__(
-        self, settings: Callable[[], GroupSettings], new_id: Callable[[], str], alive: Alive = NOTHING_KNOWN
+        self,
+        settings: Callable[[], GroupSettings],
+        memory: MembersMemory,
+        new_id: Callable[[], str],
+        alive: Alive = NOTHING_KNOWN,
     ) -> None:
         self._settings = settings
+        self._memory = memory
         self._new_id = new_id
         self._alive = alive
         self._groups: dict[str, Group] = {}
@@ -128,21 +139,33 @@ class GroupShard:
                 if group is not None and group.assigning is record:
                     self._assigned.append(group)
 
-    def snapshot(self, pending: Iterable[CoordinatorRecord]) -> list[CoordinatorRecord]:
+    def snapshot(self, pending: Callable[[], Iterable[CoordinatorRecord]]) -> Iterator[list[CoordinatorRecord]]:
         """See `StateMachine.snapshot`: the last record of each group and of each offset."""
-        live: dict[tuple[str, ...] | tuple[str, str, int], CoordinatorRecord] = {}
-        for group_id, value in self._recorded.items():
-            live[(group_id,)] = GroupRecord(group_id, value)
-        for group_id, group_offsets in self._offsets.items():
-            for topic, partitions in group_offsets.stored.items():
-                for partition, stored in partitions.items():
-                    live[group_id, topic, partition] = OffsetRecord(group_id, topic, partition, stored)
-        for record in pending:
-            if isinstance(record, OffsetRecord):
-                live[record.group_id, record.topic, record.partition] = record
-            else:
-                live[(record.group_id,)] = record
-        return [record for record in live.values() if not record.is_tombstone]
+        known = chain(self._places(), [_place_of(record) for record in pending()])
+        while places := list(islice(known, SNAPSHOT_PART_RECORDS)):
+            latest = {_place_of(record): record for record in pending()}
+            records = (latest.get(place) or self._current(place) for place in places)
+            part = [record for record in records if record is not None and not record.is_tombstone]
+            if part:
+                yield part
+
+    def _places(self) -> Iterator[Place]:
+        """The keys of all durable records; records may be replayed meanwhile."""
+        for group_id in list(self._recorded):
+            yield group_id, None, -1
+        for group_id in list(self._offsets):
+            for topic in list(self._offsets_of(group_id).stored):
+                for partition in list(self._offsets_of(group_id).stored.get(topic, ())):
+                    yield group_id, topic, partition
+
+    def _current(self, place: Place) -> CoordinatorRecord | None:
+        """The last durable record with a key."""
+        group_id, topic, partition = place
+        if topic is None:
+            value = self._recorded.get(group_id)
+            return None if value is None else GroupRecord(group_id, value)
+        stored = self._offsets_of(group_id).get(topic, partition)
+        return None if stored is offsets.NO_OFFSET else OffsetRecord(group_id, topic, partition, stored)
 
     # Events
 
@@ -238,13 +261,14 @@ class GroupShard:
             group_id: (group.generation, {name for name, member in group.members.items() if member.deadline > now})
             for group_id, group in self._groups.items()
         }
-        return partial(GroupShard, self._settings, self._new_id, alive)
+        return partial(GroupShard, self._settings, self._memory, self._new_id, alive)
 
     def failed(self, refusal: Refusal) -> list[Reply]:
         """See `StateMachine.failed`."""
         error = error_of(refusal)
         members = [member for group in self._groups.values() for member in group.members.values()]
-        self._groups.clear()
+        for group_id in list(self._groups):
+            self._forget(group_id)
         parked = [call for member in members for call in (member.joining, member.syncing) if call is not None]
         return [Reply(call, refused(call, error)) for call in parked]
 
@@ -324,7 +348,7 @@ class GroupShard:
             turn.reply(call, response)
 
     def _remove(self, group_id: str, turn: Turn) -> list[GroupRecord]:
-        group = self._groups.pop(group_id, None)
+        group = self._forget(group_id)
         if group is None:
             return []
         group.enter(GroupState.DEAD, turn.wall_ms)
@@ -372,7 +396,7 @@ class GroupShard:
     # Turns
 
     def _turn(self, now: float, wall_ms: int) -> Turn:
-        return Turn(now, wall_ms, self._settings(), self._new_id)
+        return Turn(now, wall_ms, self._settings(), self._memory, self._new_id)
 
     def _done(self, turn: Turn) -> GroupDecision:
         for append in turn.decision.appends:
@@ -385,7 +409,23 @@ class GroupShard:
         """Notes the next deadline of a group that changed, or forgets the group if nothing of it is left."""
         group_id = group.group_id
         if group.vacant() and group.generation == 0 and group_id not in self._recorded:
-            self._groups.pop(group_id, None)
-        elif group.wake < self._wake_of.get(group_id, math.inf):
+            self._forget(group_id)
+            return
+        self._memory.grew(group.held_bytes - group.counted_bytes)
+        group.counted_bytes = group.held_bytes
+        if group.wake < self._wake_of.get(group_id, math.inf):
             heapq.heappush(self._wakes, (group.wake, group_id))
             self._wake_of[group_id] = group.wake
+
+    def _forget(self, group_id: str) -> Group | None:
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            self._memory.grew(-group.counted_bytes)
+            group.counted_bytes = 0
+        return group
+
+
+def _place_of(record: CoordinatorRecord) -> Place:
+    if isinstance(record, OffsetRecord):
+        return record.group_id, record.topic, record.partition
+    return record.group_id, None, -1

@@ -52,6 +52,11 @@ class Member:
         self.said_bytes = MEMBER_BYTES + texts + sum(len(name) + len(metadata) for name, metadata in protocols)
 
     @property
+    def held_bytes(self) -> int:
+        """About how many bytes the member takes in memory."""
+        return self.said_bytes + len(self.assignment)
+
+    @property
     def parked(self) -> bool:
         """Whether a call of the member waits for its answer."""
         return self.joining is not None or self.syncing is not None

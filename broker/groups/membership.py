@@ -61,6 +61,9 @@ def join(group: Group, call: GroupCall, turn: Turn) -> None:
     if not _has_room(group, request.member_id, turn.settings.members_max) or not _fits(group, call):
         _turn_away(group, request.member_id, turn)
         turn.reply(call, join_refusal(call, ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    elif not turn.memory.room(_growth(group, call)):
+        _turn_away(group, request.member_id, turn)
+        turn.reply(call, join_refusal(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     elif len(request.protocols) > PROTOCOLS_MAX or not group.supports(request.protocol_type, request.protocols):
         turn.reply(call, join_refusal(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not request.member_id:
@@ -83,16 +86,28 @@ def _has_room(group: Group, member_id: str, members_max: int) -> bool:
             return member_id in group.members or len(group.members) < members_max
 
 
+def _said_bytes(request: JoinGroupRequest) -> int:
+    return sum(len(item.name) + len(item.metadata) for item in request.protocols)
+
+
+def _growth(group: Group, call: GroupCall) -> int:
+    """About how many bytes the member of a JoinGroup takes in memory, more than it takes now."""
+    request: JoinGroupRequest = call.request
+    known = group.members.get(request.member_id)
+    texts = len(call.client_id) + len(request.group_instance_id or "") + MEMBER_BYTES
+    return _said_bytes(request) + texts - (0 if known is None else known.said_bytes)
+
+
 def _fits(group: Group, call: GroupCall) -> bool:
     """Whether the group's record will fit into its log."""
     request: JoinGroupRequest = call.request
-    said_bytes = sum(len(item.name) + len(item.metadata) for item in request.protocols)
+    said_bytes = _said_bytes(request)
     others = (member.said_bytes for member in group.members.values() if member.member_id != request.member_id)
     return said_bytes + sum(others) <= MEMBERS_BYTES_MAX
 
 
 def _turn_away(group: Group, member_id: str, turn: Turn) -> None:
-    if group.pending.pop(member_id, None) is not None:
+    if group.expect_no_more(member_id):
         end_joining_if_all_joined(group, turn)
     elif member_id in group.members:
         drop(group, group.members[member_id], turn)
@@ -108,8 +123,7 @@ def _join_new(group: Group, call: GroupCall, turn: Turn) -> None:
         _come_back(group, call, group.members[group.static[instance_id]], member_id, turn)
     elif instance_id is None and call.version >= FIRST_VERSION_WITH_GIVEN_IDS:
         deadline = turn.after_ms(request.session_timeout_ms)
-        group.pending[member_id] = deadline
-        group.note_deadline(deadline)
+        group.expect(member_id, deadline)
         turn.reply(call, join_refusal(call, ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
         _add(group, call, member_id, turn)
@@ -147,7 +161,7 @@ def _update(group: Group, call: GroupCall, member: Member, turn: Turn) -> None:
     """Updates a member from its JoinGroup, which is parked; the caller starts the rebalance."""
     request: JoinGroupRequest = call.request
     refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, turn)
-    member.speak([(item.name, item.metadata) for item in request.protocols])
+    group.speaks_now(member, [(item.name, item.metadata) for item in request.protocols])
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.joining = call
@@ -201,7 +215,7 @@ def _come_back(group: Group, call: GroupCall, old: Member, member_id: str, turn:
 def sync(group: Group, call: GroupCall, turn: Turn) -> None:
     """Answers with the member's assignment, now or once the leader's assignment is durable."""
     request: SyncGroupRequest = call.request
-    error = _check_sync(group, request)
+    error = _check_sync(group, request, turn)
     if error:
         turn.refuse(call, error)
         return
@@ -218,7 +232,7 @@ def sync(group: Group, call: GroupCall, turn: Turn) -> None:
         assign(group, {item.member_id: item.assignment for item in request.assignments}, turn)
 
 
-def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
+def _check_sync(group: Group, request: SyncGroupRequest, turn: Turn) -> ErrorCode:
     error = group.check_member(request.member_id, request.group_instance_id)
     if error:
         return error
@@ -229,7 +243,10 @@ def _check_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
     if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     assigned_bytes = sum(MEMBER_BYTES + len(item.assignment) for item in request.assignments)
-    return ErrorCode.UNKNOWN_SERVER_ERROR if assigned_bytes > ASSIGNMENTS_BYTES_MAX else ErrorCode.NONE
+    if assigned_bytes > ASSIGNMENTS_BYTES_MAX:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    room = turn.memory.room(assigned_bytes - sum(len(member.assignment) for member in group.members.values()))
+    return ErrorCode.NONE if room else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def heartbeat(group: Group, call: GroupCall, turn: Turn) -> None:
@@ -267,8 +284,7 @@ def _leave_one(group: Group, identity: MemberIdentity, turn: Turn) -> MemberResp
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
         member_id = group.static.get(instance_id, "")
-    if member_id in group.pending:
-        del group.pending[member_id]
+    if group.expect_no_more(member_id):
         error = ErrorCode.NONE
     else:
         error = group.check_member(member_id, instance_id)

@@ -142,7 +142,7 @@ def become_stable(group: Group, turn: Turn) -> None:
     group.assigning = None
     group.enter(GroupState.STABLE, turn.wall_ms)
     for member in group.members.values():
-        member.assignment = assignments[member.member_id]
+        group.assigned(member, assignments[member.member_id])
         call, member.syncing = member.syncing, None
         if call is not None:
             turn.reply(call, sync_response(group, member))
@@ -161,7 +161,7 @@ def tick(group: Group, turn: Turn) -> None:
     now = turn.now
     expired_ids = [member_id for member_id, deadline in group.pending.items() if deadline <= now]
     for member_id in expired_ids:
-        del group.pending[member_id]
+        group.expect_no_more(member_id)
     expired = [member for member in group.members.values() if member.deadline <= now]
     if group.sync_deadline <= now:
         group.sync_deadline = math.inf

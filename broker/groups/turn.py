@@ -11,6 +11,7 @@ from typing import Never, TypeAlias
 
 from gnomon.broker.coordination.state_machine import Append, Decision
 from gnomon.broker.groups.call import GroupCall, Reply, refused
+from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.records import CoordinatorRecord
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.wire.kafka.errors import ErrorCode
@@ -27,15 +28,19 @@ class Turn:
         now: monotonic seconds, for deadlines.
         wall_ms: wall-clock milliseconds, for records.
         settings: as they are now.
+        memory: of the members of all groups of the broker.
         new_id: returns a text that no member id had before.
     """
 
-    __slots__ = ("decision", "new_id", "now", "settings", "wall_ms")
+    __slots__ = ("decision", "memory", "new_id", "now", "settings", "wall_ms")
 
-    def __init__(self, now: float, wall_ms: int, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, now: float, wall_ms: int, settings: GroupSettings, memory: MembersMemory, new_id: Callable[[], str]
+    ) -> None:
         self.now = now
         self.wall_ms = wall_ms
         self.settings = settings
+        self.memory = memory
         self.new_id = new_id
         self.decision: GroupDecision = Decision()
 

@@ -24,9 +24,9 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fetch import FetchPartition, FetchRequest
 
 EVICTION_SECONDS = 120.0
-SESSION_PARTITIONS_MAX = 200_000
+SESSION_PARTITIONS_MAX = 100_000
 """A session outlives its client, so its size is bounded, as the number of sessions is."""
-ALL_PARTITIONS_MAX = 500_000
+ALL_PARTITIONS_MAX = 100_000
 """Partitions of all sessions: each takes some 300 bytes; one with a name longer than a topic's counts for several."""
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgpack
@@ -14,7 +14,9 @@ from widest import widest
 
 from gnomon.wire import rpc
 from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from gnomon.wire.kafka.records import Record, build_batch
+from gnomon.wire.kafka.schema import encode
 
 REQUEST_BYTES = 8 << 20
 BODY_BYTES = REQUEST_BYTES - 100
@@ -119,6 +121,20 @@ def _bombs() -> Iterator[bytes]:
     yield kafka_frame(0, 9, produce_body({GZIP_TOPIC: [batch] * BOMBS}))
 
 
+def _polled(topics: Mapping[str, int]) -> bytes:
+    """Fetch of so many partitions of each topic."""
+    polled = [
+        FetchTopic(
+            topic=name,
+            partitions=[
+                FetchPartition(partition=index % WIDE_PARTITIONS, partition_max_bytes=1) for index in range(count)
+            ],
+        )
+        for name, count in topics.items()
+    ]
+    return encode(FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=polled), 12)
+
+
 def _heads(*values: object, hello: bool = True) -> Callable[[], Iterator[bytes]]:
     def frames() -> Iterator[bytes]:
         if hello:
@@ -152,6 +168,8 @@ ATTACKS = (
     Attack("Heartbeat, 4 million tagged fields", _kafka(12, 4, _tagged(4_000_000))),
     Attack("Produce, 10 million tagged fields", _kafka(0, 9, _tagged_produce(10_000_000))),
     Attack("Produce, 4,900 partitions without records", _kafka(0, 9, _null_batches(4_900)), 2),
+    Attack("Fetch, 9,900 topics", _kafka(1, 12, _polled({f"{number:04x}": 1 for number in range(9_900)})), 2),
+    Attack("Fetch, 19,900 partitions", _kafka(1, 12, _polled({WIDE_TOPIC: 19_900})), 2),
     Attack("Produce, a bomb of zstd to a topic of gzip", _bombs, 2),
     Attack("HELLO of 60 MiB", _heads([rpc.HELLO, rpc.MAGIC, [1], "s" * (60 << 20), None], hello=False), native=True),
     Attack("call with 100 million empty lists", _heads([rpc.CALL, 1, "ack", [[]] * (100 << 20)]), native=True),

@@ -24,7 +24,7 @@ from gnomon.metadata.client import (
     TxnResult,
     WatchBatch,
 )
-from gnomon.metadata.draft import Changes, Draft
+from gnomon.metadata.draft import EVENT_BYTES, Changes, Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
 from gnomon.metadata.state import Snapshot, State
 from gnomon.testing.storms.metadata.metadata_model import MetadataModel, prefixes, requests
@@ -125,33 +125,37 @@ def test_the_history_keeps_the_last_revisions_and_older_ones_are_compacted() -> 
     assert (raised.value.asked, raised.value.oldest) == (2, 3)
 
 
-def test_the_history_has_a_limit_of_events_except_for_those_of_the_newest_revision() -> None:  # invariant 5
-    state = State(history_events=10)
+VALUE = bytes(1000)
+EVENT = EVENT_BYTES + len(VALUE)
+
+
+def test_the_history_has_a_limit_of_bytes_except_for_those_of_the_newest_revision() -> None:  # invariant 5
+    state = State(history_bytes_max=10 * EVENT)
     for step in range(8):
-        done(state, *(Put(f"{step}/{number}", b"") for number in range(3)))
+        done(state, *(Put(f"{step}/{number}", VALUE) for number in range(3)))
         assert (
-            state.events
-            == 3 * min(step + 1, 3)
-            == sum(len(batch.events) for batch in watched(state, "", state.compacted + 1))
+            state.history_bytes
+            == 3 * min(step + 1, 3) * EVENT
+            == sum(EVENT * len(batch.events) for batch in watched(state, "", state.compacted + 1))
         )
     assert state.compacted == 5
     with pytest.raises(Compacted):
         state.next_batch("", Revision(5))
-    done(state, *(Put(str(number), b"") for number in range(20)))
+    done(state, *(Put(str(number), VALUE) for number in range(20)))
     assert [len(batch.events) for batch in watched(state, "", state.compacted + 1)] == [20]
     state.apply(Compact(state.revision), 0.0)
     done(state, Put("a", b""))
-    assert (state.events, state.compacted) == (1, state.revision - 1)
+    assert (state.history_bytes, state.compacted) == (EVENT_BYTES, state.revision - 1)
 
 
-def test_a_snapshot_with_too_many_events_for_the_history_loses_the_oldest() -> None:  # invariant 5
+def test_a_snapshot_with_too_many_bytes_for_the_history_loses_the_oldest() -> None:  # invariant 5
     before = State()
     for step in range(8):
-        done(before, *(Put(f"{step}/{number}", b"") for number in range(3)))
+        done(before, *(Put(f"{step}/{number}", VALUE) for number in range(3)))
     batches = watched(before)
     snapshot = Snapshot(revision=before.revision, keys=before.range("").items, batches=batches)
-    after = State(snapshot, history_events=10)
-    assert (after.compacted, after.events, watched(after, "", 6)) == (5, 9, batches[5:])
+    after = State(snapshot, history_bytes_max=10 * EVENT)
+    assert (after.compacted, after.history_bytes, watched(after, "", 6)) == (5, 9 * EVENT, batches[5:])
 
 
 def test_a_snapshot_with_a_gap_in_its_history_is_a_bug() -> None:  # invariant 5

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -102,11 +102,13 @@ class Counters:
         before = self.totals.get(record.name, 0) if isinstance(record, Added) else 0
         self.totals[record.name] = before + record.number
 
-    def snapshot(self, pending: Iterable[Record]) -> list[Record]:
-        totals = dict(self.totals)
-        for record in pending:
-            totals[record.name] = totals.get(record.name, 0) + record.number
-        return [Total(name, number) for name, number in totals.items()]
+    def snapshot(self, pending: Callable[[], Iterable[Record]]) -> Iterator[list[Record]]:
+        for name in dict.fromkeys([*self.totals, *(record.name for record in pending())]):
+            number = self.totals.get(name, 0)
+            for record in pending():
+                if record.name == name:
+                    number = number + record.number if isinstance(record, Added) else record.number
+            yield [Total(name, number)]
 
     def loaded(self, now: float, wall_ms: int) -> CounterDecision:
         return Decision(effects=[Announce(name, number) for name, number in self.totals.items()])

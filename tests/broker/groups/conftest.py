@@ -12,6 +12,7 @@ import pytest
 from gnomon.broker.coordination.state_machine import Refusal, StoredRecord
 from gnomon.broker.groups.call import GroupCall, Reply, error_of, refused
 from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.members_memory import BYTES_MAX, MembersMemory
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -75,6 +76,7 @@ class Bench:
         self.names: dict[str, str] = {}
         self.ids = 0
         self.open_answers: list[Answer] = []
+        self.members_bytes_max = BYTES_MAX
         self.shard = self.load()
 
     @property
@@ -87,7 +89,8 @@ class Bench:
 
     def load(self) -> GroupShard:
         """Makes the shard from the durable records."""
-        shard = GroupShard(lambda: self.settings, self.new_id)
+        self.memory = MembersMemory(self.members_bytes_max)
+        shard = GroupShard(lambda: self.settings, self.memory, self.new_id)
         for key, value in self.log:
             shard.replay(shard.decode(StoredRecord(key, value, -1, -1, False)))
         self.shard = shard
@@ -107,6 +110,7 @@ class Bench:
         error = error_of(refusal)
         waiting = [reply for append in self.under_way for reply in append.replies]
         replies = [Reply(reply.call, refused(reply.call, error)) for reply in waiting] + self.shard.failed(refusal)
+        assert self.memory.bytes_used == 0
         self.load()
         for reply in replies:
             self.deliver(reply)
@@ -313,7 +317,7 @@ class Client:
         return answer
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_bench() -> type[Bench]:
     """Makes benches; arguments are settings."""
     return Bench

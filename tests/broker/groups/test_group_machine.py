@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gnomon.broker.coordination.state_machine import Refusal
-from gnomon.broker.groups.group import GroupState
+from gnomon.broker.groups.group import GROUP_BYTES, PENDING_BYTES, GroupState
 from gnomon.broker.groups.group_shard import GroupShard
+from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.records import GroupRecord, OffsetRecord, decode_record
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
@@ -257,8 +258,18 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.bench.shard.next_deadline() <= group.wake
 
     @invariant()
+    def the_memory_is_that_of_the_members(self):
+        """1 of `members_memory`."""
+        expected = 0
+        for group_id, group in self.bench.shard._groups.items():
+            expected += GROUP_BYTES + len(group_id)
+            expected += sum(member.said_bytes + len(member.assignment) for member in group.members.values())
+            expected += sum(PENDING_BYTES + len(member_id) for member_id in group.pending)
+        assert self.bench.memory.bytes_used == expected
+
+    @invariant()
     def the_log_says_what_the_shard_says(self):
-        replayed = GroupShard(lambda: self.bench.settings, self.bench.new_id)
+        replayed = GroupShard(lambda: self.bench.settings, MembersMemory(), self.bench.new_id)
         pending = [record for append in self.bench.under_way for record in append.records]
         for key, value in [*self.bench.log, *(record.encoded() for record in pending)]:
             replayed.replay(decode_record(key, value))
@@ -283,7 +294,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 def live_records(shard, pending):
-    return sorted(record.encoded() for record in shard.snapshot(pending))
+    return sorted({record.encoded() for part in shard.snapshot(lambda: pending) for record in part})
 
 
 def test_a_group_keeps_its_guarantees_under_any_events_of_members_and_log(new_bench):

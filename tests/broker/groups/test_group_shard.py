@@ -9,6 +9,7 @@ from coordinator_on_logs import commit, error_of, fetch, join, neighbour, serve
 
 from gnomon.broker.coordination import hosted_machine
 from gnomon.broker.coordination.state_log import LogUnavailable, NotLogLeader
+from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest
@@ -210,6 +211,7 @@ def test_the_log_stays_bounded_and_still_contains_the_whole_state(monkeypatch):
         log, longest = broker.log_of("g"), 0
         for offset in range(300):
             await broker.ask(commit(busy, offset), 8)
+            await trio.sleep(PAUSE_SECONDS)
             longest = max(longest, len(log.records))
         assert log.start > 0
         assert longest < 100

@@ -64,6 +64,36 @@ def test_assignments_too_large_for_the_groups_record_are_refused_before_they_are
     assert a.sync({"a": "all"}).error is ErrorCode.NONE
 
 
+def test_members_beyond_the_memory_for_all_groups_are_refused_until_others_leave(bench):
+    """2 of `members_memory`."""
+    bench.members_bytes_max = 20_000
+    bench.load()
+    a = bench.client("a", topics=["x" * 8_000])
+    a.enter()
+    a.learn().sync({"a": "all"})
+    other = bench.client("b", group="h", topics=["y" * 10_000])
+    assert other.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.state("h") is None
+    assert a.heartbeat().error is ErrorCode.NONE
+    a.topics = ["x" * 30_000]
+    assert a.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.advance(60)
+    assert bench.memory.bytes_used < 5_000
+    assert other.join().error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
+
+
+def test_an_assignment_beyond_the_memory_for_all_groups_is_refused(bench, stable):
+    """2 of `members_memory`."""
+    bench.members_bytes_max = 20_000
+    bench.load()
+    (a,) = stable("a")
+    a.join()
+    a.learn()
+    assert a.sync({"a": "x" * 20_000}).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert a.sync({"a": "x" * 10_000}).error is ErrorCode.NONE
+    assert bench.memory.bytes_used > 10_000
+
+
 def test_requests_of_unknown_members_or_old_generations_are_refused(bench, stable):
     a, _ = stable("a", "b")
     a.generation -= 1

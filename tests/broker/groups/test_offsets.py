@@ -254,7 +254,7 @@ def test_offsets_expire_seven_days_after_the_group_became_empty(bench, stable):
     bench.advance(0.2 * DAY)
     assert bench.offset() == -1
     assert bench.state() is None
-    assert bench.shard.snapshot([]) == []
+    assert list(bench.shard.snapshot(list)) == []
 
 
 def test_offsets_of_a_group_that_never_had_members_expire_seven_days_after_the_commit(bench):
