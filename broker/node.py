@@ -158,7 +158,7 @@ def kafka_server(
             broker.configs,
             broker.timers,
             metrics,
-            world.random("fetch-sessions"),
+            world,
         ),
         RequestHandling(world, _handlers(world.clock, broker, access, refusals, space), access, _guards(broker)),
         replies,

@@ -136,7 +136,7 @@ _KEYS = (
         "max.connections",
         ConfigType.INT,
         INT_MAX,
-        "Most connections at the same time; never more than broker.connections_max.",
+        "Most connections of Kafka clients, and as many of native clients; never more than broker.connections_max.",
         at_least(0),
     ),
     ConfigKey(

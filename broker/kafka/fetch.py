@@ -6,23 +6,33 @@ form.
 
 from __future__ import annotations
 
+import trio
+
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.routes import Routes
 from gnomon.broker.kafka.connections.exchange import Exchange
+from gnomon.broker.kafka.connections.request_handling import ELEMENT_BYTES, OUT_OF_MEMORY
 from gnomon.broker.kafka.fetch_route import FetchRoutes
 from gnomon.broker.kafka.fetch_sessions import FetchSessions, Followed
+from gnomon.broker.kafka.long_poll import LongPoll
 from gnomon.broker.kafka.poll import Poll, Polls
 from gnomon.broker.partition.readable import Readable
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.topics.topics import Topics
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
-from gnomon.runtime.world import RandomStream
+from gnomon.runtime.world import World
 from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.fetch import encode_fetch_response, parse_fetch
+from gnomon.wire.kafka.fetch import ELEMENTS_MAX, FetchRequest, encode_fetch_response, parse_fetch
+from gnomon.wire.kafka.frame import MalformedFrame
+from gnomon.wire.kafka.primitives import elements_taken
+
+ELEMENTS_AT_ONCE = 1_000
+"""Polling as many partitions takes up to 6 ms. A poll of more is a `LongPoll`."""
 
 
 class FetchHandler:
@@ -37,24 +47,62 @@ class FetchHandler:
         configs: BrokerConfigs,
         timers: Timers,
         metrics: Metrics,
-        session_ids: RandomStream,
+        world: World,
     ) -> None:
         self._routes = FetchRoutes(topics, routes, placement, access, Polls(timers, metrics))
         self._bytes_max = configs.number("fetch.max.bytes")
+        session_ids = world.random("fetch-sessions")
         self._sessions = FetchSessions(configs.number("max.incremental.fetch.session.cache.slots"), session_ids)
+        self._world = world
+        self._tasks = OwnTasks()
+        self._one_long_poll = trio.Lock()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of polls of many partitions, until it is cancelled."""
+        await self._tasks.run(task_status=task_status)
 
     def handle(self, exchange: Exchange, frame: memoryview, body_start: int) -> None:
         """Takes one request; the answer follows now or later."""
-        request = parse_fetch(frame, body_start, exchange.api_version)
-        bytes_max = max(0, min(request.max_bytes, self._bytes_max))
-        exchange.connection.shortcut = self._routes.route(exchange, frame, request, bytes_max)
+        try:
+            request = parse_fetch(frame, body_start, exchange.api_version, ELEMENTS_AT_ONCE)
+        except MalformedFrame:
+            if not ELEMENTS_AT_ONCE < elements_taken() <= ELEMENTS_MAX:
+                raise
+            exchange.connection.hold(exchange)  # a later request of its session must not come before it
+            self._tasks.start_soon(self._handle_long, exchange, bytes(frame), body_start)
+            return
+        exchange.connection.shortcut = self._routes.route(exchange, frame, request, self._bytes_max_of(request))
+        self._poll(exchange, request)
+
+    async def _handle_long(self, exchange: Exchange, frame: bytes, body_start: int) -> None:
+        view, version = memoryview(frame), exchange.api_version
+        exchange.connection.charge(exchange, ELEMENTS_MAX * ELEMENT_BYTES)
+        try:
+            request = await self._world.blocking(parse_fetch, view, body_start, version, ELEMENTS_MAX)
+        except (MalformedFrame, MemoryError) as error:
+            exchange.connection.refuse(str(error) or OUT_OF_MEMORY)
+        else:
+            self._poll(exchange, request)
+
+    def _bytes_max_of(self, request: FetchRequest) -> int:
+        return max(0, min(request.max_bytes, self._bytes_max))
+
+    def _poll(self, exchange: Exchange, request: FetchRequest) -> None:
+        bytes_max = self._bytes_max_of(request)
         try:
             session, followed = self._sessions.find(request, exchange.started)
         except KafkaError as error:
             exchange.reply(encode_fetch_response(exchange.correlation_id, exchange.api_version, error.code, 0, []))
             return
+        polls, followed = self._routes.polls, list(followed)
+        if len(followed) > ELEMENTS_AT_ONCE:
+            find, world = self._find, self._world
+            one = self._one_long_poll
+            poll = LongPoll(polls, exchange, request, session, followed, find, bytes_max, world, one)
+            self._tasks.start_soon(poll.run)
+            return
         wanted = [(item, *self._find(exchange, item)) for item in followed]
-        Poll(self._routes.polls, exchange, request, session, wanted, bytes_max).start()
+        Poll(polls, exchange, request, session, wanted, bytes_max).start()
 
     def _find(self, exchange: Exchange, item: Followed) -> tuple[Readable | None, ErrorCode]:
         try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.kafka.connections.request import Handler, Request
-from gnomon.wire.kafka.api import ELEMENTS_MAX, ApiKey
+from gnomon.wire.kafka.api import ApiKey
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest
+
+GROUPS_MAX = 5_000
+"""Groups of one OffsetFetch."""
 
 
 class GroupHandlers:
@@ -38,8 +41,8 @@ class GroupHandlers:
     def fetch(self, request: Request) -> None:
         """OffsetFetch, which may name fewer groups than partitions."""
         message: OffsetFetchRequest = request.message
-        if len(message.groups) > ELEMENTS_MAX:
-            reason = f"{len(message.groups)} groups in one request: at most {ELEMENTS_MAX}, ask for fewer"
+        if len(message.groups) > GROUPS_MAX:
+            reason = f"{len(message.groups)} groups in one request: at most {GROUPS_MAX}, ask for fewer"
             request.exchange.connection.refuse(reason)
             return
         self.handle(request)

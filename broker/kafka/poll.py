@@ -133,7 +133,7 @@ class Poll:
             self._finish()
 
     def _opening(self) -> bool:
-        return any(partition is not None and _is_opening(partition) for _, partition, _ in self._wanted)
+        return any(partition is not None and is_opening(partition) for _, partition, _ in self._wanted)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -171,15 +171,15 @@ class Poll:
                 except NotInMemory as missing:
                     self._load(missing)
                     held |= total == 0
-                    fetched, size = _left_out(item, partition), 0
-                opening = partition is not None and _is_opening(partition)
+                    fetched, size = left_out(item, partition), 0
+                opening = partition is not None and is_opening(partition)
                 failed |= fetched.error_code != 0 and not opening
                 total += size
                 results.append((item, fetched))
-            enough = total >= self._request.min_bytes or any(_goes_on(item, fetched) for item, fetched in results)
+            enough = total >= self._request.min_bytes or any(goes_on(item, fetched) for item, fetched in results)
             if held or (not final and not failed and not enough):
                 return False
-            answer = self._answer(results, total)
+            answer = self._encoded(self._named(results), total)
             if key is not None and enough and not failed:
                 self._polls.recent.put(key, answer)
             self._send(answer)
@@ -248,7 +248,8 @@ class Poll:
         watermark = log.high_watermark
         return FetchedPartition(spec.partition, code, watermark, watermark, log.start_offset, records=chunks), size
 
-    def _answer(self, results: list[tuple[Followed, FetchedPartition]], size: int) -> PollAnswer:
+    def _named(self, results: list[tuple[Followed, FetchedPartition]]) -> list[tuple[TopicRef, list[FetchedPartition]]]:
+        """The results that the answer names, by topic; the session notes what its client will have."""
         session = self._session
         full = session is None or self._request.session_epoch <= 0
         topics: dict[TopicRef, list[FetchedPartition]] = {}
@@ -259,13 +260,13 @@ class Poll:
                 item.high_watermark, item.log_start_offset = fetched.high_watermark, fetched.log_start_offset
                 if fetched.records:
                     session.served(item)
-        body_bytes, chunks = encode_fetch_body(
-            self._exchange.api_version,
-            ErrorCode.NONE,
-            session.id if session is not None else 0,
-            list(topics.items()),
-        )
-        return PollAnswer(body_bytes, chunks, size, sum(len(fetched.records) for _, fetched in results))
+        return list(topics.items())
+
+    def _encoded(self, named: list[tuple[TopicRef, list[FetchedPartition]]], size: int) -> PollAnswer:
+        session_id = self._session.id if self._session is not None else 0
+        body_bytes, chunks = encode_fetch_body(self._exchange.api_version, ErrorCode.NONE, session_id, named)
+        batches = sum(len(fetched.records) for _, partitions in named for fetched in partitions)
+        return PollAnswer(body_bytes, chunks, size, batches)
 
     def _send(self, answer: PollAnswer) -> None:
         exchange, metrics = self._exchange, self._polls.metrics
@@ -299,11 +300,12 @@ class Poll:
         )
 
 
-def _is_opening(partition: Readable) -> bool:
+def is_opening(partition: Readable) -> bool:
+    """Whether a partition is being opened: it may have records soon."""
     return partition.log is None and partition.failure is None
 
 
-def _left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
+def left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
     """The answer for a partition whose records are not in memory: no records."""
     log = partition.log if partition is not None else None
     assert log is not None, "a partition was read that is not open"
@@ -311,7 +313,7 @@ def _left_out(item: Followed, partition: Readable | None) -> FetchedPartition:
     return FetchedPartition(item.spec.partition, ErrorCode.NONE, watermark, watermark, log.start_offset)
 
 
-def _goes_on(item: Followed, fetched: FetchedPartition) -> bool:
+def goes_on(item: Followed, fetched: FetchedPartition) -> bool:
     """Whether more records follow those that were read: the segment ended, or the next batch is beyond the limits.
 
     Waiting could add nothing to this partition's answer. Kafka too answers if an older segment is read (DelayedFetch).

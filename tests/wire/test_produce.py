@@ -181,7 +181,7 @@ def many(topics: int, partitions: int, tags: int) -> memoryview:
 
 
 def test_topics_partitions_and_tagged_fields_together_are_bounded() -> None:
-    topics, partitions, tags = 10, 100, 3
+    topics, partitions, tags = 10, 90, 3
     assert topics * (1 + partitions * (1 + tags)) <= ELEMENTS_MAX
     assert len(parse_produce(many(topics, partitions, tags), 0, 9).topics) == topics
     for more in (many(ELEMENTS_MAX + 1, 0, 0), many(1, ELEMENTS_MAX, 0), many(10, 100, 5), many(1, 1, ELEMENTS_MAX)):

@@ -50,7 +50,7 @@ __all__ = [
     "parse_fetch",
 ]
 
-ELEMENTS_MAX: Final = 20_000
+ELEMENTS_MAX: Final = 10_000
 """Topics, partitions and unknown tagged fields of a request; a consumer may read all partitions of a broker."""
 _LEADER_EPOCH_FROM: Final = 9
 _REPLICA_STATE_FROM: Final = 15
@@ -96,14 +96,14 @@ class FetchRequest(NamedTuple):
     replica_id: int
 
 
-def parse_fetch(frame: memoryview, start: int, version: int) -> FetchRequest:
+def parse_fetch(frame: memoryview, start: int, version: int, elements_max: int = ELEMENTS_MAX) -> FetchRequest:
     """The Fetch request whose message begins at `start`.
 
     Raises:
         MalformedFrame: cut short, or a length or count that cannot be.
     """
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch v{version} is not served"
-    allow_elements(ELEMENTS_MAX)
+    allow_elements(elements_max)
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, start, version)

@@ -88,6 +88,7 @@ class KafkaServer:
         """Holds the tasks of requests that wait, until it is cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._produce.run)
+            await nursery.start(self._fetch.run)
             await nursery.start(self._requests.run)
             task_status.started()
 

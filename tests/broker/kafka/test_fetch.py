@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from gnomon.broker.kafka import fetch
+from gnomon.broker.kafka.long_poll import PARTITIONS_PER_TURN
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
+from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from gnomon.wire.kafka.messages.positions import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from gnomon.wire.kafka.records import Record, build_batch
+
+pytestmark = pytest.mark.usefixtures("either_poll")
 
 VERSIONS = range(4, 19)
 
@@ -95,7 +101,11 @@ def test_a_poll_is_answered_when_another_request_arrives_after_it() -> None:  # 
     simulate_broker(scenario)
 
 
-def test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_open() -> None:  # invariant 2
+def test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_open(  # invariant 2
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "ELEMENTS_AT_ONCE", 10)  # a long request holds its connection: none comes after it
+
     async def scenario(broker: EmbeddedBroker) -> None:
         client = await broker.connect()
         await client.create_topic("t")
@@ -244,5 +254,35 @@ def test_a_flipped_bit_is_an_error_for_readers_of_its_partition_only() -> None:
         response = await client.ask(ListOffsetsRequest(topics=[wanted]), 7)
         assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.produce("sound", _batch())).error_code == 0
+
+    simulate_broker(scenario)
+
+
+def test_a_poll_of_many_partitions_is_answered_over_several_turns_and_names_each_partition() -> None:
+    count = 2 * PARTITIONS_PER_TURN + 1
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        client, other = await broker.connect(), await broker.connect()
+        await client.create_topic("wide", partitions=count)
+        await client.produce("wide", build_batch([Record(value=b"x")], base_timestamp=1), partition=7)
+        partitions = [FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(count)]
+        asked = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=5_000,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[FetchTopic(topic="wide", partitions=partitions)],
+        )
+        (topic,) = (await client.ask(asked, 11)).responses
+        assert [each.partition_index for each in topic.partitions] == list(range(count))
+        assert [each.partition_index for each in topic.partitions if each.records] == [7]
+        partitions[7].fetch_offset = 1
+        began = trio.current_time()
+        waiting = client.connection.send(asked, 11)
+        await broker.simulation.sleep(1)
+        await other.produce("wide", build_batch([Record(value=b"y")], base_timestamp=1), partition=count - 1)
+        answer = await client.connection.wait(waiting)
+        assert 1 <= trio.current_time() - began < 1.5
+        assert [each.partition_index for each in answer.responses[0].partitions if each.records] == [count - 1]
 
     simulate_broker(scenario)

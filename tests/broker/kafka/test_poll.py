@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gnomon.broker.kafka.poll import RECENT_MAX, SMALL_BYTES_MAX, PollAnswer, RecentAnswers
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.errors import ErrorCode
@@ -15,6 +17,8 @@ from gnomon.wire.kafka.messages.topics import (
     DeleteTopicsRequest,
 )
 from gnomon.wire.kafka.records import Record, build_batch
+
+pytestmark = pytest.mark.usefixtures("either_poll")
 
 
 def _batch(value: bytes) -> bytes:

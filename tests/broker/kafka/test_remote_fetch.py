@@ -19,6 +19,8 @@ from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fetch
 from gnomon.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from gnomon.wire.kafka.records import Record, build_batch, iterate_records
 
+pytestmark = pytest.mark.usefixtures("either_poll")
+
 TINY = 1
 AMPLE = 1 << 24
 
