@@ -16,7 +16,7 @@ The changes of the requests in one commit are a draft, which becomes the state w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from gnomon.metadata.client import (
 )
 from gnomon.metadata.draft import Draft
 from gnomon.metadata.request import Compact, Grant, KeepAlive, Reply, Request, Revoke, Tick, Txn
+from gnomon.metadata.sealed import ADVICE, DamagedStore, Unsealing, unseal, write_all
 from gnomon.metadata.state import HISTORY_REVISIONS, State
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import DiskFailed, DiskFull, Environment, World, WorldError
@@ -96,8 +97,11 @@ class EmbeddedMetadata:
 
         Raises:
             records.NewerFormat, records.UnreadableRecord: this gnomon cannot read the store.
+            DamagedRecord, DamagedStore: the store is damaged.
             DiskFull, DiskFailed: a new or shortened store could not be written.
         """
+        if _is_old(environment):
+            await environment.commit(lambda transaction: _convert(transaction, environment.databases))
         state, repair = _load(environment, world.clock.monotonic(), history_revisions)
         if repair:
             await environment.commit(_writing(environment, repair))
@@ -301,16 +305,7 @@ def _unavailable(failure: DiskFailed) -> MetadataUnavailable:
 
 def _writing(environment: Environment, writes: Sequence[records.Write]) -> Any:
     """An operation for `Environment.submit` that uses nothing but its transaction."""
-    databases = environment.databases
-
-    def write(transaction: Any) -> None:
-        for name, key, value in writes:
-            if value is None:
-                transaction.delete(key, db=databases[name])
-            else:
-                transaction.put(key, value, db=databases[name])
-
-    return write
+    return lambda transaction: write_all(transaction, environment.databases, writes)
 
 
 def _load(environment: Environment, now: float, history_revisions: int) -> tuple[State, list[records.Write]]:
@@ -318,15 +313,40 @@ def _load(environment: Environment, now: float, history_revisions: int) -> tuple
     databases = environment.databases
     repair: list[records.Write] = []
     with environment.read() as transaction:
-        format_number = transaction.get(records.FORMAT_KEY, db=databases[records.META])
-        if format_number is None:
-            repair.append(records.format_write())
+        form = transaction.get(records.FORMAT_KEY, db=databases[records.META])
+        if form is not None:
+            records.check_format(unseal(records.META, records.FORMAT_KEY, form))
+        elif any(transaction.stat(databases[name])["entries"] for name in DATABASES):
+            raise DamagedStore(f"the metadata has records and no format: {ADVICE}")
         else:
-            records.check_format(format_number)
-        keys, history, meta = (iter(transaction.cursor(db=databases[name])) for name in DATABASES)
+            repair.append(records.format_write())
+        unsealing = Unsealing()
+        keys, history, meta = (
+            unsealing.records(name, iter(transaction.cursor(db=databases[name]))) for name in DATABASES
+        )
         snapshot = records.snapshot(keys, history, meta)
+        if not repair:
+            unsealing.check()
     state = State(snapshot, now=now, history_revisions=history_revisions)
     if state.compacted > snapshot.compacted:
         repair.append(records.store_write(state.revision, state.compacted, state.next_lease))
         repair += records.drop_writes(range(snapshot.compacted + 1, state.compacted + 1))
     return state, repair
+
+
+def _is_old(environment: Environment) -> bool:
+    """Whether the store has format 1, whose records are not sealed."""
+    with environment.read() as transaction:
+        form = transaction.get(records.FORMAT_KEY, db=environment.databases[records.META])
+        return form is not None and bytes(form) == records.FORMAT_1
+
+
+def _convert(transaction: Any, databases: Mapping[str, Any]) -> None:
+    """Seals the records of a store of format 1."""
+    found = [
+        (name, bytes(key), bytes(data)) for name in DATABASES for key, data in transaction.cursor(db=databases[name])
+    ]
+    for name, key, _ in found:
+        transaction.delete(key, db=databases[name])
+    kept = [record for record in found if record[1] != records.FORMAT_KEY]
+    write_all(transaction, databases, [*kept, records.format_write()])

@@ -1,6 +1,6 @@
 """The persisted form of the metadata: the keys and values of each LMDB database.
 
-Format 1, every value msgpack:
+Format 2, every value msgpack, and sealed (`sealed`); in format 1 they were not:
 
 | database | key | value |
 |---|---|---|
@@ -31,7 +31,9 @@ Buffer: TypeAlias = bytes | memoryview
 Write: TypeAlias = tuple[str, bytes, bytes | None]
 """Database, key, and the value to put, or None to delete the key."""
 
-FORMAT = 1
+FORMAT = 2
+FORMAT_1 = b"\x01"
+"""The format record of a store of format 1."""
 
 KEYS = "metadata-keys"
 HISTORY = "metadata-history"

@@ -27,6 +27,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import lmdb
 
+from gnomon.runtime.disk.pages import DamagedPage, check_pages
 from gnomon.runtime.disk.room import Room
 from gnomon.runtime.outcome import committed
 from gnomon.runtime.world import CommitCounts, DiskFailed, DiskFull, Durability, Freeing, WorldError
@@ -41,6 +42,11 @@ GROUP_OPERATIONS_MAX = 4096
 # a group waits.
 GROUP_SECONDS_MAX = 0.02
 
+START_PAGES_MAX = 4_000
+"""Pages that a start checks at most: in some 0.2 s, all pages of a small store."""
+RESTORE = (
+    "restore the data directory from a copy; give a bookie of a cluster up with `gnomon bookie decommission` instead"
+)
 _FULL = (lmdb.MapFullError, lmdb.DiskError)
 # Errors of an operation on a damaged file; any other error is a bug of the operation.
 _BROKEN = (lmdb.PanicError, lmdb.CorruptedError, lmdb.PageNotFoundError, OSError)
@@ -60,10 +66,11 @@ def open_lmdb(
     try:
         path.mkdir(parents=True, exist_ok=True)
         synced = durability is Durability.SYNCED
-        if synced and not (path / "data.mdb").exists():
-            _make(path, databases)
+        if not (path / "data.mdb").exists():
+            _make(path, databases, synced)
         environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(databases), sync=synced)
-        handles = {name: environment.open_db(name.encode()) for name in databases}
+        # A database that is missing was damaged: creating it would hide that.
+        handles = {name: environment.open_db(name.encode(), create=False) for name in databases}
         # LMDB syncs its file, but not the directories on its path: without this a power cut may remove the whole store.
         if synced:
             sync_directory(path)
@@ -75,15 +82,16 @@ def open_lmdb(
     return environment, handles
 
 
-def check_length(path: Path) -> None:
-    """Checks that the file of a store that `CommitQueue` wrote is complete; accepts a folder without one.
+def check_file(path: Path, *, pages_max: float = START_PAGES_MAX) -> None:
+    """Checks that the file of a store that `CommitQueue` wrote is complete, and pages of it; accepts a folder without
+    one.
 
-    LMDB maps its file without checking the length: a process that reads a page beyond the end is killed by SIGBUS.
-    Opening and `info` read only the two meta pages. Only if `Room` keeps space ahead does a shorter file mean damage:
-    LMDB omits pages at the end that a transaction allocated and freed.
+    LMDB maps its file and trusts it: a process that reads a page beyond the end is killed by SIGBUS, and a damaged page
+    may end it as well. Opening and `info` read only the two meta pages. Only if `Room` keeps space ahead does a shorter
+    file mean damage: LMDB omits pages at the end that a transaction allocated and freed.
 
     Raises:
-        DiskFailed: the file was cut short.
+        DiskFailed: the file was cut short, or is damaged.
     """
     file = path / "data.mdb"
     try:
@@ -97,18 +105,28 @@ def check_length(path: Path) -> None:
         raise _unsound(path, error) from error
     if found_bytes < used_bytes:
         raise DiskFailed(
-            f"{file} was cut short: it has {found_bytes} bytes, and what was written ends at {used_bytes}: restore the"
-            " data directory from a copy; give a bookie of a cluster up with `gnomon bookie decommission` instead"
+            f"{file} was cut short: it has {found_bytes} bytes, and what was written ends at {used_bytes}: {RESTORE}"
         )
+    _check_pages(file, pages_max)
 
 
-def _make(path: Path, databases: Sequence[str]) -> None:
+def _check_pages(file: Path, pages_max: float) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        check_pages(lambda at, count: os.pread(descriptor, count, at), pages_max=pages_max)
+    except DamagedPage as error:
+        raise DiskFailed(f"{file} is damaged: {error}: {RESTORE}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _make(path: Path, databases: Sequence[str], synced: bool) -> None:
     """Makes a data file beside its place: LMDB writes its first pages unsynced, and cannot open a file with half of
     them."""
     making = path / "making"
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir()
-    environment = lmdb.open(str(making), max_dbs=len(databases))
+    environment = lmdb.open(str(making), max_dbs=len(databases), sync=synced)
     for name in databases:
         environment.open_db(name.encode())  # a commit, and so a sync of everything before it
     environment.close()
@@ -190,11 +208,11 @@ class CommitQueue:
             crash: called in the Trio thread with an error that must stop the node.
 
         Raises:
-            DiskFull, DiskFailed: as `open_lmdb`, and `check_length`.
+            DiskFull, DiskFailed: as `open_lmdb`, and `check_file`.
         """
         self.path = path
         self.counts = CommitCounts()
-        check_length(path)
+        check_file(path)
         self._environment, self.databases = open_lmdb(
             path, databases=databases, map_bytes=map_bytes, durability=durability
         )

@@ -81,7 +81,7 @@ class Room:
             if error.errno in _NO_ROOM:
                 return False
             # The file system cannot preallocate: only a commit shows a full disk. The file is extended all the same,
-            # because a shorter one counts as damaged (`commit.check_length`).
+            # because a shorter one counts as damaged (`commit.check_file`).
             if os.fstat(self._descriptor).st_size < end_bytes:
                 os.ftruncate(self._descriptor, end_bytes)
         self._taken_bytes = end_bytes

@@ -35,6 +35,8 @@ from gnomon.log.entry import NO_ABORT, EntryHeader, EntryKind, LeaderEpoch, Offs
 from gnomon.log.topic import SourceRef, Topic, topic_key
 from gnomon.metadata import records as metadata_records
 from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatch
+from gnomon.metadata.records import META
+from gnomon.metadata.sealed import seal, unseal
 from gnomon.runtime.disk.data_directory import FORMAT, DirectoryKind, check_format
 from gnomon.wire import rpc
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue, MemberMetadata
@@ -270,6 +272,7 @@ def metadata_store() -> dict[str, Sample]:
         "format": Sample(None, form, metadata_records.check_format),
         "format key": Sample(format_key, format_key, bytes),
         "store": Sample((9, 2, 4), store, read_store),
+        "sealed store": Sample(store, seal(META, store_key, store), lambda data: unseal(META, store_key, data)),
     }
 
 

@@ -24,6 +24,7 @@ from gnomon.metadata.client import (
     TxnResult,
 )
 from gnomon.metadata.embedded import DATABASES, EmbeddedMetadata
+from gnomon.metadata.sealed import seal
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
 
@@ -425,7 +426,8 @@ def test_a_store_of_a_newer_format_is_refused(machine: Any) -> None:
         with machine.environment() as environment:
             await machine.open(environment)
             with environment.lmdb.begin(write=True, db=environment.databases[records.META]) as transaction:
-                transaction.put(records.FORMAT_KEY, msgpack.packb(records.FORMAT + 1))
+                newer = seal(records.META, records.FORMAT_KEY, msgpack.packb(records.FORMAT + 1))
+                transaction.put(records.FORMAT_KEY, newer)
             with pytest.raises(records.NewerFormat, match=f"has format {records.FORMAT + 1}"):
                 await machine.open(environment)
 
