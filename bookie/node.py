@@ -7,8 +7,9 @@
 3. A failed write to the device ends the bookie: nothing is acknowledged after the failure.
 4. A stopping bookie first withdraws its registration, so that no new ledger uses it. Then it answers the adds that it
    has accepted, and refuses further ones.
-5. A bookie ends by itself after its disk's cookie was deleted from the metadata: the bookie was decommissioned, and no
-   ledger needs it. From then on the bookie cannot register again.
+5. A bookie ends by itself after it was dismissed: its disk's cookie was deleted from the metadata, which says that the
+   bookie was decommissioned, and no ledger needs it. From then on the bookie cannot register again. If the cookie is
+   gone without that word, the metadata was damaged: the bookie serves on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import trio
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.protocol import ERRORS, service_of
-from gnomon.bookie.registration import BOOKIES, COOKIES, BookieRegistration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, BookieRegistration
+from gnomon.bookie.storage.age import StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
@@ -45,6 +47,8 @@ LEAVE_SECONDS_MAX: Final = 5.0
 REFUSE_SECONDS: Final = 0.2
 """Seconds that a stopping bookie then refuses adds: clients learn that nothing was stored, instead of a lost
 connection."""
+NOT_LISTED_SECONDS: Final = 60.0
+"""Interval at which a bookie says that the metadata does not list it."""
 FOLDER: Final = "bookie"
 
 
@@ -93,7 +97,8 @@ async def run_bookie(
 
     Raises:
         DirectoryTaken, OtherFormat, OtherKind, AddressTaken, DiskFull: the bookie cannot start.
-        ForeignDisk: the disk belongs to another bookie, or the disk of this one was replaced.
+        ForeignDisk: the disk belongs to another bookie, the disk of this one was replaced, or the disk or the metadata
+            is an older copy.
         MetadataUnavailable: the metadata could not be read at the start.
         DiskFailed: the device failed a write.
     """
@@ -111,7 +116,10 @@ async def run_bookie(
                 raise ForeignDisk(f"{member.lost}; {advice}")
             cluster = await cluster_id(metadata, world.random("cluster-id"))
             owned = await owned_ledgers(metadata)
-            await _serve(world, metadata, settings, log, environment, member.disk, owned, cluster, ready, stop)
+            age = StoreAge(metadata, environment, settings.name, member.disk)
+            await age.compare(owned[1])
+            await age.begin(owned[1])
+            await _serve(world, metadata, settings, log, environment, member.disk, age, owned, cluster, ready, stop)
         finally:
             environment.close()
 
@@ -123,6 +131,7 @@ async def _serve(
     log: Logger,
     environment: Environment,
     disk: Revision,
+    age: StoreAge,
     owned: tuple[Collection[LedgerId], Revision],
     cluster: str,
     ready: Callable[[ServingBookie], None],
@@ -133,8 +142,10 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         try:
             nursery.start_soon(store.run)
-            garbage = GarbageCollector(store, metadata, world.clock, interval_seconds=settings.garbage_interval_seconds)
+            interval_seconds = settings.garbage_interval_seconds
+            garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
             nursery.start_soon(garbage.run)
+            nursery.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
             methods = BookieService(store, nursery).methods()
             server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
@@ -199,7 +210,7 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
 async def _stop_when_dismissed(
     world: World, metadata: Metadata, name: BookieId, disk: Revision, log: Logger, stop: trio.Event
 ) -> None:
-    """Sets `stop` when the cookie of this disk is gone: the auditor has emptied the bookie."""
+    """Sets `stop` when the auditor has emptied the bookie, and the cookie of this disk is gone."""
     key = f"{COOKIES}{name}"
 
     def is_ours(item: KeyValue | None) -> bool:
@@ -213,8 +224,17 @@ async def _stop_when_dismissed(
                 while not gone:
                     batch = await anext(batches)
                     gone = any(event.key == key and not is_ours(event.current) for event in batch.events)
+            word = await metadata.get(f"{DISMISSED}{name}")
         except MetadataError:
             await world.clock.sleep(RETRY_SECONDS)
+            continue
+        if word is None or word.value != str(disk).encode():
+            log.error(
+                "bookie_not_listed",
+                problem="the metadata does not list this bookie, and does not say that it was decommissioned",
+                next="it serves on and removes nothing: check the metadata, and restore it from a copy if it lost keys",
+            )
+            await world.clock.sleep(NOT_LISTED_SECONDS)
         else:
             log.warning(
                 "bookie_dismissed",

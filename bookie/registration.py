@@ -2,7 +2,8 @@
 
 `bookies/<name>` holds the address of a live bookie, under the bookie's lease. `cookies/<name>` exists as long as the
 bookie is a member of the cluster. `bookies-draining/<name>` exists from the request that the bookie leave the cluster
-until it has left.
+until it has left. `bookies-dismissed/<name>` then names the disk that was dismissed, and `ages/<name>` has the age of
+the member's store.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ DRAINING: Final = "bookies-draining/"
 """Prefix of the keys that name bookies which are to leave: they get no new entries, and the auditor empties them."""
 COOKIES: Final = "cookies/"
 """Prefix of the keys that name the members of the cluster; each holds the cookie of the member's disk."""
+DISMISSED: Final = "bookies-dismissed/"
+"""Prefix of the keys that name bookies which have left; each holds the revision of the disk (`cookie`) in decimal."""
+AGES: Final = "ages/"
+"""Prefix of the keys that hold the ages of the members' stores (`age`)."""
 
 
 @dataclass(frozen=True, slots=True)

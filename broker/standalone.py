@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from gnomon.bookie.ledgers.catalog import Quorum
+from gnomon.bookie.registration import COOKIES
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.broker.admin.administered import Administered
@@ -84,8 +85,14 @@ async def run_standalone(
     """
     turns = Turns(world.network, by_network=False)
     async with open_stores(world, settings, turns.ended) as stores, _tasks(stores) as nursery:
+        await stores.age.begin((await stores.metadata.range(COOKIES)).revision)
+        nursery.start_soon(stores.age.grow_older, world.clock, lambda: stores.store.adds.entries_added)
         garbage = GarbageCollector(
-            stores.store, stores.metadata, world.clock, interval_seconds=settings.bookie.garbage_interval_seconds
+            stores.store,
+            stores.metadata,
+            stores.age,
+            world.clock,
+            interval_seconds=settings.bookie.garbage_interval_seconds,
         )
         nursery.start_soon(garbage.run)
         metrics = _metrics(settings, stores, garbage)

@@ -20,6 +20,8 @@ import trio
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.local_bookie import LocalBookie, LocalBookies
+from gnomon.bookie.registration import COOKIES
+from gnomon.bookie.storage.age import StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import DATABASES as BOOKIE_DATABASES
 from gnomon.bookie.storage.entry_store import EntryStore
@@ -44,6 +46,7 @@ class Stores:
 
     metadata: EmbeddedMetadata
     store: EntryStore
+    age: StoreAge
     bookies: LocalBookies
     """The bookies for opening ledgers, usable as long as the stores are open."""
     environments: dict[str, Environment]
@@ -61,7 +64,7 @@ async def open_stores(
 
     Raises:
         DirectoryTaken, OtherFormat, OtherKind, DiskFull: the stores cannot be opened.
-        ForeignDisk: the folders of the directory do not belong together.
+        ForeignDisk: the folders of the directory do not belong together, or one of them is an older copy.
         EntriesLost: the folder of entries is gone or empty.
         DiskFailed: the device failed, also later (in an ExceptionGroup).
     """
@@ -96,16 +99,19 @@ async def _opened(
         world, environments[METADATA_FOLDER], history_revisions=settings.metadata.history_revisions
     )
     nursery.start_soon(metadata.run)
-    if (await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie"))).lost is not None:
+    member = await check_cookie(metadata, entries, BOOKIE_NAME, world.random("bookie-cookie"))
+    if member.lost is not None:
         directory = settings.data_dir
         raise EntriesLost(
             f"the records of data directory {directory} are missing: {directory / BOOKIE_FOLDER} was gone or empty, but"
             f" {directory / METADATA_FOLDER} names a bookie that was in use: stop here and put that folder (or its"
             f" disk) back in its place; to give up all records and topics instead, delete {directory} and start again"
         )
+    age = StoreAge(metadata, entries, BOOKIE_NAME, member.disk)
+    await age.compare((await metadata.range(COOKIES)).revision)
     store = EntryStore(entries, world.clock, on_group=on_group)
     nursery.start_soon(store.run)
-    return Stores(metadata, store, bookies_on(store, world, nursery), environments)
+    return Stores(metadata, store, age, bookies_on(store, world, nursery), environments)
 
 
 def bookies_on(store: EntryStore, world: World, nursery: trio.Nursery) -> LocalBookies:

@@ -84,6 +84,8 @@ def refusal(request: Txn) -> str | None:
         for operation in branch:
             if isinstance(operation, Delete) and operation.key in put:
                 return f"it both puts and deletes {operation.key!r} in one branch"
+            if isinstance(operation, DeletePrefix) and not operation.prefix:
+                return "it deletes every key: name a prefix"
             if isinstance(operation, DeletePrefix) and any(key.startswith(operation.prefix) for key in put):
                 return f"it puts a key below {operation.prefix!r} and deletes that prefix in one branch"
     return None

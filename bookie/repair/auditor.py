@@ -24,7 +24,7 @@ from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.catalog import end_fragment
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
-from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
+from gnomon.bookie.registration import AGES, BOOKIES, COOKIES, DISMISSED, DRAINING
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.metadata.client import Compare, Delete, KeyField, KeyValue, LeaseId, Metadata, MetadataError, Put, Revision
@@ -207,11 +207,13 @@ class Auditor:
             return  # an unreadable record may name a drained bookie
         for name in sorted(asked):
             if name not in named:
-                gone = (Delete(f"{COOKIES}{name}"), Delete(f"{DRAINING}{name}"), Delete(f"{BOOKIES}{name}"))
+                cookie = await self._metadata.get(f"{COOKIES}{name}")
+                gone = tuple(Delete(f"{prefix}{name}") for prefix in (COOKIES, DRAINING, BOOKIES, AGES))
+                word = () if cookie is None else (Put(f"{DISMISSED}{name}", str(cookie.create_revision).encode()),)
                 same = Compare(
                     f"{DRAINING}{name}", KeyField.CREATE_REVISION, asked[name]
                 )  # otherwise another bookie has the name
-                if (await self._metadata.txn((same,), gone)).succeeded:
+                if (await self._metadata.txn((same,), (*gone, *word))).succeeded:
                     self.totals.bookies_drained += 1
                     self._log.info("bookie_drained", bookie=name)
 

@@ -79,6 +79,8 @@ class AddQueue:
         self.read_only: str | None = None
         """The reason why adds are refused for now, None while they are accepted."""
         self._on_group = on_group
+        self.entries_added = 0
+        """Entries that became durable since the start."""
 
     async def until_failed(self) -> NoReturn:
         """Waits for the device to fail.
@@ -182,6 +184,7 @@ class AddQueue:
             for promise in group.promises:
                 if promise in self._promises:
                     self._promises.remove(promise)
+            self.entries_added += len(group.adds)
             if group.adds or group.promises:
                 self.read_only = None
         else:

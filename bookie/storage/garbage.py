@@ -2,8 +2,9 @@
 
 1. The bookie's ledgers are listed before the metadata is read. A ledger created in between is not in the bookie's list,
    so it is not dropped. A ledger that is only in the bookie's list was deleted for good, because ids are never reused.
-2. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
-3. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
+2. Nothing is removed on the word of metadata that may be an older copy, or that does not list this bookie (`age`).
+3. Data to remove is marked durably first (`removal`), so after a crash the next collection continues.
+4. Entries are removed in chunks: adds run between two chunks. Ledgers are checked some at a time: other tasks run in
    between.
 """
 
@@ -17,6 +18,7 @@ import trio
 from gnomon.bookie.errors import UnreadableRecord
 from gnomon.bookie.ids import LedgerId
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, decode_record
+from gnomon.bookie.storage.age import OlderMetadata, Trust
 from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Revision
 from gnomon.runtime.world import Clock, DiskFull
@@ -44,8 +46,11 @@ async def owned_ledgers(metadata: Metadata) -> tuple[set[LedgerId], Revision]:
 class GarbageCollector:
     """Compares one bookie's store with the metadata, periodically and on demand."""
 
-    def __init__(self, store: EntryStore, metadata: Metadata, clock: Clock, *, interval_seconds: float) -> None:
-        self._store, self._metadata, self._clock = store, metadata, clock
+    def __init__(
+        self, store: EntryStore, metadata: Metadata, trust: Trust, clock: Clock, *, interval_seconds: float
+    ) -> None:
+        """Removes nothing unless `trust` says that the metadata may be believed."""
+        self._store, self._metadata, self._trust, self._clock = store, metadata, trust, clock
         self._interval_seconds = interval_seconds
         self._collecting = trio.Lock()
         self._seen: dict[LedgerId, Revision] = {}
@@ -62,7 +67,7 @@ class GarbageCollector:
             await self._clock.sleep(self._interval_seconds)
             try:
                 await self.collect()
-            except (MetadataError, DiskFull) as error:
+            except (MetadataError, OlderMetadata, DiskFull) as error:
                 self.problem = str(error)
             else:
                 self.problem = None
@@ -72,11 +77,13 @@ class GarbageCollector:
 
         Raises:
             MetadataError: the metadata could not be read; nothing was deleted.
+            OlderMetadata: it is not to be believed; nothing was deleted.
             DiskFull, DiskFailed: as from a commit; the next collection continues.
         """
         async with self._collecting:
             stored = await self._store.ledgers()
             found = await self._metadata.range(LEDGERS)
+            await self._trust.check(found.revision)
             owned = {LedgerId(item.create_revision): item for item in found.items}
             self._store.owned(owned.keys(), found.revision)
             dropped = [ledger for ledger in stored if ledger not in owned]

@@ -15,8 +15,18 @@ from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
-from gnomon.metadata.client import MetadataUnavailable
+from gnomon.metadata.client import MetadataUnavailable, Revision
 from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
+
+
+class Trusting:
+    """Believes any metadata."""
+
+    async def check(self, revision: Revision) -> None:
+        pass
+
+
+TRUST = Trusting()
 
 
 def stored_entries(environment: Any) -> int:
@@ -31,7 +41,7 @@ def test_entries_of_deleted_ledgers_and_shrunk_entries_are_removed(
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
         bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
         ledgers = [await create_ledger(metadata, bookies, name) for name in "abc"]
         for ledger in ledgers:
             for _ in range(4):
@@ -51,7 +61,7 @@ def test_a_ledger_created_while_a_collection_runs_is_kept(environment: Any, cloc
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
         bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
         read = metadata.range
 
         async def range_with_a_creation_around_it(prefix: str) -> Any:
@@ -83,7 +93,7 @@ def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
         store = EntryStore(reopened, clock)
         with pytest.raises(Exception, match="shrunk away"), store.view() as view:
             view.get(ledger.id, EntryId(1))
-        await GarbageCollector(store, metadata, clock, interval_seconds=60).collect()
+        await GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60).collect()
         assert (await store.ledgers(), store.given_up()) == ([], [])
         with pytest.raises(NoSuchEntry), store.view() as view:
             view.get(ledger.id, EntryId(0))
@@ -99,7 +109,7 @@ def test_without_metadata_nothing_is_dropped_and_the_collector_retries(
         metadata, store = make_metadata(), EntryStore(environment, clock)
         ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
         await ledger.add([b"payload"])
-        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
         turns: list[str | None] = []
         answer = metadata.range
 
@@ -132,7 +142,7 @@ def test_under_steady_retention_the_file_stops_growing_and_adds_continue(
     async def main() -> list[int]:
         metadata, store = make_metadata(), EntryStore(environment, clock)
         ledger = await create_ledger(metadata, BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock), "a")
-        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
         appended: list[int] = []
         files = []
         for _ in range(rounds):
@@ -175,7 +185,7 @@ def test_a_collection_over_many_ledgers_yields_to_other_tasks(
     async def main() -> None:
         metadata, store = make_metadata(), EntryStore(environment, clock)
         bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
-        collector = GarbageCollector(store, metadata, clock, interval_seconds=60)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
         for number in range(100):
             await (await create_ledger(metadata, bookies, str(number))).add([b"kept"])
         monkeypatch.setattr("gnomon.bookie.storage.garbage.RECORDS_PER_TURN", 5)
@@ -196,7 +206,7 @@ def test_adds_continue_while_a_large_ledger_is_removed(environment: Any, clock: 
         await delete_ledgers(metadata, [metadata.keys[ledger_key("large")]])
         added = 0
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(GarbageCollector(store, metadata, clock, interval_seconds=60).collect)
+            nursery.start_soon(GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60).collect)
             while large.id in await store.ledgers():
                 await live.add([b"y"])
                 added += 1

@@ -156,13 +156,14 @@ def test_a_transaction_is_one_revision_however_many_keys_it_writes(metadata_back
     "branch",
     [
         [Put("a", b"1"), Put("a", b"2")],
+        [DeletePrefix("")],
         [Put("a/1", b""), DeletePrefix("a/")],
         [Delete("a"), Put("a", b"")],
         [Put("", b"")],
         [Put("é" * (KEY_BYTES_MAX // 2) + "x", b"")],
         [Put("\udc80", b"")],
     ],
-    ids=["put twice", "put and deleted prefix", "deleted and put", "no key", "long key", "no UTF-8"],
+    ids=["put twice", "no prefix", "put and deleted prefix", "deleted and put", "no key", "long key", "no UTF-8"],
 )
 def test_a_branch_that_breaks_a_rule_is_refused_and_applies_nothing(
     metadata_backend: Backend, branch: list[Operation]

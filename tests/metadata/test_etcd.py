@@ -52,7 +52,7 @@ def test_clusters_in_one_etcd_do_not_see_each_other(new_etcd: NewEtcd, etcd_worl
             assert two.mod_revision == one.mod_revision + 1
             assert (await a.range("")).items == (one,)
             assert (await b.range("")).items == (two,)
-            assert (await b.txn([], [DeletePrefix("")])).results == (1,)
+            assert (await b.txn([], [DeletePrefix("k")])).results == (1,)
             assert await b.get("k") is None
             three = await put(a, "k")
             assert await taken(watch, 2) == [

@@ -47,7 +47,7 @@ _COMPARES = st.one_of(
 )
 _PUTS = st.builds(Put, _KEYS, st.sampled_from([b"", b"0", b"1"]), st.none() | _LEASES)
 _OPERATIONS = st.one_of(
-    _PUTS, _PUTS, st.builds(Delete, _KEYS), st.builds(DeletePrefix, _PREFIXES), st.builds(Get, _KEYS)
+    _PUTS, _PUTS, st.builds(Delete, _KEYS), st.builds(DeletePrefix, _PREFIXES.filter(bool)), st.builds(Get, _KEYS)
 )
 _BRANCHES = st.lists(_OPERATIONS, max_size=4).map(tuple)
 

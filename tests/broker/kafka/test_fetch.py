@@ -117,7 +117,8 @@ def test_a_poll_cut_short_by_another_request_still_waits_for_its_partition_to_op
         fetched = answer.responses[0].partitions[0]
         assert (fetched.error_code, fetched.high_watermark) == (0, 0)
 
-    simulate_broker(scenario)
+    for seed in range(8):  # the other request comes before the partition is open, or after
+        simulate_broker(scenario, seed=seed)
 
 
 def test_a_poll_whose_client_disconnects_is_removed() -> None:

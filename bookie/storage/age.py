@@ -1,0 +1,148 @@
+"""The age of a bookie's store: an older copy of the store, or of the metadata, is seen before it does harm.
+
+1. The store and the metadata both keep the age of the store, a number that grows with each start, and once in
+   GROW_SECONDS while entries are added. The store has a new age before the metadata has it.
+2. A store that is younger than the metadata knows it to be is an older copy: it may lack entries and promises that it
+   has acknowledged. It does not serve.
+3. The store remembers the highest revision of the metadata that its bookie has seen. Metadata of a lower revision is an
+   older copy: the bookie does not serve with it, and removes nothing on its word.
+4. A bookie removes nothing while the metadata does not list it as a member with this disk: otherwise metadata without
+   content would say that no ledger exists.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn, Protocol
+
+from gnomon.bookie.errors import ForeignDisk
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.registration import AGES, COOKIES
+from gnomon.bookie.storage.entry_store import STATES
+from gnomon.metadata.client import Metadata, MetadataError, MetadataFull, Put, Revision
+from gnomon.runtime.world import Clock, DiskFull, Environment, Freeing
+
+GROW_SECONDS: Final = 60.0
+"""An older copy that was made in the same run is seen if the store grew older since."""
+
+_AGE: Final = b"age"
+_SEEN: Final = b"seen"
+_NUMBER: Final = struct.Struct(">Q")
+
+
+class OlderStore(ForeignDisk):
+    """The store is an older copy of itself."""
+
+
+class OlderMetadata(ForeignDisk):
+    """The metadata is an older copy of itself, or does not list the bookie any more."""
+
+
+class Trust(Protocol):
+    """Says whether the metadata may be believed."""
+
+    async def check(self, revision: Revision) -> None:
+        """Checks the metadata, of which `revision` was read, before data is removed on its word.
+
+        Raises:
+            OlderMetadata: nothing may be removed on its word.
+            MetadataError: it cannot be read.
+            DiskFull, DiskFailed: the revision could not be stored.
+        """
+
+
+class StoreAge:
+    """The age of one store."""
+
+    def __init__(self, metadata: Metadata, environment: Environment, bookie: BookieId, disk: Revision) -> None:
+        self._metadata = metadata
+        self._environment = environment
+        self._states: Any = environment.databases[STATES]
+        self._bookie = bookie
+        self._disk = disk
+        self._age = self._stored(_AGE)
+        self._seen = self._stored(_SEEN)
+
+    def _stored(self, key: bytes) -> int:
+        with self._environment.read() as transaction:
+            found = transaction.get(key, db=self._states)
+            return 0 if found is None else int(_NUMBER.unpack(found)[0])
+
+    async def _store(self, key: bytes, number: int) -> None:
+        value = _NUMBER.pack(number)
+        # Like an operation that frees space, because it takes next to none: a bookie on a full disk starts too.
+        await self._environment.commit(Freeing(lambda transaction: transaction.put(key, value, db=self._states)))
+
+    async def compare(self, revision: Revision) -> None:
+        """Checks that neither the store nor the metadata is an older copy; writes nothing.
+
+        Args:
+            revision: of the metadata, as read now.
+
+        Raises:
+            OlderStore, OlderMetadata: one of them is an older copy.
+            MetadataError: they could not be compared.
+        """
+        item = await self._metadata.get(AGES + self._bookie)
+        known = 0 if item is None else int(_NUMBER.unpack(item.value)[0])
+        if self._age < known:
+            raise OlderStore(
+                f"the store of bookie {self._bookie!r} is an older copy: its age is {self._age}, the metadata knows "
+                f"{known}: it may lack entries that were acknowledged; put the newest copy back"
+            )
+        self._check_revision(revision)
+
+    async def begin(self, revision: Revision) -> None:
+        """The store grows older, because a bookie starts on it.
+
+        Raises:
+            MetadataError, DiskFailed: the store may have grown older, and the metadata may not know it.
+        """
+        with suppress(DiskFull, MetadataFull):
+            await self.grow()
+            await self._see(revision)
+
+    async def grow(self) -> None:
+        """The store is older by one.
+
+        Raises:
+            MetadataError, DiskFull, DiskFailed: the store may have grown older, and the metadata may not know it.
+        """
+        self._age += 1
+        await self._store(_AGE, self._age)
+        await self._metadata.txn((), (Put(AGES + self._bookie, _NUMBER.pack(self._age)),))
+
+    async def grow_older(self, clock: Clock, entries_added: Callable[[], int]) -> NoReturn:
+        """Grows older once in GROW_SECONDS while entries are added, until it is cancelled."""
+        before = entries_added()
+        while True:
+            await clock.sleep(GROW_SECONDS)
+            now = entries_added()
+            if now != before:
+                with suppress(MetadataError, DiskFull):  # it grows older next time
+                    await self.grow()
+                before = now
+
+    async def check(self, revision: Revision) -> None:
+        """See `Trust.check`."""
+        self._check_revision(revision)
+        member = await self._metadata.get(COOKIES + self._bookie)
+        if member is None or member.create_revision != self._disk:
+            raise OlderMetadata(
+                f"the metadata does not list this disk of bookie {self._bookie!r} any more: nothing is removed"
+            )
+        await self._see(revision)
+
+    def _check_revision(self, revision: Revision) -> None:
+        if revision < self._seen:
+            raise OlderMetadata(
+                f"the metadata is an older copy: its revision is {revision}, bookie {self._bookie!r} has seen "
+                f"{self._seen}: put the newest copy back; nothing is removed"
+            )
+
+    async def _see(self, revision: Revision) -> None:
+        if revision > self._seen:
+            self._seen = revision
+            await self._store(_SEEN, revision)
