@@ -67,6 +67,7 @@ class BookieNodeSettings:
     durability: Durability = Durability.SYNCED
     lease_seconds: float = 6.0
     garbage_interval_seconds: float = 10.0
+    accept_older_metadata: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ async def run_bookie(
             cluster = await cluster_id(metadata, world.random("cluster-id"))
             owned = await owned_ledgers(metadata)
             age = StoreAge(metadata, environment, settings.name, member.disk)
-            await age.compare(owned[1])
+            await age.compare(owned[1], accept_older_metadata=settings.accept_older_metadata)
             await age.begin(owned[1])
             await _serve(world, metadata, settings, log, environment, member.disk, age, owned, cluster, ready, stop)
         finally:

@@ -108,7 +108,8 @@ async def _opened(
             f" disk) back in its place; to give up all records and topics instead, delete {directory} and start again"
         )
     age = StoreAge(metadata, entries, BOOKIE_NAME, member.disk)
-    await age.compare((await metadata.range(COOKIES)).revision)
+    revision = (await metadata.range(COOKIES)).revision
+    await age.compare(revision, accept_older_metadata=settings.bookie.accept_older_metadata)
     store = EntryStore(entries, world.clock, on_group=on_group)
     nursery.start_soon(store.run)
     return Stores(metadata, store, age, bookies_on(store, world, nursery), environments)

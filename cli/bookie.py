@@ -106,6 +106,7 @@ def _told(settings: Settings) -> BookieNodeSettings:
         durability=settings.bookie.durability,
         lease_seconds=at.lease_seconds,
         garbage_interval_seconds=settings.bookie.garbage_interval_seconds,
+        accept_older_metadata=settings.bookie.accept_older_metadata,
     )
 
 

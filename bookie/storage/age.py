@@ -75,11 +75,12 @@ class StoreAge:
         # Like an operation that frees space, because it takes next to none: a bookie on a full disk starts too.
         await self._environment.commit(Freeing(lambda transaction: transaction.put(key, value, db=self._states)))
 
-    async def compare(self, revision: Revision) -> None:
+    async def compare(self, revision: Revision, *, accept_older_metadata: bool = False) -> None:
         """Checks that neither the store nor the metadata is an older copy; writes nothing.
 
         Args:
             revision: of the metadata, as read now.
+            accept_older_metadata: an operator says that the metadata is to be believed although it is older.
 
         Raises:
             OlderStore, OlderMetadata: one of them is an older copy.
@@ -92,6 +93,8 @@ class StoreAge:
                 f"the store of bookie {self._bookie!r} is an older copy: its age is {self._age}, the metadata knows "
                 f"{known}: it may lack entries that were acknowledged; put the newest copy back"
             )
+        if accept_older_metadata:
+            self._seen = min(self._seen, revision)
         self._check_revision(revision)
 
     async def begin(self, revision: Revision) -> None:
@@ -102,7 +105,9 @@ class StoreAge:
         """
         with suppress(DiskFull, MetadataFull):
             await self.grow()
-            await self._see(revision)
+            if self._stored(_SEEN) != revision:
+                self._seen = revision
+                await self._store(_SEEN, revision)
 
     async def grow(self) -> None:
         """The store is older by one.
@@ -139,7 +144,7 @@ class StoreAge:
         if revision < self._seen:
             raise OlderMetadata(
                 f"the metadata is an older copy: its revision is {revision}, bookie {self._bookie!r} has seen "
-                f"{self._seen}: put the newest copy back; nothing is removed"
+                f"{self._seen}: put the newest copy back, or set bookie.accept_older_metadata; nothing is removed"
             )
 
     async def _see(self, revision: Revision) -> None:

@@ -17,7 +17,7 @@ from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.registration import COOKIES
 from gnomon.bookie.storage.entry_store import ENTRIES, STATES
-from gnomon.bookie.storage.removal import stored_ledgers
+from gnomon.bookie.storage.removal import damaged_state, stored_ledgers
 from gnomon.metadata.client import Compare, Get, KeyValue, Metadata, Put, Revision
 from gnomon.runtime.world import Environment, RandomStream
 
@@ -40,11 +40,18 @@ async def check_cookie(
     """Checks, and at first use writes, the cookie of the disk in `environment` for the bookie of this name.
 
     Raises:
-        ForeignDisk: it is another bookie's disk, or the metadata does not know it although it holds ledgers.
+        ForeignDisk: it is another bookie's disk, or the metadata does not know it although it holds ledgers, or it is
+            damaged.
         DiskFull, DiskFailed: the cookie could not be written.
     """
     states: Any = environment.databases[STATES]
     with environment.read() as transaction:
+        damaged = damaged_state(transaction, states)
+        if damaged is not None:
+            raise ForeignDisk(
+                f"the disk of bookie {bookie!r} is damaged: what it has stored about ledger {damaged} is not what was "
+                "written; put a copy of it back, or give the bookie up with `gnomon bookie decommission`"
+            )
         found = transaction.get(_COOKIE_KEY, db=states)
         on_disk = None if found is None else bytes(found)
         in_use = bool(stored_ledgers(transaction, environment.databases[ENTRIES], states, LedgerId(0), 1))

@@ -15,6 +15,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+from crc32c import crc32c
+
 from gnomon.bookie.entry import session_of
 from gnomon.bookie.ids import ENTRY_MAX, FIRST_SESSION, SESSION_MAX, EntryId, LedgerId, SessionId
 
@@ -29,6 +31,9 @@ BOUND: Final = b"b"
 """Prefix of the keys that hold the last session whose bounds were applied to a ledger, and its first entry."""
 GOING: Final = b"g"
 """Prefix of the keys that mark the entries to remove, as the end (exclusive) of the range."""
+CHECKSUM: Final = struct.Struct(">I")
+_STATE_BYTES: Final = {PROMISED: NUMBER.size, BOUND: ENTRY_KEY.size, GOING: NUMBER.size}
+"""The sizes of the facts without their checksums."""
 
 
 def state_key(kind: bytes, ledger: LedgerId) -> bytes:
@@ -41,7 +46,7 @@ def read_bound(transaction: Any, states: Any, ledger: LedgerId) -> tuple[Session
     value = transaction.get(state_key(BOUND, ledger), db=states)
     if value is None:
         return SessionId(0), EntryId(0)
-    session, first_entry = ENTRY_KEY.unpack(value)
+    session, first_entry = ENTRY_KEY.unpack_from(value)
     return SessionId(session), EntryId(first_entry)
 
 
@@ -84,7 +89,7 @@ def remove_orphans(
                     return removed, position
     session, first_entry = last_bound(bounds)
     if session > applied:
-        transaction.put(state_key(BOUND, ledger), ENTRY_KEY.pack(session, first_entry), db=states)
+        put_state(transaction, states, BOUND, ledger, ENTRY_KEY.pack(session, first_entry))
     return removed, None
 
 
@@ -111,13 +116,33 @@ def _remove_below(
 def read_number(transaction: Any, states: Any, kind: bytes, ledger: LedgerId) -> int:
     """A fact about a ledger, 0 if nothing is known."""
     value = transaction.get(state_key(kind, ledger), db=states)
-    return 0 if value is None else int(NUMBER.unpack(value)[0])
+    return 0 if value is None else int(NUMBER.unpack_from(value)[0])
+
+
+def put_state(transaction: Any, states: Any, kind: bytes, ledger: LedgerId, value: bytes) -> None:
+    """Stores a fact about a ledger, with its checksum: a wrong one could remove entries, or undo a promise."""
+    key = state_key(kind, ledger)
+    transaction.put(key, value + CHECKSUM.pack(crc32c(key + value)), db=states)
+
+
+def damaged_state(transaction: Any, states: Any) -> LedgerId | None:
+    """The first ledger with a damaged fact, None if there is none. Format 3 of the data directory had no checksums."""
+    with transaction.cursor(db=states) as cursor:
+        for view, stored in cursor:
+            key = bytes(view)
+            size = _STATE_BYTES.get(key[:1])
+            if len(key) != 1 + NUMBER.size or size is None or len(stored) == size:
+                continue
+            value = bytes(stored[:size])
+            if bytes(stored[size:]) != CHECKSUM.pack(crc32c(key + value)):
+                return LedgerId(NUMBER.unpack(key[1:])[0])
+    return None
 
 
 def mark_range(transaction: Any, states: Any, ledger: LedgerId, end: EntryId) -> None:
     """Records that the entries of `ledger` below `end` are to be removed; a higher mark stays."""
     if end > read_number(transaction, states, GOING, ledger):
-        transaction.put(state_key(GOING, ledger), NUMBER.pack(end), db=states)
+        put_state(transaction, states, GOING, ledger, NUMBER.pack(end))
 
 
 def marked_ranges(transaction: Any, states: Any) -> list[tuple[LedgerId, EntryId]]:
@@ -126,7 +151,7 @@ def marked_ranges(transaction: Any, states: Any) -> list[tuple[LedgerId, EntryId
     with transaction.cursor(db=states) as cursor:
         found = cursor.set_range(GOING)
         while found and bytes(cursor.key()[:1]) == GOING:
-            marks.append((LedgerId(NUMBER.unpack(cursor.key()[1:])[0]), EntryId(NUMBER.unpack(cursor.value())[0])))
+            marks.append((LedgerId(NUMBER.unpack(cursor.key()[1:])[0]), EntryId(NUMBER.unpack_from(cursor.value())[0])))
             found = cursor.next()
     return marks
 
@@ -174,7 +199,7 @@ def remove_mark(transaction: Any, entries: Any, states: Any, ledger: LedgerId, f
 def save_promise(transaction: Any, states: Any, ledger: LedgerId, session: SessionId) -> None:
     """Records that adds below `session` are refused; a higher promise stays."""
     if session > read_number(transaction, states, PROMISED, ledger):
-        transaction.put(state_key(PROMISED, ledger), NUMBER.pack(session), db=states)
+        put_state(transaction, states, PROMISED, ledger, NUMBER.pack(session))
 
 
 def stored_ledgers(transaction: Any, entries: Any, states: Any, first: LedgerId, ledgers_max: int) -> list[LedgerId]:

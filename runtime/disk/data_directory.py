@@ -1,10 +1,11 @@
 """A data directory: locked by one process at a time, owned by one command, in a format that this gnomon reads.
 
-Its file `FORMAT` is one line, such as `3 bookie`: the number of the format, and the command that owns the directory.
+Its file `FORMAT` is one line, such as `4 bookie`: the number of the format, and the command that owns the directory.
 A line without a command was written by an early version of `gnomon standalone`.
 
-In format 3 the header of a partition's entry has a version (`log/entry.py`); in formats 1 and 2 the header has none. A
-directory of an older format is refused and not converted. docs/formats.md describes each stored format.
+Since format 4 the records of a bookie's store and of the metadata have checksums; a directory of format 3 is taken and
+marked. Since format 3 the header of a partition's entry has a version (`log/entry.py`); formats 1 and 2 are refused.
+docs/formats.md describes each stored format.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Final
 
 from gnomon.runtime.world import Disk, WorldError
 
-FORMAT: Final = "3"
+FORMAT: Final = "4"
+CONVERTED: Final = ("3",)
+"""Older formats that the stores convert when they are opened, or read as they are."""
 PRIVATE_UMASK = 0o077
 """For processes with a data directory: its files and folders are for their owner only."""
 FORMAT_FILE: Final = "FORMAT"
@@ -66,7 +69,7 @@ def _is_marked(disk: Disk, directory: Path, kind: DirectoryKind) -> bool:
     found = disk.read_file(directory / FORMAT_FILE)
     if found is not None:
         check_format(directory, found, kind)
-    return found is not None
+    return found is not None and format_and_command(found)[0] == FORMAT
 
 
 def check_format(directory: Path, found: bytes, kind: DirectoryKind) -> None:
@@ -76,7 +79,7 @@ def check_format(directory: Path, found: bytes, kind: DirectoryKind) -> None:
         OtherFormat, OtherKind: see `hold_directory`.
     """
     number, command = format_and_command(found)
-    if number != FORMAT:
+    if number not in (FORMAT, *CONVERTED):
         raise OtherFormat(
             f"data directory {directory} has format {number!r}, this gnomon reads {FORMAT}: "
             f"{what_reads(number)} or choose another --data-dir"

@@ -103,6 +103,11 @@ class BookieSettings:
     garbage_interval_seconds: float = _setting(
         10.0, "Pause between two searches for entries that no ledger needs.", minimum=0.001
     )
+    accept_older_metadata: bool = _setting(
+        False,
+        "Start with metadata that is older than this bookie has seen. It removes the entries of every ledger that the "
+        "metadata does not name: only after a restore that cannot be avoided.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ class MetadataSettings:
 
     history_revisions: int = _setting(
         10_000,
-        "Revisions kept for watches that reconnect after a gap; fewer if they wrote more than 100,000 keys.",
+        "Revisions kept for watches that reconnect after a gap; fewer if their events take more than 32 MiB.",
         minimum=1,
     )
     map_bytes: int = _setting(

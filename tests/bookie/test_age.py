@@ -124,6 +124,7 @@ def test_metadata_that_is_older_than_the_bookie_has_seen_is_refused_and_nothing_
         metadata = make_metadata()
         store = EntryStore(environment, clock)
         age = await started(metadata, environment)
+        member = await check_cookie(metadata, environment, NAME, random.Random(1))
         ledger = await create_ledger(metadata, BookiesAtHand({NAME: LocalBookie(store)}, clock), "ledger")
         await ledger.add([b"payload"])
         older = metadata.revision
@@ -136,6 +137,11 @@ def test_metadata_that_is_older_than_the_bookie_has_seen_is_refused_and_nothing_
         assert await store.ledgers() == [ledger.id]
         with pytest.raises(ForeignDisk, match="older copy"):
             await started(metadata, environment)
+        age = StoreAge(metadata, environment, NAME, member.disk)
+        revision = (await metadata.range(LEDGERS)).revision
+        await age.compare(revision, accept_older_metadata=True)
+        await age.begin(revision)
+        await started(metadata, environment)
 
     trio.run(main)
 

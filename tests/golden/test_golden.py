@@ -238,14 +238,23 @@ def bookie_store() -> dict[str, Sample]:
             (kind, ledger), removal.state_key(kind, ledger), lambda data: (data[:1], *removal.NUMBER.unpack(data[1:]))
         )
 
+    def stored(kind: bytes, value: bytes) -> bytes:
+        class Transaction:
+            def put(self, key: bytes, value: bytes, db: object) -> None:
+                self.value = value
+
+        transaction = Transaction()
+        removal.put_state(transaction, None, kind, ledger, value)
+        return transaction.value
+
     pair, number = removal.ENTRY_KEY, removal.NUMBER
     return {
         "entry key": Sample((7, 3), pair.pack(ledger, 3), pair.unpack),
         "promised key": key_of(removal.PROMISED),
         "bound key": key_of(removal.BOUND),
         "going key": key_of(removal.GOING),
-        "bound": Sample((4, 40), pair.pack(4, 40), pair.unpack),
-        "promised": Sample((4,), number.pack(4), number.unpack),
+        "bound": Sample((4, 40), stored(removal.BOUND, pair.pack(4, 40)), pair.unpack_from),
+        "promised": Sample((4,), stored(removal.PROMISED, number.pack(4)), number.unpack_from),
     }
 
 

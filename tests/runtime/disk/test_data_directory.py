@@ -41,11 +41,11 @@ def test_a_new_directory_is_marked_and_only_its_command_opens_it_again(tmp_path:
 @pytest.mark.parametrize(
     ("found", "remedy"),
     [
-        ("1 bookie\n", "has format '1', this gnomon reads 3: use the older gnomon that wrote it"),
-        ("1\n", "has format '1', this gnomon reads 3: use the older gnomon that wrote it"),
-        ("2 bookie\n", "has format '2', this gnomon reads 3: use the older gnomon that wrote it"),
-        ("4 bookie\n", "upgrade gnomon"),
-        ("4\n", "upgrade gnomon"),
+        ("1 bookie\n", "has format '1', this gnomon reads 4: use the older gnomon that wrote it"),
+        ("1\n", "has format '1', this gnomon reads 4: use the older gnomon that wrote it"),
+        ("2 bookie\n", "has format '2', this gnomon reads 4: use the older gnomon that wrote it"),
+        ("5 bookie\n", "upgrade gnomon"),
+        ("5\n", "upgrade gnomon"),
         ("\n", "upgrade gnomon"),
         ("something else", "upgrade gnomon"),
     ],
@@ -59,6 +59,18 @@ def test_a_format_of_another_version_is_refused_and_not_changed(tmp_path: Path, 
 
     on_disk(use)
     assert (tmp_path / "FORMAT").read_text() == found
+
+
+def test_a_directory_of_a_format_that_is_converted_is_marked_with_the_new_one(tmp_path: Path) -> None:
+    (tmp_path / "FORMAT").write_text("3 bookie\n")
+
+    async def use(disk: Disk) -> None:
+        with pytest.raises(OtherKind), hold_directory(disk, tmp_path, DirectoryKind.METADATA):
+            pytest.fail("the directory of another command was taken")
+        with hold_directory(disk, tmp_path, BOOKIE):
+            assert (tmp_path / "FORMAT").read_text() == "4 bookie\n"
+
+    on_disk(use)
 
 
 def test_a_directory_in_use_is_refused_and_not_marked(tmp_path: Path) -> None:
