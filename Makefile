@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks promises chaos bench bench-fanout conformance trio-versions clean
+.PHONY: help map run test check simulate planted attacks damage promises chaos bench bench-fanout conformance trio-versions clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,9 @@ planted: $(STAMP) ## bugs planted into the product, and how many seeds find each
 
 attacks: $(STAMP) ## hostile requests to a real broker beside a healthy client: a table of memory, processor time and the client's slowest answer
 	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/attacks
+
+damage: $(STAMP) ## one flipped bit in each of PLACES=1000 copies of a data directory [SEED=n]: what a broker makes of it
+	@PLACES=$(or $(PLACES),1000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/damage
 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
 	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises
