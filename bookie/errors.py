@@ -58,6 +58,16 @@ class EntryUnknown(LedgerError):
         self.ledger, self.entry, self.why = ledger, entry, why
 
 
+class EntryAltered(LedgerError):
+    """The add has other bytes than the copy of the same session that is here and confirmed: nothing was stored."""
+
+    def __init__(self, ledger: LedgerId, entry: EntryId) -> None:
+        super().__init__(
+            f"entry {entry} of ledger {ledger} is confirmed, and is here with other bytes: two writers use one session"
+        )
+        self.ledger, self.entry = ledger, entry
+
+
 class DigestMismatch(LedgerError):
     """A stored entry does not match its digest: bits flipped, or somebody without the password wrote it."""
 

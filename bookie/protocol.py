@@ -7,6 +7,7 @@ from typing import Final
 from gnomon.bookie.errors import (
     BookieLeaving,
     DigestMismatch,
+    EntryAltered,
     EntryShrunk,
     EntryUnknown,
     Fenced,
@@ -27,6 +28,7 @@ ERRORS: Final = ErrorTable(
         NoSuchEntry: ("ledger", "entry"),
         EntryUnknown: ("ledger", "entry", "why"),
         EntryShrunk: ("ledger", "entry", "start_entry"),
+        EntryAltered: ("ledger", "entry"),
         DigestMismatch: ("ledger", "entry"),
         InvalidCall: (),
         DiskFull: (),

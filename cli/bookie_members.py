@@ -11,7 +11,6 @@ import trio
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.ledgers import Ledgers
-from gnomon.bookie.record import LedgerRecord
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.cli.cluster_metadata import in_cluster
@@ -40,9 +39,9 @@ def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | 
     """List the bookies of a cluster."""
 
     async def work(ledgers: Ledgers) -> list[dict[str, Any]]:
-        rows = await _members(ledgers)
+        rows = await members(ledgers)
         if usage:
-            named = Counter(name for _, record in await ledgers.list() for name in _bookies_of(record))
+            named = Counter(name for _, record in await ledgers.list() for name in record.bookies)
             for row in rows:
                 row["ledgers"] = named[row["bookie"]]
                 row["bytes"] = await _file_bytes(ledgers, row["bookie"])
@@ -52,7 +51,7 @@ def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | 
     show_list(rows, ("bookie", "address", "domain", "state", *(("ledgers", "bytes") if usage else ())), output)
 
 
-async def _members(ledgers: Ledgers) -> list[dict[str, Any]]:
+async def members(ledgers: Ledgers) -> list[dict[str, Any]]:
     """Every bookie that has a cookie or is registered; those whose lease is over are `away`."""
     metadata = ledgers.metadata
     cookies = _names(COOKIES, (await metadata.range(COOKIES)).items)
@@ -88,10 +87,6 @@ async def _file_bytes(ledgers: Ledgers, name: BookieId) -> int | None:
         return int(await bookie.client.call("file_bytes"))
     except WorldError:
         return None
-
-
-def _bookies_of(record: LedgerRecord) -> set[BookieId]:
-    return {name for fragment in record.fragments for name in fragment.bookies}
 
 
 @click.command()
@@ -158,7 +153,7 @@ async def _wait(ledgers: Ledgers, name: BookieId, cookie: KeyValue) -> None:
         stored = await ledgers.metadata.get(cookie.key)
         if stored is None or stored.create_revision != cookie.create_revision:
             break
-        left = sum(name in _bookies_of(record) for _, record in await ledgers.list())
+        left = sum(name in record.bookies for _, record in await ledgers.list())
         if left != told:
             note(f"{left} ledgers still name bookie {name!r}")
             told = left

@@ -15,7 +15,8 @@
    the node.
 7. A leaving store (its node is about to end) refuses further entries. Each refusal comes after the answers to all
    earlier requests.
-8. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
+8. A confirmed entry is never replaced by other bytes of the same session. (A copy of a lower session may be an orphan.)
+9. A new session announces its bounds, the first entry of each fragment with the fragment's session (`begin_session`):
    from that entry on they exclude copies of lower sessions. A fence returns a session as `bound` only after the copies
    that the session's bounds exclude were removed. Once the store knows bounds, it stores no copy that they exclude.
 
@@ -32,8 +33,16 @@ from typing import Any, Final, NoReturn
 import trio
 
 from gnomon.bookie.bookie import Added, Confirmed, FenceResult, StoreError
-from gnomon.bookie.entry import decode_entry
-from gnomon.bookie.errors import BookieLeaving, EntryShrunk, EntryUnknown, Fenced, LedgerError, NoSuchEntry
+from gnomon.bookie.entry import HEADER_BYTES, decode_entry
+from gnomon.bookie.errors import (
+    BookieLeaving,
+    EntryAltered,
+    EntryShrunk,
+    EntryUnknown,
+    Fenced,
+    LedgerError,
+    NoSuchEntry,
+)
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.add_queue import AddQueue
@@ -108,7 +117,8 @@ class EntryStore:
     ) -> None:
         """Queues an encoded entry; `done(entry, error)` is called after the commit, never before this returns.
 
-        Errors passed to `done`: Fenced, BookieLeaving, DiskFull, DiskFailed. An existing entry is replaced.
+        Errors passed to `done`: Fenced, BookieLeaving, EntryAltered, DiskFull, DiskFailed. An existing entry that is
+        not confirmed is replaced.
         """
         state = self._ledgers.get(ledger)
         if state is None:
@@ -119,11 +129,27 @@ class EntryStore:
             if refusal is not None:
                 adds.behind(lambda error: done(entry, error or refusal))
                 return
+        if entry <= state.confirmed and self._altered(ledger, entry, session, value):
+            altered = EntryAltered(ledger, entry)
+            adds.behind(lambda error: done(entry, error or altered))
+            return
         if last_add_confirmed > state.confirmed:
             state.confirm(session, last_add_confirmed)
         adds.waiting.append(((_pack_key(ledger, entry), value), entry, done))
         if not adds.submitted:
             adds.submit()
+
+    def _altered(self, ledger: LedgerId, entry: EntryId, session: SessionId, value: bytes) -> bool:
+        """Whether the store has the entry from the same session with another payload."""
+        with self._environment.read() as transaction:
+            found = transaction.get(_pack_key(ledger, entry), db=self._entries)
+            if found is None:
+                return False
+            try:
+                stored = decode_entry(ledger, entry, found)
+            except LedgerError:
+                return False  # a damaged copy may be replaced
+            return stored.session == session and stored.payload != memoryview(value)[HEADER_BYTES:]
 
     def _refusal(self, ledger: LedgerId, session: SessionId, state: StoredLedger) -> StoreError | None:
         fenced = state.fenced(ledger, session)

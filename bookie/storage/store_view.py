@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any
 
 from gnomon.bookie.entry import StoredEntry, decode_entry, session_of, verify_entry
-from gnomon.bookie.errors import LedgerError, NoSuchEntry
+from gnomon.bookie.errors import EntryUnknown, LedgerError, NoSuchEntry
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage.removal import ENTRY_KEY
+from gnomon.runtime.disk.commit import PAGE_ERRORS
 
 _pack_key = ENTRY_KEY.pack
 
@@ -44,12 +45,19 @@ class StoreView:
         Raises:
             NoSuchEntry, EntryUnknown, EntryShrunk, DigestMismatch.
         """
-        value = self._get(_pack_key(ledger, entry), None, self._entries)
+        value = self._found(ledger, entry)
         if value is not None:
             stored = decode_entry(ledger, entry, value)
             if stored.session >= minimum_session:
                 return stored
         raise self._why_absent(ledger, entry)
+
+    def _found(self, ledger: LedgerId, entry: EntryId) -> memoryview | None:
+        try:
+            value: memoryview | None = self._get(_pack_key(ledger, entry), None, self._entries)
+        except PAGE_ERRORS as error:
+            raise EntryUnknown(ledger, entry, f"a page of this bookie's file is damaged ({error})") from error
+        return value
 
     def range(
         self, ledger: LedgerId, first: EntryId, last: EntryId, minimum_session: SessionId, bytes_max: int
@@ -104,7 +112,7 @@ class StoreView:
 
     def get(self, ledger: LedgerId, entry: EntryId, minimum_session: SessionId = ANY_SESSION) -> memoryview:
         """The payload of `entry`, as `entry` returns it; valid inside the block only."""
-        value = self._get(_pack_key(ledger, entry), None, self._entries)
+        value = self._found(ledger, entry)
         if value is not None:
             session, _, _, payload = verify_entry(ledger, entry, value)
             if session >= minimum_session:

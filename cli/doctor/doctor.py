@@ -8,6 +8,7 @@ import click
 
 from gnomon.cli.doctor import host_checks
 from gnomon.cli.doctor.check import Check, CheckStatus
+from gnomon.cli.doctor.cluster_checks import check_cluster
 from gnomon.cli.doctor.ledger_checks import check_ledgers
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
@@ -30,11 +31,11 @@ from gnomon.runtime.world import Durability
     show_envvar=True,
     help=f"A broker that has to answer; without it, a missing answer at {BOOTSTRAP_DEFAULT} is no failure.",
 )
-@click.option("--deep", is_flag=True, help="Read every entry of every ledger and check its digest.")
+@click.option("--deep", is_flag=True, help="Read every page of the stores, and check the digest of every entry.")
 @config_option
 @output_option
 def doctor(data_dir: str | None, bootstrap: str | None, deep: bool, config_file: Path | None, output: str) -> None:
-    """Check this machine, a data directory and a broker, and say what to do.
+    """Check this machine, a data directory, a cluster and a broker, and say what to do.
 
     Changes nothing that is stored; while it reads ledgers, no broker can start on the directory. Ends with 1 if a check
     fails.
@@ -46,6 +47,7 @@ def doctor(data_dir: str | None, bootstrap: str | None, deep: bool, config_file:
         _durability(settings),
         *host_checks.directory(settings),
         *_ledgers(settings, deep),
+        *check_cluster(settings),
         _broker(bootstrap),
     ]
     rows = [

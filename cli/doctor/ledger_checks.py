@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gnomon.bookie.errors import LedgerError
 from gnomon.bookie.ids import EntryId, LedgerId
 from gnomon.bookie.record import LEDGERS, decode_record
@@ -11,9 +13,12 @@ from gnomon.cli.doctor.host_checks import DATA_FILE, unreadable
 from gnomon.cli.exit import Failure
 from gnomon.cli.ledger.data_directory import end_on_disk, in_stores
 from gnomon.metadata.client import KeyValue
+from gnomon.runtime.disk.commit import check_file
 from gnomon.runtime.settings.settings import Settings
+from gnomon.runtime.world import DiskFailed
 
 ENTRIES_PER_VIEW = 1000
+FOREIGN = "they were deleted, and their entries are removed soon; if not, the metadata lost records: restore a copy"
 RESTORE = "restore the data directory from a copy; `gnomon ledger read` reads the other entries of the ledger"
 
 
@@ -31,6 +36,11 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
                 text = f"ledger {name}: {len(problems)} entries cannot be read, first: {problems[0]}"
                 checks.append(Check("ledger", CheckStatus.FAIL, text, RESTORE))
         what = f"{entries} entries read" if deep else "opened; --deep reads their entries"
+        known = {LedgerId(stored.create_revision) for stored in found}
+        foreign = [ledger for ledger in await stores.store.ledgers() if ledger not in known]
+        if foreign:
+            text = f"{len(foreign)} ledgers have entries here and no record in the metadata, first: {foreign[0]}"
+            checks.append(Check("ledgers", CheckStatus.WARN, text, FOREIGN))
         return [Check("ledgers", CheckStatus.OK, f"{len(found)} ledgers, {what}"), *checks]
 
     # Opening would create missing stores.
@@ -47,8 +57,11 @@ def check_ledgers(settings: Settings, deep: bool) -> list[Check]:
         )
         return [Check("ledgers", CheckStatus.FAIL, f"{missing[0]} is missing", advice)]
     try:
+        if deep:
+            for folder in stores:
+                check_file(folder, pages_max=math.inf)
         return in_stores(settings, work)
-    except Failure as failure:
+    except (Failure, DiskFailed) as failure:
         return [Check("ledgers", CheckStatus.FAIL, str(failure))]
 
 

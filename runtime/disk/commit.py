@@ -42,6 +42,8 @@ GROUP_OPERATIONS_MAX = 4096
 # a group waits.
 GROUP_SECONDS_MAX = 0.02
 
+PAGE_ERRORS = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.BadTxnError)
+"""Errors of a read that meets a damaged page, and of later reads in the same transaction."""
 START_PAGES_MAX = 4_000
 """Pages that a start checks at most: in some 0.2 s, all pages of a small store."""
 RESTORE = (

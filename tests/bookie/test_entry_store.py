@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lmdb
 import pytest
 import trio
 import trio.testing
@@ -11,10 +12,12 @@ from store_calls import LEDGER, add, fence, put_copy, read
 from turns import turns_during
 
 from gnomon.bookie.bookie import FenceResult
-from gnomon.bookie.errors import BookieLeaving, EntryShrunk, Fenced, NoSuchEntry
+from gnomon.bookie.errors import BookieLeaving, EntryAltered, EntryShrunk, EntryUnknown, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
+from gnomon.bookie.storage import entry_store
 from gnomon.bookie.storage.add_queue import GROUP_BYTES_MAX
 from gnomon.bookie.storage.entry_store import ENTRIES, EntryStore
+from gnomon.bookie.storage.store_view import StoreView
 from gnomon.metadata.client import Revision
 from gnomon.runtime.world import DiskFull
 
@@ -281,3 +284,52 @@ def test_listing_many_ledgers_yields_to_other_tasks(
         assert await turns_during(store.ledgers()) >= 8
 
     trio.run(main)
+
+
+def test_a_confirmed_entry_is_never_replaced_by_other_bytes_of_its_session(manual: Any, clock: Any) -> None:
+    """8."""
+    store = EntryStore(manual, clock)
+    add(store, 0, payload=b"first")
+    add(store, 1, payload=b"second")
+    manual.flush()
+    altered = add(store, 0, payload=b"other")
+    again = add(store, 0, payload=b"first")
+    open_end = add(store, 1, payload=b"rewritten")
+    manual.flush()
+    assert isinstance(altered[0][1], EntryAltered)
+    assert (again, open_end) == ([(0, None)], [(1, None)]), "a repeat is taken, and an entry that is not confirmed"
+    assert (read(store, 0), read(store, 1)) == (b"first", b"rewritten")
+    recovered = add(store, 0, session=2, payload=b"of a later session")
+    manual.flush()
+    assert recovered == [(0, None)], "what is here may be an orphan of a dead writer"
+
+
+def test_a_damaged_page_is_no_answer_about_its_entries_and_others_are_served(
+    manual: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5."""
+    store = EntryStore(manual, clock)
+    for entry in range(2):
+        add(store, entry, payload=b"%d" % entry)
+    manual.flush()
+
+    class OnePageDamaged(StoreView):
+        __slots__ = ()
+
+        def __enter__(self) -> StoreView:
+            super().__enter__()
+            get = self._get
+
+            def damaged(key: bytes, default: object, database: object) -> object:
+                if key.endswith(b"\0"):
+                    raise lmdb.CorruptedError("mdb_get")
+                return get(key, default, database)
+
+            self._get = damaged
+            return self
+
+    monkeypatch.setattr(entry_store, "StoreView", OnePageDamaged)
+    with store.view() as view:
+        with pytest.raises(EntryUnknown, match="a page of this bookie's file is damaged"):
+            view.entry(LEDGER, EntryId(0))
+        assert bytes(view.get(LEDGER, EntryId(1))) == b"1"

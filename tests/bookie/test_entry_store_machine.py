@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from store_calls import Answers, add, fence, read
 
-from gnomon.bookie.errors import Fenced, NoSuchEntry
+from gnomon.bookie.errors import EntryAltered, Fenced, NoSuchEntry
 from gnomon.bookie.ids import NO_ENTRY, LedgerId
 from gnomon.bookie.storage.entry_store import EntryStore
 
@@ -65,8 +65,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.environment.flush()
         for ledger, entry, session, payload, answers, accepted in self.pending:
             assert len(answers) == 1
-            assert isinstance(answers[0][1], Fenced) != accepted
-            if accepted:
+            error = answers[0][1]
+            assert isinstance(error, Fenced) != accepted
+            if isinstance(error, EntryAltered):
+                assert self.model[ledger, entry][0] == session
+            elif accepted:
                 self.model[ledger, entry] = (session, payload)
         self.pending.clear()
 

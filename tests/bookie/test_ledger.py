@@ -44,6 +44,8 @@ from gnomon.bookie.ledgers.catalog import (
     list_ledgers,
 )
 from gnomon.bookie.record import ledger_key
+from gnomon.bookie.storage.entry_store import ENTRIES
+from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.metadata.client import Compare, Put
 
 
@@ -192,7 +194,10 @@ def test_entries_of_a_ledger_with_a_mac_are_readable_only_with_its_password(run:
         with pytest.raises(UnauthorizedAccess):
             await house.open("next", OpenMode.O_RDONLY)
         forged = encode_entry(following.id, EntryId(0), following.session, NO_ENTRY, 7, [bytes(16), b"entry 9"])
-        house.store.add(following.id, EntryId(0), following.session, NO_ENTRY, forged, lambda _entry, _error: None)
+        entries = house.environment.databases[ENTRIES]
+        await house.environment.commit(
+            lambda transaction: transaction.put(ENTRY_KEY.pack(following.id, 0), forged, db=entries)
+        )
         await following.add([b"after"])
         with pytest.raises(DigestMismatch):
             await contents(following)

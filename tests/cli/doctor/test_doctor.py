@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.doctor import host_checks
+from gnomon.bookie.ids import BookieId, EntryId, SessionId
+from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
+from gnomon.cli.doctor import cluster_checks, host_checks
 from gnomon.cli.doctor.check import CheckStatus
 from gnomon.runtime.disk.data_directory import FORMAT
 from gnomon.runtime.settings.loaded_settings import load_settings
@@ -142,3 +144,63 @@ def test_the_file_system_is_judged_by_its_type(
     settings = load_settings(None, {}, {"data_dir": str(tmp_path)}).settings
     found = {check.name: check for check in host_checks.directory(settings)}
     assert found["file system"].status is status
+
+
+def flip(file: Path, near: bytes) -> None:
+    """Flips a bit after each place of `near`: old versions of a page may hold it as well."""
+    data = bytearray(file.read_bytes())
+    at = data.find(near)
+    while at >= 0:
+        data[at + len(near)] ^= 1
+        at = data.find(near, at + 1)
+    file.write_bytes(data)
+
+
+def findings(done: subprocess.CompletedProcess[str], name: str) -> str:
+    return next(row["found"] for row in json.loads(done.stdout) if row["check"] == name and row["status"] == "fail")
+
+
+def test_a_flipped_bit_in_a_metadata_key_is_named_and_nothing_starts(inside: Run, tmp_path: Path) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    flip(tmp_path / "metadata" / "data.mdb", b"ledgers/aud")
+    for deep in ((), ("--deep",)):
+        done = inside("doctor", "--data-dir", tmp_path, *deep, "--output", "json")
+        assert (done.returncode, done.stderr.count("Traceback")) == (1, 0)
+        assert "is damaged" in findings(done, "ledgers")
+        assert "ledgers/aud" in findings(done, "ledgers")
+    listed = inside("ledger", "list", "--data-dir", tmp_path)
+    assert (listed.returncode, listed.stderr.count("\n")) == (1, 1)
+    assert "restore a copy" in listed.stderr
+
+
+@pytest.mark.parametrize("folder", ["bookie", "metadata"])
+def test_a_damaged_page_is_one_line_with_the_file(inside: Run, tmp_path: Path, folder: str) -> None:
+    assert inside("ledger", "create", "audit", "--data-dir", tmp_path).returncode == 0
+    file = tmp_path / folder / "data.mdb"
+    data = bytearray(file.read_bytes())
+    for at in range(2 * 4096, len(data), 4096):
+        data[at] ^= 0x80
+    file.write_bytes(data)
+    done = inside("doctor", "--data-dir", tmp_path, "--deep", "--output", "json")
+    assert done.returncode == 1
+    assert f"{file} is damaged: page" in findings(done, "ledgers")
+
+
+def test_a_cluster_that_does_not_answer_fails(inside: Run, tmp_path: Path) -> None:
+    done = inside("doctor", "--data-dir", tmp_path, "--output", "json", GNOMON_CLUSTER__METADATA="127.0.0.1:1")
+    assert (done.returncode, statuses(done)["metadata"]) == (1, "fail")
+
+
+def test_bookies_and_copies_of_a_cluster_are_checked() -> None:
+    record = LedgerRecord(Quorum(1, 1, 1), (Fragment(EntryId(0), SessionId(1), (BookieId("b"),)),))
+    alive, away = {"bookie": "a", "state": "alive"}, {"bookie": "b", "state": "away"}
+    assert cluster_checks.bookies_check([alive]).status is CheckStatus.OK
+    check = cluster_checks.bookies_check([alive, away])
+    assert (check.status, check.found) == (CheckStatus.FAIL, "1 of 2 are away: b")
+    assert cluster_checks.bookies_check([{"bookie": "a", "state": "read-only"}]).status is CheckStatus.WARN
+    check = cluster_checks.copies_check([alive, away], [("audit", record)], ["other"])
+    assert (check.status, check.found) == (CheckStatus.WARN, "2 ledgers lack copies: other, audit")
+    assert (
+        cluster_checks.copies_check([{"bookie": "b", "state": "alive"}], [("audit", record)], []).status
+        is CheckStatus.OK
+    )

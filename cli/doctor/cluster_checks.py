@@ -1,0 +1,73 @@
+"""Checks of `gnomon doctor` in the cluster that the settings name: its metadata, its bookies, and missing copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.ledgers.ledgers import Ledgers
+from gnomon.bookie.missing_report import MISSING
+from gnomon.bookie.record import LedgerRecord
+from gnomon.cli.bookie_members import members
+from gnomon.cli.cluster_metadata import in_cluster
+from gnomon.cli.doctor.check import Check, CheckStatus
+from gnomon.cli.exit import failure_of
+from gnomon.runtime.settings.settings import Settings
+
+NAMES_MAX = 3
+"""Names in one finding."""
+
+
+def check_cluster(settings: Settings) -> list[Check]:
+    """The checks of the cluster; none if the settings name no cluster."""
+    if not settings.cluster.metadata:
+        return []
+    try:
+        return in_cluster(settings, _check)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        return [Check("metadata", CheckStatus.FAIL, str(failure))]
+
+
+async def _check(ledgers: Ledgers) -> list[Check]:
+    rows = await members(ledgers)
+    records = await ledgers.list()
+    reported = (await ledgers.metadata.range(MISSING)).items
+    return [
+        Check("metadata", CheckStatus.OK, f"answers: {len(records)} ledgers"),
+        bookies_check(rows),
+        copies_check(rows, records, [item.value.decode() for item in reported]),
+    ]
+
+
+def bookies_check(rows: Sequence[Mapping[str, Any]]) -> Check:
+    """Whether all bookies are alive and take entries; `rows` as `gnomon bookie list` shows them."""
+    away = [row["bookie"] for row in rows if row["state"].startswith("away")]
+    full = [row["bookie"] for row in rows if row["state"].startswith("read-only")]
+    if away:
+        advice = "start them again, or decommission those whose disks are lost: `gnomon bookie decommission NAME`"
+        return Check("bookies", CheckStatus.FAIL, f"{len(away)} of {len(rows)} are away: {_some(away)}", advice)
+    if full:
+        return Check("bookies", CheckStatus.WARN, f"read-only: {_some(full)}", "give their disks more room")
+    return Check("bookies", CheckStatus.OK, f"{len(rows)} alive")
+
+
+def copies_check(
+    rows: Sequence[Mapping[str, Any]], records: Sequence[tuple[str, LedgerRecord]], reported: Sequence[str]
+) -> Check:
+    """Whether ledgers lack copies: those that were reported, and those that name a bookie that is away."""
+    alive: set[BookieId] = {row["bookie"] for row in rows if not row["state"].startswith("away")}
+    lacking = [name for name, record in records if not alive.issuperset(record.bookies)]
+    names = list(dict.fromkeys([*reported, *lacking]))
+    if names:
+        advice = "the auditor of the bookies copies them: `gnomon_auditor_reports_open` shows its progress"
+        return Check("copies", CheckStatus.WARN, f"{len(names)} ledgers lack copies: {_some(names)}", advice)
+    return Check("copies", CheckStatus.OK, "every ledger has its bookies")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
