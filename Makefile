@@ -33,7 +33,7 @@ ifdef SEED
 	@SEED=$(SEED) OF=$(or $(OF),cluster) ALL=$(ALL) $(BIN)/python tests/simulation/replay.py
 else
 	@SEEDS=$(or $(SEEDS),1000) FIRST_SEED=$(or $(FIRST_SEED),0) PROCESSES=$(or $(PROCESSES),$(shell nproc)) \
-		$(BIN)/python -m pytest -q -s -x tests/simulation$(if $(OF),/test_$(OF:%s=%)_sweep.py) -k "sweep and test_no"
+		$(BIN)/python -m pytest -q -s tests/simulation$(if $(OF),/test_$(OF:%s=%)_sweep.py) -k "sweep and test_no"
 endif
 
 planted: $(STAMP) ## bugs planted into the product, and how many seeds find each: SEEDS=500

@@ -21,6 +21,8 @@ from functools import partial
 from gnomon.testing.simulation.coverage import Coverage
 from gnomon.testing.simulation.simulation import Simulation, simulate
 
+FAILURES_MAX = 5
+"""A sweep shows the errors of so many seeds, and then stops."""
 _HASH_SEEDS = ("1", "4242")
 _REPLAY = """
 import {module}
@@ -62,7 +64,7 @@ def sweep(
     node_packages: tuple[str, ...] = ("gnomon",),
     after_each: Callable[[], None] = lambda: None,
 ) -> SweepResult:
-    """Simulates every seed and stops at the first that fails.
+    """Simulates every seed; stops when FAILURES_MAX have failed.
 
     Args:
         scenario: as for `simulate`; called once for each seed.
@@ -75,9 +77,10 @@ def sweep(
 
     Raises:
         AssertionError: a seed failed and passed the second time: something outside the seed decides.
-        Exception: as `simulate`.
+        Exception: as `simulate`; an ExceptionGroup if several seeds failed.
     """
     result = SweepResult()
+    failed: list[int] = []
     passes = partial(_passed, scenario, virtual_seconds_max, node_packages)
     with ExitStack() as stack:
         each: Iterable[SweepResult | int] = map(passes, seeds)
@@ -86,13 +89,32 @@ def sweep(
             each = pool.imap_unordered(passes, seeds)
         for one in each:
             if isinstance(one, int):
-                simulate(one, scenario, virtual_seconds_max=virtual_seconds_max, node_packages=node_packages)
-                raise AssertionError(
-                    f"seed {one} failed in one process and passed in another: its trace does not repeat"
-                )
+                failed.append(one)
+                if len(failed) == FAILURES_MAX:
+                    break
+                continue
             result.add(one)
             after_each()
+    errors = [_error_of(seed, scenario, virtual_seconds_max, node_packages) for seed in sorted(failed)]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(f"seeds {sorted(failed)} failed", errors)
     return result
+
+
+def _error_of(
+    seed: int,
+    scenario: Callable[[Simulation], Awaitable[object]],
+    virtual_seconds_max: float,
+    node_packages: tuple[str, ...],
+) -> Exception:
+    """The error of a seed that failed, simulated again."""
+    try:
+        simulate(seed, scenario, virtual_seconds_max=virtual_seconds_max, node_packages=node_packages)
+    except Exception as error:
+        return error
+    return AssertionError(f"seed {seed} failed in one process and passed in another: its trace does not repeat")
 
 
 def _passed(
