@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Never, assert_never
 from uuid import UUID
 
@@ -237,50 +238,25 @@ class GroupCoordinator:
         Args:
             done: gets the answers, in order, after the last one arrived.
         """
-        answers: list[Any] = []
-        missing = 1  # the end of the parts
-        waiting = 0
-        answered_some = trio.Event()
-
-        def came() -> None:
-            nonlocal missing
-            missing -= 1
-            if not missing:
-                done(answers)
-
-        def ask(partition: int, part: RequestPart) -> None:
-            nonlocal missing, waiting
-            missing += 1
-            waiting += part.weight
-            index = len(answers)
-            answers.append(None)
-
-            def answered(response: ProtocolMessage) -> None:
-                nonlocal waiting
-                waiting -= part.weight
-                answers[index] = response
-                answered_some.set()
-                came()
-
-            self._ask(partition, replace(call, request=part.request, token=answered))
+        gathering = _Gathering(
+            lambda partition, part, answered: self._ask(partition, replace(call, request=part.request, token=answered)),
+            done,
+        )
 
         async def ask_rest() -> None:
-            nonlocal answered_some
             async for partition, part in paced(parts, WEIGHT_PER_TURN, self._clock, lambda each: each[1].weight):
-                while waiting >= WEIGHT_PER_TURN:  # otherwise they would all be handled once the log is confirmed
-                    answered_some = trio.Event()
-                    await answered_some.wait()
-                ask(partition, part)
-            came()
+                await gathering.room()
+                gathering.ask(partition, part)
+            gathering.end()
 
         room = WEIGHT_PER_TURN
         for partition, part in parts:
-            ask(partition, part)
+            gathering.ask(partition, part)
             room -= part.weight
             if room <= 0:
                 self._tasks.start_soon(ask_rest)
                 return
-        came()
+        gathering.end()
 
     async def _list(self, call: GroupCall) -> None:
         try:
@@ -301,3 +277,49 @@ class GroupCoordinator:
 
 def _no_effect(effect: Never) -> None:
     assert_never(effect)
+
+
+class _Gathering:
+    """The answers to the parts of one call, some of which are still to come."""
+
+    def __init__(
+        self,
+        ask: Callable[[int, RequestPart, Callable[[ProtocolMessage], None]], None],
+        done: Callable[[list[Any]], None],
+    ) -> None:
+        """`done` gets the answers, in order, once `end` was called and all of them have come."""
+        self._ask = ask
+        self._done = done
+        self._answers: list[Any] = []
+        self._missing = 1  # the end
+        self._waiting_weight = 0
+        self._answered = trio.Event()
+
+    def ask(self, partition: int, part: RequestPart) -> None:
+        """Asks the shard of a partition for one more part."""
+        index = len(self._answers)
+        self._answers.append(None)
+        self._missing += 1
+        self._waiting_weight += part.weight
+        self._ask(partition, part, partial(self._take, index, part.weight))
+
+    def _take(self, index: int, weight: int, response: ProtocolMessage) -> None:
+        self._answers[index] = response
+        self._waiting_weight -= weight
+        self._answered.set()
+        self._came()
+
+    def end(self) -> None:
+        """No more parts follow."""
+        self._came()
+
+    def _came(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._done(self._answers)
+
+    async def room(self) -> None:
+        """Waits for answers while many are missing: otherwise they would all come in the turn that confirms the log."""
+        while self._waiting_weight >= WEIGHT_PER_TURN:
+            self._answered = trio.Event()
+            await self._answered.wait()

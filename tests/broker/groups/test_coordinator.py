@@ -14,11 +14,18 @@ from gnomon.broker.groups.coordinator import (
     WEIGHT_PER_TURN,
     partition_for,
 )
+from gnomon.broker.groups.parts import OFFSETS_MAX
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.runtime.loop.paced import PAUSE_SECONDS
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from gnomon.wire.kafka.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -243,5 +250,40 @@ def test_a_request_for_offsets_of_another_broker_is_redirected_after_a_while():
             broker.leads = leads
             broker.coordinator.release()
         assert await broker.offset("g") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    serve(scenario)
+
+
+COUNT = 3 * OFFSETS_MAX
+
+
+def many_offsets():
+    partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=index) for index in range(COUNT)]
+    return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+
+
+def places(topics, field):
+    return [(topic.name, getattr(item, field)) for topic in topics for item in topic.partitions]
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_group_with_many_offsets_is_committed_fetched_and_deleted_in_parts(version):
+    async def scenario(broker):
+        committed = await broker.ask(many_offsets(), 8)
+        assert places(committed.topics, "partition_index") == [("t", index) for index in range(COUNT)]
+        assert set(places(committed.topics, "error_code")) == {("t", 0)}
+        if version == 7:
+            fetched = await broker.ask(OffsetFetchRequest(group_id="g", topics=None), 7)
+        else:
+            everything = OffsetFetchRequestGroup(group_id="g", topics=None)
+            fetched = (await broker.ask(OffsetFetchRequest(groups=[everything]), 8)).groups[0]
+        assert fetched.error_code == 0
+        assert places(fetched.topics, "committed_offset") == [("t", index) for index in range(COUNT)]
+        assert len(fetched.topics) == 1
+        doomed = [OffsetDeleteRequestPartition(partition_index=index) for index in range(COUNT)]
+        topics = [OffsetDeleteRequestTopic(name="t", partitions=doomed)]
+        deleted = await broker.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+        assert (deleted.error_code, len(deleted.topics[0].partitions)) == (0, COUNT)
+        assert await broker.offset("g", COUNT - 1) == -1
 
     serve(scenario)
