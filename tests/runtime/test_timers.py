@@ -7,7 +7,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.runtime.timers import Timers
+from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.trio_world import TrioClock
 
 
@@ -111,3 +111,36 @@ def test_exactly_the_timers_that_were_not_cancelled_run_in_order(plan: list[tupl
 
     run_with_timers(main)
     assert ran == sorted((delay, number) for number, (delay, cancelled) in enumerate(plan) if not cancelled)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 199), max_size=30)), max_size=200))
+def test_callbacks_that_cancel_many_others_leave_exactly_the_rest_in_order(plan: list[tuple[int, list[int]]]) -> None:
+    """1, 2, 3: like a sorted list from which the cancelled ones are removed."""
+    ran: list[int] = []
+    lengths: list[tuple[int, int]] = []
+
+    async def main(timers: Timers) -> None:
+        start = trio.current_time()
+        made: list[Timer] = []
+
+        def run(number: int) -> None:
+            ran.append(number)
+            for other in plan[number][1]:
+                if other < len(made):
+                    made[other].cancel()
+            lengths.append((len(timers), sum(timer.callback is not None for timer in made)))
+
+        for number, (delay, _) in enumerate(plan):
+            made.append(timers.call_at(start + 1 + delay, lambda number=number: run(number)))
+        await trio.sleep(30)
+
+    run_with_timers(main)
+    expected: list[int] = []
+    left = sorted((delay, number) for number, (delay, _) in enumerate(plan))
+    while left:
+        _, number = left.pop(0)
+        expected.append(number)
+        left = [item for item in left if item[1] not in plan[number][1]]
+    assert ran == expected
+    assert all(counted == alive for counted, alive in lengths)
