@@ -229,7 +229,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
     watch("subscriptions", "Durable subscriptions of partitions in use", lambda: hosts.subscriptions)
     wings = (
         TopicMethods(access, topics, broker.records, placement, partitions, broker.replication, tasks).methods(),
-        SubscriptionMethods(access, hosts, connections, tasks).methods(),
+        SubscriptionMethods(access, hosts, connections, tasks, world.clock).methods(),
         ConsumerMethods(access, connections, hosts.rounds, world.clock).methods(),
         broker.receiver.methods(access),
     )

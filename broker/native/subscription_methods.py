@@ -33,11 +33,17 @@ from gnomon.client.errors import (
 )
 from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
+from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
 
 NAMES_MAX = 1000
 """Subscriptions that one answer describes."""
+DESCRIBED_PER_TURN = 10_000
+"""Runs of acknowledged records that are looked at in one turn, some 3 ms."""
+SUBSCRIPTION_WEIGHT = 20
+"""Describing a subscription without runs costs as much as so many of them."""
 ATTACHED_AT_ONCE = 50
 """Consumers attached in one turn: 2 to 5 ms, in which the broker serves nobody else."""
 
@@ -47,7 +53,10 @@ LaneSubscription: TypeAlias = Subscription[Lane]
 class SubscriptionMethods:
     """`subscribe`, `unsubscribe`, `seek` and `stats`."""
 
-    def __init__(self, access: NativeAccess, hosts: Hosts, connections: NativeConnections, tasks: Tasks) -> None:
+    def __init__(
+        self, access: NativeAccess, hosts: Hosts, connections: NativeConnections, tasks: Tasks, clock: Clock
+    ) -> None:
+        self._clock = clock
         self._access = access
         self._hosts = hosts
         self._connections = connections
@@ -158,7 +167,9 @@ class SubscriptionMethods:
             raise InvalidCall(f"name at most {NAMES_MAX} subscriptions at a time; there are {len(subscriptions)}")
         return {
             each: _described(host, subscriptions[each])
-            for each in wanted
+            async for each in paced(
+                wanted, DESCRIBED_PER_TURN, self._clock, lambda each: _weight(subscriptions.get(each))
+            )
             if each in subscriptions and question.allows(Operation.DESCRIBE, group(each))
         }
 
@@ -220,12 +231,17 @@ async def _offset(host: Host, where: str, to: list[Any]) -> Offset:
     raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
 
 
+def _weight(subscription: LaneSubscription | None) -> int:
+    """The runs that describing a subscription looks at."""
+    return SUBSCRIPTION_WEIGHT + (0 if subscription is None else subscription.cursor.ranges_count)
+
+
 def _described(host: Host, subscription: LaneSubscription) -> dict[str, object]:
     consumers = subscription.consumers
     return {
         "type": subscription.kind.value if consumers else None,
         "consumers": len(consumers),
         "offset": subscription.cursor.mark_delete,
-        "acknowledged_ahead": len(subscription.cursor.ranges),
+        "acknowledged_ahead": subscription.cursor.ranges_count,
         "backlog": subscription.backlog(host.dispatcher.end),
     }

@@ -39,6 +39,11 @@ class Cursor:
         """The acknowledged runs above `mark_delete`, in order."""
         return [] if self._firsts is None or self._ends is None else list(zip(self._firsts, self._ends, strict=True))
 
+    @property
+    def ranges_count(self) -> int:
+        """The number of these runs."""
+        return 0 if self._firsts is None else len(self._firsts)
+
     def first_ranges(self, ranges_max: int) -> tuple[tuple[Offset, Offset], ...]:
         """The lowest ranges, at most `ranges_max`: only these are stored."""
         if self._firsts is None or self._ends is None:

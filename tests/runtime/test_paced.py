@@ -1,0 +1,45 @@
+"""Long loops pause after as much work as a turn may do."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, paced
+
+
+class Pauses:
+    """A clock that records its sleeps among the items."""
+
+    def __init__(self) -> None:
+        self.seen: list[int | str] = []
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds == PAUSE_SECONDS
+        self.seen.append("pause")
+
+
+@pytest.mark.parametrize(
+    ("items", "weight", "expected"),
+    [
+        ([], 1, []),
+        ([1, 2, 3], 1, [1, 2, 3]),
+        ([1, 2, 3, 4], 1, [1, 2, 3, "pause", 4]),
+        ([1, 2, 3, 4, 5, 6], 1, [1, 2, 3, "pause", 4, 5, 6]),
+        ([1, 2, 3], 2, [1, 2, "pause", 3]),
+        ([1, 2], 100, [1, "pause", 2]),
+    ],
+)
+def test_a_loop_pauses_once_the_weights_of_a_turn_reach_its_bound_and_not_after_the_last_item(
+    items: list[int], weight: int, expected: list[int | str]
+) -> None:
+    clock = Pauses()
+
+    async def main() -> None:
+        async for item in paced(items, 3, cast("Any", clock), lambda item: weight):
+            clock.seen.append(item)
+
+    trio.run(main)
+    assert clock.seen == expected
