@@ -31,7 +31,7 @@ class KafkaBroker:
             (`broker.connections_max`), as docs/settings.md lists them. `GNOMON_` variables of the environment are not
             passed on.
         command: the program that runs the broker, if it is installed in another environment:
-            `["/opt/gnomon/bin/python", "-m", "gnomon.cli.child"]`. It gets the words after `gnomon`.
+            `["/opt/gnomon/bin/python", "-P", "-m", "gnomon.cli.child"]`. It gets the words after `gnomon`.
 
     Use it as a context manager, or call `start` and `close`.
     """
