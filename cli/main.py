@@ -39,7 +39,7 @@ COMMANDS = {
     "ledger": CommandPlace(
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
     ),
-    "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory and a broker."),
+    "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
     "config": CommandPlace("config", "config", "Show every setting, and where its value comes from."),
     "completion": CommandPlace("completion", "completion", "Print the completion script of a shell."),
 }
