@@ -144,7 +144,7 @@ class PartitionReader:
         self._image.replace(found.items)
         take_chain(self._log.segments, self._image, self._metadata, self._bookies, self._entries)
         if self._log.segments:
-            await self._log.segments[-1].ledger.refresh_lac(seconds=CONFIRMED_SECONDS)
+            await self._log.segments[-1].ledger.ask_bookies(seconds=CONFIRMED_SECONDS)
         await self._look_at_end()
 
     async def _look_at_end(self) -> None:

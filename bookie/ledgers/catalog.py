@@ -135,7 +135,7 @@ async def open_ledger(
     if OpenMode.O_APPEND in mode:
         return await claim_ledger(metadata, bookies, stored, password=password, properties=properties)
     ledger = adopt_ledger(metadata, bookies, stored, password=password)
-    await ledger.refresh_lac()
+    await ledger.ask_bookies()
     return ledger
 
 

@@ -114,7 +114,7 @@ class EntryCache:
         Raises:
             LedgerError: it could not be read.
         """
-        last = await ledger.refresh_lac()
+        last = await ledger.ask_bookies()
         if last < ledger.start_entry:
             return last, ledger.length_bytes
         return last, (await read_entry(self._bookies, ledger.id, ledger.record, last)).length_bytes

@@ -128,10 +128,37 @@ class FollowedLedger(HeldRecord):
     # --- the last add confirmed ---
 
     async def refresh_lac(self, *, seconds: float = inf) -> EntryId:
-        """Asks the bookies for the last add confirmed, for a handle that reads; returns the highest known.
+        """Reads the record again, then asks the bookies that it names for the last add confirmed.
+
+        The bookies alone may know less: those of an older record are asked no more by the writer, and the last add
+        confirmed of a sealed ledger is in the record.
+
+        Args:
+            seconds: time limit, a third of it for the metadata and a third for the bookies; answers until then count.
+
+        Returns:
+            The highest last add confirmed that is known; after a time-out that may be the old one.
+
+        Raises:
+            NoSuchLedger: the ledger was deleted meanwhile.
+            MetadataError: a record could not be read.
+        """
+        if self._appender is not None:
+            return self.last_add_confirmed
+        with trio.move_on_after(seconds):
+            with trio.move_on_after(seconds / 3):
+                self._refresh(await self._read())
+            await self.ask_bookies(seconds=seconds / 3)
+        return self.last_add_confirmed
+
+    async def ask_bookies(self, *, seconds: float = inf) -> EntryId:
+        """Asks the bookies for the last add confirmed, for a handle that reads and whose owner follows the record.
 
         Args:
             seconds: time limit for the bookies; answers until then count.
+
+        Returns:
+            The highest last add confirmed that is known.
         """
         for confirmed in await ask_confirmed(self._bookies, self.id, self.record.fragments[-1].bookies, seconds):
             await self._heard(confirmed)
@@ -155,7 +182,7 @@ class FollowedLedger(HeldRecord):
             LedgerError: the entry cannot be read, or it is unknown whether it is the last one.
             MetadataError: a needed record could not be read.
         """
-        confirmed = await self.refresh_lac()
+        confirmed = await self.ask_bookies()
         tail = await read_durable_tail(self._bookies, self.id, self.record, EntryId(confirmed + 1))
         if tail:
             return self._opened(EntryId(confirmed + len(tail)), tail[-1].payload)

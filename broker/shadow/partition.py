@@ -243,7 +243,7 @@ class ShadowPartition(Readable):
             return
         segment = self.segments[-1]
         try:
-            await segment.ledger.refresh_lac()
+            await segment.ledger.ask_bookies()
             await self._advance(segment)
         except (LedgerError, MetadataError, WorldError) as error:
             self._log_problem("shadow_tail_not_read", error)

@@ -88,7 +88,7 @@ class DirectoryLedgers:
         """See `Found.to_read`."""
         opened = await self.ledgers.open(name, password=password)
         await self.end_of(opened.id, opened.record)
-        await opened.refresh_lac()
+        await opened.ask_bookies()
         return opened
 
 

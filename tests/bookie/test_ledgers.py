@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -160,6 +161,38 @@ def test_a_blocking_wait_returns_the_last_add_confirmed_at_its_timeout(cluster: 
         assert reader.read(EntryId(0), EntryId(2)) == [b"one", b"two", b"three"]
         with pytest.raises(ValueError, match="end_entry is -1"):
             writer.shrink(EntryId(-1))
+
+
+def test_polling_waits_see_a_ledger_that_was_sealed_or_deleted_meanwhile(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        writer = ledgers.open("polled", OpenMode.O_CREATE)
+        reader = ledgers.open("polled")
+        assert reader.wait_for_lac(EntryId(9), seconds=0) == -1
+        writer.add_all([b"one", b"two", b"three"])
+        writer.seal()
+        assert reader.wait_for_lac(EntryId(9), seconds=0) == 2
+        ledgers.delete("polled")
+        other = ledgers.open("polled", OpenMode.O_CREATE)
+        other.close()
+        with pytest.raises(NoSuchLedger):
+            reader.refresh_lac()
+
+
+def test_polling_waits_follow_a_ledger_to_other_bookies(cluster: LedgerProcesses) -> None:
+    with connect_ledgers_blocking(cluster.metadata) as ledgers:
+        writer = ledgers.open("moved", OpenMode.O_CREATE, quorum=Quorum(1, 1, 1))
+        reader = ledgers.open("moved")
+        (first,) = writer.record.bookies
+        cluster.daemons[first].kill()
+        try:
+            writer.add_all([b"one", b"two"])
+            assert writer.record.fragments[-1].bookies != (first,)
+            deadline = time.monotonic() + 5
+            while (last := reader.wait_for_lac(EntryId(9), seconds=0)) < 0:
+                assert time.monotonic() < deadline, "the last add confirmed stays at the old number"
+            assert last in (0, 1)
+        finally:
+            cluster.start_bookie(first)
 
 
 def test_a_wrong_digest_type_is_refused(cluster: LedgerProcesses) -> None:
