@@ -21,11 +21,10 @@ import trio
 from gnomon.client.ack_sender import AckSender
 from gnomon.client.addresses import Address
 from gnomon.client.broker_connection import BrokerConnection
-from gnomon.client.errors import ERRORS, NativeError, Unavailable
+from gnomon.client.errors import NativeError, Unavailable, decode_error
 from gnomon.client.leaders import RETRIABLE, RETRY, TRY_SECONDS, Leaders
 from gnomon.client.part import Part, PartOwner
 from gnomon.client.protocol import SUBSCRIBE_MAX
-from gnomon.runtime.rpc.errors import RpcFailed
 from gnomon.runtime.signal import Signal
 from gnomon.runtime.world import Unreachable, World
 
@@ -50,6 +49,8 @@ class Attachments:
         """Parts that must not be attached now, with the number of calls that hold each."""
         self._wanted = Signal()
         self._attached = Signal()
+        self._problem: Exception | None = None
+        """The last error after which a part is attached again."""
 
     def client_of(self, part: Part) -> str:
         """The id of the part for brokers, the same on all connections."""
@@ -67,17 +68,23 @@ class Attachments:
         """Waits until parts are attached.
 
         Raises:
-            NativeError, RpcFailed: the error of the first part that cannot be attached.
+            NativeError: the error of the first part that cannot be attached.
+            BrokerUnreachable: no broker has answered for REACH_SECONDS.
             Unavailable: a part was not attached within TRY_SECONDS.
         """
+        began = self._world.clock.monotonic()
         with trio.move_on_after(TRY_SECONDS) as scope:
             for part in parts:
                 while part.connection is None:
                     if part.consumer.error is not None:
                         raise part.consumer.error
+                    self.leaders.check_reachable(began)
                     await self._attached.wait()
         if scope.cancelled_caught:
-            raise Unavailable(f"no broker took the subscription within {TRY_SECONDS:.0f} s; it may have been made")
+            raise Unavailable(
+                f"no broker took the subscription within {TRY_SECONDS:.0f} s; it may have been made;"
+                f" the last reason: {self._problem or 'the partition has no leader'}"
+            )
 
     @contextmanager
     def held(self, parts: Iterable[Part]) -> Iterator[None]:
@@ -123,7 +130,7 @@ class Attachments:
         for connection in connections:
             try:
                 await connection.call("close_consumers", b"")
-            except (Unreachable, RpcFailed, NativeError):
+            except (Unreachable, NativeError):
                 pass  # the broker detaches consumers when their connection ends
 
     # --- attaching ----------------------------------------------------------------------------------------------
@@ -149,9 +156,10 @@ class Attachments:
         failure: Exception | None = None
         try:
             leaders = await self.leaders.look_up(topic)
-        except RETRIABLE:
-            pass
-        except (NativeError, RpcFailed) as error:
+        except RETRIABLE as error:
+            self._problem = error
+            self._wake_waiters()
+        except NativeError as error:
             failure = error
         groups: dict[tuple[Address, int, str, str], list[Part]] = {}
         for part in self._still_wanted(parts):
@@ -184,7 +192,7 @@ class Attachments:
         failure: Exception | None = None
         try:
             results = await connection.call("subscribe", *how, items)
-        except (Unreachable, NativeError, RpcFailed) as error:
+        except (Unreachable, NativeError) as error:
             failure = error
         for at, (number, part) in enumerate(asked.items()):
             if connection.receivers.get(number) is part:  # otherwise this attachment was released meanwhile
@@ -196,7 +204,7 @@ class Attachments:
 
     def _answered(self, part: Part, connection: BrokerConnection[Part], answer: Any, tries: int) -> None:
         """Acts on a broker's answer for one part: the cursor's epoch, or an error, which may be encoded."""
-        error = ERRORS.decode(*answer) if isinstance(answer, list) else answer
+        error = decode_error(*answer) if isinstance(answer, list) else answer
         if isinstance(error, int) and not connection.gone:
             self._attaching.pop(part, None)
             part.attached(connection, error)
@@ -204,6 +212,7 @@ class Attachments:
                 self._acks.acks_due(part)
             self._wake_waiters()
         elif isinstance(error, (int, *RETRIABLE)):
+            self._problem = error if isinstance(error, Exception) else self._problem
             self._attach_again(part, tries + 1)
         else:
             self._failed(part, error)

@@ -16,7 +16,7 @@ from weakref import ref
 import trio
 
 from gnomon.client.delivered_batch import DeliveredBatch
-from gnomon.client.errors import ERRORS, NativeError
+from gnomon.client.errors import ERRORS, BrokerFailed, NativeError
 from gnomon.client.protocol import SERVICE
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import NotSent, RpcFailed
@@ -117,11 +117,20 @@ class BrokerConnection(Generic[ReceiverT]):
         return number
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Calls the broker, in this turn if the connection is open; raises as `RpcClient.call`."""
+        """Calls the broker, in this turn if the connection is open.
+
+        Raises:
+            NotSent: the call had no effect.
+            Unreachable: its outcome is unknown.
+            NativeError: the broker refused it, or failed.
+        """
         await self.opened()
         if self.gone:
             raise NotSent(f"the connection to {self.rpc.address} is lost: nothing was sent")
-        return await self.rpc.call(method, *args)
+        try:
+            return await self.rpc.call(method, *args)
+        except RpcFailed as error:
+            raise BrokerFailed(str(error)) from error
 
     def tell(self, method: str, groups: list[Any]) -> None:
         """Makes a call without an answer; nothing is sent if the connection is gone."""

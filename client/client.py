@@ -29,9 +29,8 @@ from gnomon.client.errors import InvalidCall, NativeError
 from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
 from gnomon.runtime.background import background
-from gnomon.runtime.rpc.errors import RpcFailed
 from gnomon.runtime.trio_world import open_trio_world
-from gnomon.runtime.world import Unreachable, World
+from gnomon.runtime.world import World
 
 REFRESH_SECONDS = 30.0
 """The interval at which the client looks for new partitions of its topics."""
@@ -76,8 +75,10 @@ class NativeClient:
             on_missed: is called in the same way with `RecordsMissed`, which `receive` raises otherwise.
 
         Raises:
-            NoSuchTopic, SubscriptionTaken, InvalidCall: the broker refused.
-            Unreachable, Unavailable: no broker could subscribe in time.
+            NoSuchTopic, SubscriptionTaken, InvalidCall, NotAuthorized: the broker refused.
+            BrokerUnreachable: no broker has answered for 5 s.
+            Unavailable: no broker could subscribe within 30 s.
+            BrokerFailed: the broker failed with another error.
         """
         consumers = await self.subscribe_many(
             topic,
@@ -177,7 +178,7 @@ class NativeClient:
             for topic, consumers in topics.items():
                 try:
                     partitions = len(await self._leaders.look_up(topic))
-                except (Unreachable, NativeError, RpcFailed):
+                except NativeError:
                     continue
                 for consumer in consumers:
                     if not consumer.closed:
@@ -202,6 +203,9 @@ class NativeClient:
 @asynccontextmanager
 async def connect(address: str, *, world: World | None = None, name: str = "") -> AsyncIterator[NativeClient]:
     """A native client, for as long as the block lasts; an exception of the block is raised as it is, in no group.
+
+    It connects with the first call, which raises BrokerUnreachable if no broker answers. A failure of the client's own
+    tasks, which is a defect, cancels the block and is raised in an ExceptionGroup.
 
     Args:
         address: `HOST:PORT[,HOST:PORT…]`, the native addresses of some brokers; one that answers is enough.

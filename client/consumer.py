@@ -240,7 +240,7 @@ class Consumer:
             The offset at which consuming continues, by partition.
 
         Raises:
-            NativeError, Unreachable: the seek failed, or its outcome is unknown; InvalidCall: no such place.
+            NativeError: the seek failed, or its outcome is unknown; InvalidCall: no such place.
         """
         if isinstance(to, Message):
             return await self._seek([self.part_of(to)], "id", to.id.encode())

@@ -1,17 +1,31 @@
 """Errors of the native protocol, which clients and brokers share.
 
 After a `Retriable` error the same call may succeed later, or at another broker: the client retries it by itself.
+`BrokerUnreachable`, `BrokerFailed`, `ConsumerClosed` and `RecordsMissed` are made by clients, all others by brokers.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from gnomon.runtime.rpc.errors import ErrorTable
+from gnomon.runtime.world import Unreachable
 
 
 class NativeError(Exception):
-    """The broker refused the call; the text says why and what to do."""
+    """A call of the native client failed; the text says why and what to do."""
+
+
+class BrokerUnreachable(NativeError, Unreachable):
+    """No broker answered for some seconds; the text has the reason for each address.
+
+    Nothing listens there, the host has no address, a program with another protocol answers, or none answers. If the
+    connection was lost during the call, the effect of the call is unknown.
+    """
+
+
+class BrokerFailed(NativeError):
+    """The broker answered with an error that this client does not know, which may be a defect; the text is its own."""
 
 
 class Retriable(NativeError):
@@ -80,3 +94,9 @@ ERRORS: Final = ErrorTable(
         InvalidCall: (),
     }
 )
+
+
+def decode_error(name: str, fields: list[Any], text: str) -> NativeError:
+    """The error that a broker has encoded with ERRORS, or BrokerFailed with its text."""
+    error = ERRORS.decode(name, fields, text)
+    return error if isinstance(error, NativeError) else BrokerFailed(str(error))

@@ -3,6 +3,8 @@
 1. There is at most one connection to each address of a broker, for all consumers.
 2. The client learns the leaders of a topic from the first broker that answers. It asks the brokers to which it has a
    connection, and after them the configured addresses.
+3. A call ends with BrokerUnreachable once no broker at all has answered for REACH_SECONDS. As long as one of them
+   answers, the call is retried for TRY_SECONDS: another broker may have to become the leader first.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import trio
 
 from gnomon.client.addresses import Address
 from gnomon.client.broker_connection import BrokerConnection
-from gnomon.client.errors import Retriable, Unavailable
+from gnomon.client.errors import BrokerUnreachable, NativeError, Retriable, Unavailable
 from gnomon.client.part import Part
 from gnomon.runtime.backoff import Backoff
 from gnomon.runtime.world import Unreachable, World
@@ -24,6 +26,8 @@ T = TypeVar("T")
 RETRY = Backoff(0.05, 1.0)
 TRY_SECONDS = 30.0
 """The time for which a call is retried."""
+REACH_SECONDS = 5.0
+"""The time for which a call is retried while no broker answers: a restarted broker is back before that."""
 RETRIABLE = (Unreachable, Retriable)
 """Errors after which a call may succeed later, or at another broker."""
 
@@ -45,6 +49,8 @@ class Leaders:
         self._nursery = nursery
         self._detached = detached
         self._connections: dict[Address, BrokerConnection[Part]] = {}
+        self._silence: tuple[float, BrokerUnreachable] | None = None
+        """Since when no broker has answered, and the last failure; None while one answers."""
 
     def connection(self, address: Address) -> BrokerConnection[Part]:
         """The connection to a broker, which may not be open yet."""
@@ -74,30 +80,47 @@ class Leaders:
         """The leaders of a topic's partitions; None for a partition that has no leader at the moment.
 
         Raises:
-            Unreachable, Retriable: no broker could answer now.
-            NativeError, RpcFailed: a broker has refused.
+            BrokerUnreachable: no broker answered.
+            Retriable: none of those that answered could tell.
+            NativeError: a broker has refused.
         """
-        last: Exception | None = None
+        refusal: Retriable | None = None
+        reasons: list[str] = []
         others = (each for each in self._addresses if each not in self._connections)
         for address in [*self._connections, *others]:
             try:
                 _, leaders = await self.connection(address).call("lookup", topic)
-            except RETRIABLE as error:
-                last = error
-                continue
-            return [None if leader is None else (leader[0], leader[1]) for leader in leaders]
-        assert last is not None, "there is an address at least"
-        raise last
+            except Retriable as error:
+                refusal = error
+            except Unreachable as error:
+                reasons.append(str(error))
+            else:
+                self._silence = None
+                return [None if leader is None else (leader[0], leader[1]) for leader in leaders]
+        if refusal is not None:
+            self._silence = None
+            raise refusal
+        unreachable = BrokerUnreachable("no broker answers: " + "; ".join(reasons))
+        since = self._world.clock.monotonic() if self._silence is None else self._silence[0]
+        self._silence = since, unreachable
+        raise unreachable
+
+    def check_reachable(self, since: float) -> None:
+        """Raises BrokerUnreachable if no broker has answered for REACH_SECONDS after `since`."""
+        if self._silence is not None:
+            began, unreachable = self._silence
+            if self._world.clock.monotonic() - max(began, since) >= REACH_SECONDS:
+                raise unreachable
 
     async def find(self, topic: str) -> list[Address | None]:
-        """`look_up`, retried for TRY_SECONDS."""
+        """`look_up`, retried as invariant 3 says."""
         return await self._retried(lambda: self.look_up(topic))
 
     async def ask(self, topic: str, partition: int, method: str, *args: Any) -> Any:
-        """Calls the leader of a partition, with topic and partition as the first arguments; retried for TRY_SECONDS.
+        """Calls the leader of a partition, with topic and partition first; retried as invariant 3 says.
 
         Raises:
-            Unreachable, NativeError, RpcFailed: the call failed, or its outcome is unknown.
+            NativeError: the call failed, or its outcome is unknown.
         """
 
         async def ask() -> Any:
@@ -110,14 +133,20 @@ class Leaders:
         return await self._retried(ask)
 
     async def _retried(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeats `work` until it succeeds, fails with an error that is not retriable, or TRY_SECONDS have passed."""
+        """Repeats `work` until it succeeds, fails with an error that is not retriable, or the time is up.
+
+        Raises:
+            NativeError: the last failure.
+        """
         clock = self._world.clock
-        failures, until = 0, clock.monotonic() + TRY_SECONDS
+        failures, began = 0, clock.monotonic()
         while True:
             try:
                 return await work()
-            except RETRIABLE:
+            except RETRIABLE as error:
                 failures += 1
-                if clock.monotonic() + RETRY.seconds(failures) > until:
-                    raise
-            await clock.sleep(RETRY.seconds(failures))
+                pause_seconds = RETRY.seconds(failures)
+                seconds = REACH_SECONDS if isinstance(error, BrokerUnreachable) else TRY_SECONDS
+                if clock.monotonic() + pause_seconds > began + seconds:
+                    raise (error if isinstance(error, NativeError) else BrokerUnreachable(str(error))) from None
+            await clock.sleep(pause_seconds)

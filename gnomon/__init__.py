@@ -28,8 +28,17 @@ if TYPE_CHECKING:
     from gnomon.client.client import NativeClient as NativeClient
     from gnomon.client.client import connect as connect
     from gnomon.client.consumer import Consumer as Consumer
+    from gnomon.client.errors import BrokerFailed as BrokerFailed
+    from gnomon.client.errors import BrokerUnreachable as BrokerUnreachable
+    from gnomon.client.errors import ConsumerClosed as ConsumerClosed
+    from gnomon.client.errors import InvalidCall as InvalidCall
     from gnomon.client.errors import NativeError as NativeError
+    from gnomon.client.errors import NoSuchSubscription as NoSuchSubscription
+    from gnomon.client.errors import NoSuchTopic as NoSuchTopic
+    from gnomon.client.errors import NotAuthorized as NotAuthorized
     from gnomon.client.errors import RecordsMissed as RecordsMissed
+    from gnomon.client.errors import SubscriptionTaken as SubscriptionTaken
+    from gnomon.client.errors import Unavailable as Unavailable
     from gnomon.client.message import Message as Message
     from gnomon.log.dlsn import Dlsn as Dlsn
     from gnomon.log.partition_reader import PartitionReader as PartitionReader
@@ -42,20 +51,29 @@ _MODULES = {
     "BlockingConsumer": "client.blocking",
     "BlockingLedger": "bookie.ledgers.blocking_ledgers",
     "BlockingLedgers": "bookie.ledgers.blocking_ledgers",
+    "BrokerFailed": "client.errors",
+    "BrokerUnreachable": "client.errors",
     "Consumer": "client.consumer",
+    "ConsumerClosed": "client.errors",
     "DigestType": "bookie.record",
     "Dlsn": "log.dlsn",
     "EntryId": "bookie.ids",
+    "InvalidCall": "client.errors",
     "Ledger": "bookie.ledgers.ledger",
     "LedgerError": "bookie.errors",
     "Ledgers": "bookie.ledgers.ledgers",
     "Message": "client.message",
     "NativeClient": "client.client",
     "NativeError": "client.errors",
+    "NoSuchSubscription": "client.errors",
+    "NoSuchTopic": "client.errors",
+    "NotAuthorized": "client.errors",
     "OpenMode": "bookie.ledgers.catalog",
     "PartitionReader": "log.partition_reader",
     "Quorum": "bookie.record",
     "RecordsMissed": "client.errors",
+    "SubscriptionTaken": "client.errors",
+    "Unavailable": "client.errors",
     "connect": "client.client",
     "connect_blocking": "client.blocking",
     "connect_ledgers": "bookie.ledgers.ledgers",

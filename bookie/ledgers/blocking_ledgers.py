@@ -30,7 +30,7 @@ UNDER_WAY_BYTES_MAX = 8 << 20
 
 
 ASK_SECONDS = 1.0
-"""Seconds that bookies may take to answer after the time of a `wait_for_lac` is up."""
+"""Seconds that metadata and bookies may take to answer after the time of a `wait_for_lac` is up."""
 
 
 class BlockingLedger:
@@ -97,13 +97,13 @@ class BlockingLedger:
         return self._thread.call(self._ledger.read, first, last)
 
     def refresh_lac(self) -> EntryId:
-        """Asks the bookies for the last add confirmed: see `Ledger.refresh_lac`."""
+        """Reads the record and asks the bookies for the last add confirmed: see `Ledger.refresh_lac`."""
         return self._thread.call(self._ledger.refresh_lac)
 
     def wait_for_lac(self, entry: EntryId, *, seconds: float = float("inf")) -> EntryId:
         """Blocks until `entry` is confirmed, the ledger is sealed, or `seconds` have passed: see `Ledger.wait_for_lac`.
 
-        When the time is up the bookies are asked once more, for at most another second.
+        When the time is up the record is read and the bookies are asked once more, for at most another second.
 
         Returns:
             The last add confirmed, which is below `entry` if the ledger ended or the time was up.

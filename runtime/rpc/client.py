@@ -431,4 +431,5 @@ class _ClientConnection(RpcConnection):
 
     def ended(self) -> None:
         """See `RpcConnection.ended`."""
-        self._client.lost(self, "the connection is gone")
+        early = "the connection ended before the first answer: is this the port of another service?"
+        self._client.lost(self, "the connection is gone" if self._welcomed else early)

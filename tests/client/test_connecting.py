@@ -15,7 +15,17 @@ from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate
 NOWHERE = "127.0.0.1:1"
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), ExceptionGroup("mine", [KeyError("x")])])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        StopAsyncIteration("x"),
+        trio.TooSlowError(),
+        ExceptionGroup("mine", [KeyError("x")]),
+    ],
+)
 def test_an_exception_of_the_block_is_raised_unchanged_in_the_production_world(error: BaseException) -> None:
     async def main() -> None:
         async with gnomon.connect(NOWHERE):
@@ -39,6 +49,16 @@ def test_an_exception_of_the_block_is_raised_unchanged_while_the_client_consumes
             await read_and_fail(broker)
 
     simulate_broker(scenario)
+
+
+def test_the_cancellation_of_the_task_leaves_the_block_during_a_call_as_any_other_block() -> None:
+    async def main() -> None:
+        with trio.move_on_after(0.05) as scope:
+            async with gnomon.connect(NOWHERE) as client:
+                await client.subscribe("orders", "billing")
+        assert scope.cancelled_caught
+
+    trio.run(main)
 
 
 def test_a_bug_of_the_client_is_not_hidden_by_an_exception_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,8 @@ def test_a_closed_client_ends_its_calls_and_takes_no_more() -> None:
         (b"".join(rpc.encode([rpc.RESULT, 0, 1])), "no WELCOME"),
         (b"".join([*rpc.encode([rpc.WELCOME, 1, None]), *rpc.encode([rpc.CALL, 1, "x", []])]), "no CALL to send"),
         (b"".join([*rpc.encode([rpc.WELCOME, 1, None]), *rpc.encode([rpc.REFUSED, "too old"])]), "refused: too old"),
-        (b"", "the connection is gone"),
+        (b"", "the connection ended before the first answer: is this the port of another service"),
+        (b"".join(rpc.encode([rpc.WELCOME, 1, None])), "the connection is gone"),
     ],
 )
 def test_a_server_that_breaks_the_protocol_ends_the_calls_with_a_reason(answer: bytes, reason: str) -> None:
