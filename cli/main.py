@@ -34,8 +34,8 @@ COMMANDS = {
     "cluster": CommandPlace("cluster.cluster", "cluster", "Run a whole cluster on this machine, for trying."),
     "topic": CommandPlace("kafka.topic", "topic", "Create, list, describe, alter and delete topics."),
     "group": CommandPlace("kafka.group", "group", "List, describe, reset and delete consumer groups."),
-    "produce": CommandPlace("kafka.records", "produce", "Write the lines of standard input to a topic."),
-    "consume": CommandPlace("kafka.records", "consume", "Write the records of a topic to standard output."),
+    "produce": CommandPlace("kafka.produce", "produce", "Write the lines of standard input to a topic."),
+    "consume": CommandPlace("kafka.consume", "consume", "Write the records of a topic to standard output."),
     "ledger": CommandPlace(
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
     ),

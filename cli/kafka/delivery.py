@@ -12,6 +12,7 @@ from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Failure
 from gnomon.cli.kafka.kafka_client import topic_configs
+from gnomon.cli.kafka.record_lines import NewRecord
 from gnomon.cli.output import note
 from gnomon.wire.kafka.errors import ErrorCode
 
@@ -33,21 +34,34 @@ class Delivery:
     def __init__(
         self, producer: Producer, topic: str, headers: list[tuple[str, str | bytes | None]], partition: int | None
     ) -> None:
+        """Sends nothing yet.
+
+        Args:
+            headers: precede those of each record.
+            partition: of records that name none; None lets the producer choose.
+        """
         self._producer = producer
         self._topic = topic
-        self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        self._partition = partition
         self._headers = headers
         self._delivered = 0
         self._failed = 0
         self._refused: DeliveryRefused | None = None
         """The first one."""
 
-    def send(self, number: int, key: bytes | None, value: bytes) -> None:
+    def send(self, number: int, record: NewRecord) -> None:
         """Queues the record of a line; waits while the queue is full."""
-        done = partial(self._done, number, len(key or b"") + len(value))
+        done = partial(self._done, number, len(record.key or b"") + len(record.value or b""))
+        partition = self._partition if record.partition is None else record.partition
+        optional: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if record.timestamp_ms is not None:
+            optional["timestamp"] = record.timestamp_ms
+        headers = [*self._headers, *record.headers]
         while True:
             try:
-                self._producer.produce(self._topic, value, key, headers=self._headers, on_delivery=done, **self._where)
+                self._producer.produce(
+                    self._topic, record.value, record.key, headers=headers, on_delivery=done, **optional
+                )
                 break
             except BufferError:
                 self._producer.poll(POLL_SECONDS)
@@ -105,4 +119,4 @@ def why_refused(refused: DeliveryRefused, admin: AdminClient, topic: str) -> str
             f"a subscription, of it or of a shadow, has a larger backlog than its quota allows ({quotas}): have it"
             f" read, delete it, or raise the quota with `gnomon topic alter {topic} --set NAME=VALUE`"
         )
-    return f"{refused.error.str()}; of those that timed out, some may have been"
+    return f"the first is line {refused.number}: {refused.error.str()}; of those that timed out, some may have been"

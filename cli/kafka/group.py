@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import click
@@ -22,6 +21,7 @@ from gnomon.cli.kafka.kafka_client import (
     from_time,
     offsets,
 )
+from gnomon.cli.kafka.position import time_given
 from gnomon.cli.kafka.topic import finish
 from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, TOPIC, bootstrap_option
 from gnomon.cli.output import note, output_option, show_list, show_record
@@ -115,7 +115,9 @@ def _lags(admin: AdminClient, committed: Mapping[tuple[str, int], int]) -> list[
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-offset", type=OFFSET, help="To this offset.")
-@click.option("--to-datetime", metavar="ISO", help="To the first record from then on; local time unless it says UTC.")
+@click.option(
+    "--to-datetime", callback=time_given, metavar="TIME", help="To the first record from then on: ISO, -1h or @UNIX."
+)
 @click.option("--shift-by", type=SHIFT, help="By this many records, forward or (negative) backward.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @bootstrap_option
@@ -130,8 +132,6 @@ def reset_offsets(
             "say where to, once: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by"
         )
     ((target, value),) = given.items()
-    if target == "to_datetime":
-        value = _milliseconds(value)
     admin = connect(bootstrap)
     known = [partition.id for partition in describe_topic(admin, topic).partitions]
     partitions = sorted(set(only)) or known
@@ -160,14 +160,6 @@ def reset_offsets(
         note(f"group {name!r} {has} no offsets and no members: it {is_new} new")
     if dry_run:
         note("nothing was changed: leave out --dry-run to do it")
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        # Negative numbers are Kafka's codes for the first record and the end.
-        return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise click.UsageError(f"--to-datetime {text!r} is no ISO time: write 2026-01-31T18:30:00Z") from None
 
 
 def _targets(

@@ -6,16 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from gnomon.cli.exit import Failure
-from gnomon.cli.kafka import delivery, records
 from gnomon.testing import KafkaBroker
-from gnomon.wire.kafka.errors import ErrorCode
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -46,64 +40,6 @@ def test_a_missing_topic_partition_or_offset_ends_with_5(ask: Run) -> None:
     assert ask("consume", "small", "--partition", 7).returncode == 5
     beyond = ask("consume", "small", "--from", 99)
     assert (beyond.returncode, beyond.stderr.count("\n")) == (5, 1), beyond.stderr
-
-
-def test_a_line_without_the_separator_ends_with_1_and_is_named(ask: Run) -> None:
-    done = ask("produce", "partly", "--key-separator", ":", stdin="a:1\nb\nc:3\n")
-    assert done.returncode == 1
-    assert "delivered 1 records" in done.stderr
-    assert "line 2" in done.stderr
-
-
-def test_a_line_to_a_shadow_ends_with_1_and_names_the_source(ask: Run) -> None:
-    ask("topic", "create", "shown", "--partitions", 1)
-    ask("topic", "create-shadow", "shown", "shown-copy")
-    done = ask("produce", "shown-copy", stdin="x\n")
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "delivered 0 records to topic 'shown-copy'",
-        "Error: 1 records were not delivered to topic 'shown-copy': it is a shadow of 'shown': write to the source",
-    ]
-
-
-def test_a_line_that_is_too_large_is_named_with_the_limit_and_the_others_are_written(ask: Run) -> None:
-    ask("topic", "create", "bounded", "--partitions", 1, "--config", "max.message.bytes=2000")
-    for size in (3000, 1995):  # the client refuses the first; the broker refuses the second, with the batch header
-        done = ask("produce", "bounded", stdin=f"a\n{'x' * size}\nb\n")
-        assert done.returncode == 1
-        assert done.stderr.splitlines() == [
-            "delivered 2 records to topic 'bounded'",
-            f"Error: 1 records were not delivered to topic 'bounded': line 2 of {size} bytes makes a batch of more than"
-            " 2000, which max.message.bytes allows: write shorter lines, or"
-            " `gnomon topic alter bounded --set max.message.bytes=BYTES`",
-        ]
-
-
-def test_many_lines_fit_a_topic_that_allows_small_batches_only(ask: Run) -> None:
-    ask("topic", "create", "little", "--partitions", 1, "--config", "max.message.bytes=2000")
-    done = ask("produce", "little", stdin=f"{'x' * 99}\n" * 1000)
-    assert (done.returncode, done.stderr) == (0, "delivered 1000 records to topic 'little'\n")
-
-
-def test_a_refusal_because_of_a_backlog_names_the_quotas_and_the_command_to_change_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    quotas = {"gnomon.backlog.quota.bytes": "1000", "gnomon.backlog.quota.ms": "-1"}
-    configs = {name: SimpleNamespace(value=value) for name, value in quotas.items()}
-    monkeypatch.setattr(delivery, "topic_configs", lambda _admin, _topic: configs)
-    refused = delivery.DeliveryRefused(1, 5, KafkaError(ErrorCode.POLICY_VIOLATION))
-    text = delivery.why_refused(refused, AdminClient({}), "orders")
-    assert "(gnomon.backlog.quota.bytes=1000 and gnomon.backlog.quota.ms=-1)" in text
-    assert "`gnomon topic alter orders --set NAME=VALUE`" in text
-
-
-def test_a_producer_that_gives_up_fails_with_the_counts_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gives_up(_seconds: float) -> int:
-        raise KafkaException(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "desynchronized"))
-
-    sending = delivery.Delivery(SimpleNamespace(flush=gives_up), "orders", [], None)
-    with pytest.raises(Failure, match=r"^0 records were .* some may have been: desynchronized"):
-        sending.finish(AdminClient({}))
 
 
 def test_a_count_that_is_not_reached_ends_with_1(ask: Run) -> None:
@@ -164,11 +100,24 @@ def test_records_that_consume_could_not_print_are_not_committed(ask: Run, broker
     assert json.loads(ask("group", "describe", "unwritten-readers", "--output", "json").stdout)["offsets"] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_consume_ends_with_0(ask: Run, broker: KafkaBroker, number: signal.Signals) -> None:
-    ask("produce", "tailed", stdin="first\n")
+@pytest.mark.parametrize(
+    ("number", "bound", "ends"),
+    [
+        (signal.SIGTERM, [], (0, b"")),
+        (signal.SIGINT, [], (0, b"")),
+        (signal.SIGINT, ["--count", "2"], (1, b"Aborted!\n")),
+        (signal.SIGTERM, ["--to", "2"], (1, b"Aborted!\n")),
+    ],
+)
+def test_an_interrupted_consume_ends_with_0_unless_it_had_an_end(
+    ask: Run, broker: KafkaBroker, number: signal.Signals, bound: list[str], ends: tuple[int, bytes]
+) -> None:
+    topic = f"tailed-{number.name}-{len(bound)}"
+    ask("topic", "create", topic, "--partitions", "1")
+    ask("produce", topic, stdin="first\n")
+    command = [sys.executable, "-m", "gnomon.cli.main", "consume", topic, *bound]
     consume = subprocess.Popen(
-        [sys.executable, "-m", "gnomon.cli.main", "consume", "tailed", "--bootstrap-server", broker.bootstrap_servers],
+        [*command, "--bootstrap-server", broker.bootstrap_servers],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -176,23 +125,60 @@ def test_an_interrupted_consume_ends_with_0(ask: Run, broker: KafkaBroker, numbe
     assert consume.stdout.readline() == b"first\n"
     consume.send_signal(number)
     _, stderr = consume.communicate(timeout=20)
-    assert (consume.returncode, stderr) == (0, b"")
+    assert (consume.returncode, stderr.lstrip()) == ends
 
 
 def test_bad_usage_ends_with_2(inside: Run) -> None:
     assert inside("consume", "x", "--from", "middle").returncode == 2
     assert inside("consume", "x", "--group", "g", "--partition", 1).returncode == 2
     assert inside("produce", "x", "--header", "novalue").returncode == 2
+    assert inside("consume", "x", "--group", "g", "--to", "end").returncode == 2
+    assert inside("consume", "x", "--last", 3, "--from", "-1h").returncode == 2
+    assert "--last 5 for the last records" in inside("consume", "x", "--from", "-5").stderr
+    assert "'%q' is unknown: the fields are %t, %p" in inside("consume", "x", "--format", "%q").stderr
+    assert inside("consume", "x", "--format", "vlaue").returncode == 2
 
 
-def _admin_that_tells(code: int) -> SimpleNamespace:
-    """An admin client that reports this error for any topic."""
-    found = SimpleNamespace(error=KafkaError(code), partitions={})
-    return SimpleNamespace(list_topics=lambda topic, timeout: SimpleNamespace(topics={topic: found}))
+@pytest.fixture
+def dated(ask: Run) -> str:
+    """A topic whose records were made a second apart, in two partitions by turns; the last one has an old timestamp."""
+    lines = [
+        f'{{"value": "{n}", "partition": {n % 2}, "timestamp_ms": {1700000000000 + n * 1000}}}\n' for n in range(8)
+    ]
+    lines.append('{"value": "old", "partition": 1, "timestamp_ms": 1600000000000}\n')
+    ask("topic", "create", "dated", "--partitions", 2)
+    assert ask("produce", "dated", "--format", "json", stdin="".join(lines)).returncode == 0
+    return "dated"
 
 
-def test_only_the_error_for_a_missing_topic_advises_to_create_it(inside: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for code, advised in ((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True), (ErrorCode.INVALID_TOPIC_EXCEPTION, False)):
-        monkeypatch.setattr(records, "connect", lambda _bootstrap, told=code: _admin_that_tells(told))
-        done = inside("produce", "t", stdin="x")
-        assert (done.returncode, "`gnomon topic create t` creates it" in done.stderr) == (5, advised), done.stderr
+def test_a_reading_is_bounded_by_times_offsets_and_the_end(ask: Run, dated: str) -> None:
+    try:
+        whole = ask("consume", dated, "--to", "latest")
+        assert (whole.returncode, sorted(whole.stdout.split())) == (0, [*"01234567", "old"])
+        between = ask("consume", dated, "--from", "@1700000002", "--to", "2023-11-14T22:13:25Z")
+        assert (between.returncode, sorted(between.stdout.split())) == (0, ["2", "3", "4"])
+        assert ask("consume", dated, "--from", "-1h", "--to", "end").stdout == ""
+        assert ask("consume", dated, "--from", 1, "--to", 3, "--partition", 0).stdout == "2\n4\n"
+        assert ask("consume", dated, "--from", 3, "--to", 3, "--partition", 0).stdout == ""
+        one = ask("consume", dated, "--to", "end", "--partition", 0, "--partition", 0, "--format", "%p")
+        assert one.stdout == "0000"
+        assert ask("consume", dated, "--from", 1, "--partition", 0, "--partition", 1).returncode == 2
+    finally:
+        ask("topic", "delete", dated)
+
+
+def test_the_last_records_are_those_of_the_topic_and_keep_the_order_of_each_partition(ask: Run, dated: str) -> None:
+    try:
+        assert ask("consume", dated, "--last", 3).stdout == "6\n7\nold\n"
+        assert ask("consume", dated, "--last", 2, "--partition", 0).stdout == "4\n6\n"
+        assert len(ask("consume", dated, "--last", 100).stdout.split()) == 9
+    finally:
+        ask("topic", "delete", dated)
+
+
+def test_an_end_that_is_not_reached_in_time_ends_with_1(ask: Run) -> None:
+    ask("topic", "create", "unended", "--partitions", 1)
+    ask("produce", "unended", stdin="x\n")
+    done = ask("consume", "unended", "--to", 5, "--timeout", 0.3)
+    assert (done.returncode, done.stdout) == (1, "x\n")
+    assert "gave 1 records, and then none for 0.3 s before the end of --to" in done.stderr

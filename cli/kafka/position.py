@@ -1,0 +1,125 @@
+"""A place in a log, as it is written on the command line: one of its edges, an offset, or a time.
+
+1. A text of digits alone is an offset; a Unix time begins with `@`.
+2. A time without a zone is local time. A time before 1970 is the beginning of 1970, since Kafka gives negative numbers
+   other meanings.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+import click
+
+from gnomon.cli.options import INT64_MAX
+
+
+class LogEdge(Enum):
+    """The first record of a partition, or its end."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class AtOffset(NamedTuple):
+    """The record with this offset."""
+
+    offset: int
+
+
+class AtTime(NamedTuple):
+    """The first record whose timestamp is not before this time, in milliseconds since 1970."""
+
+    milliseconds: int
+
+
+Position: TypeAlias = LogEdge | AtOffset | AtTime
+
+EDGES = {
+    **dict.fromkeys(("earliest", "beginning", "start"), LogEdge.EARLIEST),
+    **dict.fromkeys(("latest", "end"), LogEdge.LATEST),
+}
+"""The names of the edges, those of kcat and rpk too."""
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d+)(ms|[smhdw])")
+_AGO = re.compile(rf"-({_PART.pattern})+")
+_SECONDS_MAX = 100_000_000_000
+"""A larger Unix time is in milliseconds: as seconds it would be after the year 5000, as milliseconds it is after 1973.
+"""
+EXAMPLES = "2026-01-31T18:30:00Z, -1h30m or @1769884200"
+
+
+def parse_position(text: str, now_ms: int) -> Position:
+    """The position that a text names.
+
+    Args:
+        now_ms: the present in milliseconds since 1970, from which `-1h` is counted.
+
+    Raises:
+        ValueError: the text names none; the error says how to write one.
+    """
+    if text in EDGES:
+        return EDGES[text]
+    if text.isascii() and text.isdecimal():
+        if int(text) > INT64_MAX:
+            raise ValueError(f"offset {text} is above {INT64_MAX}")
+        return AtOffset(int(text))
+    if re.fullmatch(r"-\d+", text):
+        raise ValueError(f"{text!r} has no unit: write {text}s for a time, or --last {text[1:]} for the last records")
+    try:
+        return AtTime(parse_time(text, now_ms))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither earliest, latest, an offset nor a time: write a time as {EXAMPLES}"
+        ) from None
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970: of an ISO time, of a span before now (`-1h30m`), or of a Unix time (`@1769884200`).
+
+    A Unix time is in seconds or, above a hundred billion, in milliseconds.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    body = text.removeprefix("@")
+    if _AGO.fullmatch(body):
+        found = now_ms - sum(int(number) * UNITS_MS[unit] for number, unit in _PART.findall(body))
+    elif body != text and body.isascii() and body.isdecimal():
+        found = int(body) if int(body) >= _SECONDS_MAX else int(body) * 1000
+    else:
+        found = _iso_ms(body)
+    if found > INT64_MAX:
+        raise ValueError(f"the time {text!r} is too late")
+    return max(0, found)
+
+
+def _iso_ms(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time: write it as {EXAMPLES}") from None
+
+
+def position_given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Position | None:
+    """The callback of an option that takes a position."""
+    try:
+        return None if text is None else parse_position(text, _now_ms())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def time_given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """The callback of an option that takes a time; its value is in milliseconds since 1970."""
+    try:
+        return None if text is None else parse_time(text, _now_ms())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
