@@ -101,7 +101,7 @@ def consume(
             consumer.subscribe([topic])
         else:
             consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
-        reading = Reading(consumer, topic, bounds, count, timeout)
+        reading = TopicReading(consumer, topic, bounds, count, timeout)
         # The interrupt is the end of an endless reading, and breaks any other off.
         with suppress(*([KeyboardInterrupt] if bounds.endless and count is None else [])):
             if last is not None and len(chosen) > 1:
@@ -170,7 +170,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-class Reading:
+class TopicReading:
     """Reads the records of a consumer until the reading is complete, has enough of them, or waited too long."""
 
     def __init__(
@@ -246,7 +246,7 @@ def _write(records: list[Message], form: Form, group: Consumer | None = None) ->
             group.store_offsets(record)
 
 
-def _write_newest(reading: Reading, form: Form, count: int) -> None:
+def _write_newest(reading: TopicReading, form: Form, count: int) -> None:
     """Writes the newest records of several partitions, by time."""
     kept: list[Message] = []
     reading.run(kept.extend)
