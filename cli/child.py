@@ -39,7 +39,8 @@ def run_program(command: Sequence[str]) -> int:
     libc = ctypes.CDLL(None)
 
     def end_with_this_process() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if sys.platform == "linux":  # elsewhere the program outlives a SIGKILL of this process
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_this_process) as program:
         signal.signal(signal.SIGTERM, lambda _number, _frame: program.terminate())

@@ -102,7 +102,7 @@ async def open_daemon(
     turns = TurnWatch(log, lambda: log.opened)
     with short_collections():
         async with (
-            open_trio_world(lambda text: log.warning("sockets", problem=text)) as world,
+            open_trio_world(lambda text: log.warning("sockets", problem=text), poller=settings.network.poller) as world,
             trio.open_nursery() as nursery,
         ):
             if stores is not None:

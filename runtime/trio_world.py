@@ -16,6 +16,7 @@ import trio
 
 from gnomon.runtime.background import background
 from gnomon.runtime.disk.commit import CommitQueue, sync_directory
+from gnomon.runtime.loop.poller import AUTO, make_poller
 from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import Clock, DirectoryTaken, Disk, DiskSpace, Durability, Network, WorldError
 
@@ -137,7 +138,9 @@ def _warn_on_stderr(text: str) -> None:
 
 
 @asynccontextmanager
-async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> AsyncIterator[TrioWorld]:
+async def open_trio_world(
+    warn: Callable[[str], None] = _warn_on_stderr, *, poller: str = AUTO
+) -> AsyncIterator[TrioWorld]:
     """The world of one process: sockets are served while the block lasts.
 
     A bug in a node's callback cancels the block and is raised from it, as Trio does for a task (in an ExceptionGroup);
@@ -145,10 +148,11 @@ async def open_trio_world(warn: Callable[[str], None] = _warn_on_stderr) -> Asyn
 
     Args:
         warn: writes warnings of the world to the log, for example that file descriptors ran out.
+        poller: the value of `network.poller`.
     """
     async with background() as nursery:
         clock = TrioClock()
-        loop = SocketLoop(clock, warn)
+        loop = SocketLoop(clock, warn, make_poller(poller))
         disk = TrioDisk(loop.call_soon, crash=lambda error: nursery.start_soon(_stop_with, error))
         nursery.start_soon(loop.run)
         try:

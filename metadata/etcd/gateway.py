@@ -39,11 +39,11 @@ _PAUSE = Backoff(0.05, 1.0)
 # Thousands of claims share these connections; each stream has a connection of its own.
 _CONNECTIONS_MAX = 16
 # A stream whose connection was silently dropped in the network (no reset, no event) ends by the kernel's own probes.
+_PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _SOCKET_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    # macOS lacks the first of them.
+    *((socket.IPPROTO_TCP, getattr(socket, name), count) for name, count in _PROBES.items() if hasattr(socket, name)),
 )
 
 

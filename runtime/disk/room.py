@@ -76,7 +76,7 @@ class Room:
         if end_bytes <= start:
             return True
         try:
-            os.posix_fallocate(self._descriptor, start, end_bytes - start)
+            _allocate(self._descriptor, start, end_bytes - start)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return False
@@ -90,3 +90,9 @@ class Room:
     def close(self) -> None:
         """Closes the file; keeps the allocated space."""
         os.close(self._descriptor)
+
+
+def _allocate(descriptor: int, start: int, count: int) -> None:
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    os.posix_fallocate(descriptor, start, count)

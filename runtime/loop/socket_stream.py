@@ -1,25 +1,23 @@
-"""One connected socket of the epoll loop: passes bytes to its handler and to its peer, and ends in an orderly way.
+"""One connected socket of the loop: passes bytes to its handler and to its peer, and ends in an orderly way.
 
 `sockets.py` lists the rules for all sockets of the loop.
 """
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from gnomon.runtime.loop.poller import BROKEN, READABLE, WRITABLE
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Buffer, Clock, StreamHandler
 
 RECEIVES_MAX = 4  # of one stream before the next stream has its turn
 CHUNKS_MAX = 1024  # IOV_MAX
 LINGER_SECONDS = 5.0
-GONE = select.EPOLLHUP | select.EPOLLERR
-"""Events of a socket whose peer is gone, or that was shut down both ways."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -38,6 +36,9 @@ class StreamLoop(Protocol):
 
     def modify(self, source: SocketStream, events: int) -> None:
         """Changes the events that a stream waits for."""
+
+    def hung_up(self, source: SocketStream) -> None:
+        """Has BROKEN reported for a stream that was shut down both ways."""
 
     def remove(self, source: SocketStream) -> None:
         """Takes a stream out of the loop and closes its socket."""
@@ -60,7 +61,7 @@ class SocketStream:
         self.backlog_bytes = 0
         self._loop = loop
         self._backlog: deque[memoryview] = deque()
-        self._events: int = select.EPOLLIN
+        self._events: int = READABLE
         self._paused = False
         self._closing = False
         self._gone = False
@@ -118,7 +119,7 @@ class SocketStream:
         self.socket.close()
 
     def ready(self, events: int) -> None:
-        """Handles the events that epoll reports."""
+        """Handles the events that the poller reports."""
         if not self._gone:
             self._serve(events)
         if self._gone:
@@ -126,14 +127,14 @@ class SocketStream:
             self.handler.closed()
 
     def _serve(self, events: int) -> None:
-        if events & select.EPOLLOUT and self._backlog:
+        if events & WRITABLE and self._backlog:
             self._flush()
-        if events & select.EPOLLIN and self._events & select.EPOLLIN:
+        if events & READABLE and self._events & READABLE:
             if self._closing:
                 self._discard()
             else:
                 self._receive()
-        elif events & GONE:
+        elif events & BROKEN:
             self._go()
 
     def _receive(self) -> None:
@@ -202,9 +203,9 @@ class SocketStream:
         if self._gone:
             return
         # A closing stream reads even if its handler has paused reading: only a read detects that the peer is gone.
-        events = select.EPOLLIN if self._closing or not self._paused else 0
+        events = READABLE if self._closing or not self._paused else 0
         if self._backlog:
-            events |= select.EPOLLOUT
+            events |= WRITABLE
         if events != self._events:
             self._events = events
             self._loop.modify(self, events)
@@ -228,3 +229,4 @@ class SocketStream:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # the peer was first: its hang-up has arrived already
+        self._loop.hung_up(self)

@@ -1,4 +1,4 @@
-"""The production network: one task inside Trio drives every socket through an epoll instance of its own.
+"""The production network: one task inside Trio drives every socket through one poller, most often epoll.
 
 With one Trio task per connection, a request costs about 20 µs more. One task for all sockets handled 138 k echoes of
 64 bytes a second on 50 connections, 2.8 times the 50 k that one task per connection handled. So a connection has a
@@ -17,17 +17,16 @@ handler with callbacks, not a task. A turn is the work of this loop for the even
 from __future__ import annotations
 
 import errno
-import os
-import select
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import trio
 
-from gnomon.runtime.loop.socket_stream import GONE, SocketStream
+from gnomon.runtime.loop.poller import BROKEN, READABLE, Poller, make_poller
+from gnomon.runtime.loop.socket_stream import SocketStream
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import AcceptStream, AddressTaken, Clock, Connection, Unreachable
 
@@ -50,22 +49,19 @@ _TABLES_FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class SocketLoop:
     """The production `Network`; nothing happens unless `run` is running."""
 
-    def __init__(self, clock: Clock, warn: Callable[[str], None]) -> None:
-        """`warn` writes a text to the log."""
+    def __init__(self, clock: Clock, warn: Callable[[str], None], poller: Poller | None = None) -> None:
+        """`warn` writes a text to the log; without a `poller` the loop uses the fastest of this system."""
         self.clock = clock
         self.timers = Timers(clock)
         self.warn = warn
         self.receive_bytes_max = RECEIVE_BYTES
         self.scratch = memoryview(bytearray(65536))
-        self._epoll = select.epoll()
+        self._poller = poller or make_poller()
         self._sources: dict[int, SocketStream | _Acceptor] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._serving = False
         self._left_out: dict[int, None] = {}
         """Patient streams that had events in the last turn and were not served, in order."""
-        self._bell: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._ringing = threading.Lock()
-        self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
 
     async def run(self) -> None:
         """Drives all sockets until cancelled, then closes them; a handler's exception passes through."""
@@ -77,11 +73,7 @@ class SocketLoop:
             for source in self._sources.values():
                 source.abandon()
             self._sources.clear()
-            self._epoll.close()
-            with self._ringing:
-                bell, self._bell = self._bell, None
-            if bell is not None:
-                os.close(bell)
+            self._poller.close()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """See `Network.call_soon`; may be called from other threads. After the end of the loop it has no effect.
@@ -92,9 +84,7 @@ class SocketLoop:
         self._calls.append(call)
         if self._serving:  # then the loop checks the queue before it waits
             return
-        with self._ringing:  # otherwise the descriptor could be closed, and its number reused, before the write
-            if self._bell is not None:
-                os.eventfd_write(self._bell, 1)
+        self._poller.ring()
 
     def _run_calls(self) -> None:
         """Runs queued calls, and the calls that these queue.
@@ -112,9 +102,9 @@ class SocketLoop:
             self._serving = True
 
     async def _drain_forever(self) -> None:
-        descriptor, poll, sources = self._epoll.fileno(), self._epoll.poll, self._sources
+        wait, poll, sources = self._poller.wait, self._poller.poll, self._sources
         while True:
-            await trio.lowlevel.wait_readable(descriptor)
+            await wait()
             self._serving = True
             patient: dict[int, int] = {}
             reported = poll(0, EVENTS_MAX)
@@ -134,8 +124,8 @@ class SocketLoop:
                 self._run_calls()
 
     def _serve_patient(self, reported: dict[int, int]) -> None:
-        """Serves at least one of the patient streams, which are given by number with their events; epoll reports the
-        others again."""
+        """Serves at least one of the patient streams, which are given by number with their events; the others are
+        reported again."""
         queue = [number for number in self._left_out if number in reported]
         queue += [number for number in reported if number not in self._left_out]
         until, served = self.clock.monotonic() + PATIENT_SECONDS, 0
@@ -149,7 +139,7 @@ class SocketLoop:
         """See `Network.listen`. A name with an IPv4 address is bound to that; `::` also accepts IPv4."""
         listening = await _listening(host, port)
         acceptor = _Acceptor(self, listening, accept)
-        self.add(acceptor, select.EPOLLIN)
+        self.add(acceptor, READABLE)
         return acceptor
 
     async def connect(self, host: str, port: int, accept: AcceptStream) -> Connection:
@@ -176,23 +166,28 @@ class SocketLoop:
         if connected.family != socket.AF_UNIX:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = SocketStream(self, connected, peer)
-        self.add(stream, select.EPOLLIN)
+        self.add(stream, READABLE)
         stream.handler = accept(stream)
         return stream
 
     def add(self, source: SocketStream | _Acceptor, events: int) -> None:
         """Adds a socket to the loop."""
         self._sources[source.socket.fileno()] = source
-        self._epoll.register(source.socket, events)
+        self._poller.register(source.socket, events)
 
     def modify(self, source: SocketStream | _Acceptor, events: int) -> None:
         """Changes the events that a socket waits for."""
-        self._epoll.modify(source.socket, events)
+        self._poller.modify(source.socket, events)
+
+    def hung_up(self, source: SocketStream | _Acceptor) -> None:
+        """Has BROKEN reported for a socket that was shut down both ways."""
+        self._poller.hung_up(source.socket)
 
     def remove(self, source: SocketStream | _Acceptor) -> None:
         """Removes a socket from the loop and closes it."""
         del self._sources[source.socket.fileno()]
-        source.socket.close()  # also removes it from the epoll set
+        self._poller.forget(source.socket)
+        source.socket.close()
 
 
 async def check_address(host: str, port: int) -> None:
@@ -274,7 +269,7 @@ class _Acceptor:
 
     def ready(self, events: int) -> None:
         """Accepts waiting connections."""
-        if events & GONE:  # `close` shut it down
+        if events & BROKEN:  # `close` shut it down
             self._loop.remove(self)
             return
         for _ in range(ACCEPTS_MAX):
@@ -299,7 +294,9 @@ class _Acceptor:
         if self._pause is not None:
             self._pause.cancel()
         self._loop.modify(self, 0)
-        self.socket.shutdown(socket.SHUT_RDWR)  # refuses peers from now on and causes the hang-up that removes it
+        with suppress(OSError):  # macOS shuts no listening socket down: peers wait until this one is closed
+            self.socket.shutdown(socket.SHUT_RDWR)  # refuses peers from now on and causes the hang-up that removes it
+        self._loop.hung_up(self)
 
     def abandon(self) -> None:
         """Closes the socket at the end of the loop; `close` has no effect afterwards."""
@@ -316,4 +313,4 @@ class _Acceptor:
 
     def _resume(self) -> None:
         self._pause = None
-        self._loop.modify(self, select.EPOLLIN)
+        self._loop.modify(self, READABLE)

@@ -239,6 +239,18 @@ class ShadowReplicationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """The sockets of a process."""
+
+    poller: str = _setting(
+        "auto",
+        "The call that waits for sockets: `epoll`, or `selectors` (slower) where the system has no epoll; `auto` is the"
+        " first that there is.",
+        choices=("auto", "epoll", "selectors"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogOutputSettings:
     """The log on standard error: level and format."""
 
@@ -263,6 +275,7 @@ class Settings:
     auditor: AuditorSettings = field(default_factory=AuditorSettings)
     subscriptions: SubscriptionsSettings = field(default_factory=SubscriptionsSettings)
     shadow_replication: ShadowReplicationSettings = field(default_factory=ShadowReplicationSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     log: LogOutputSettings = field(default_factory=LogOutputSettings)
     kafka: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Kafka's broker settings that were given, by Kafka's names."""
@@ -299,6 +312,7 @@ SECTIONS = {
     "auditor": AuditorSettings,
     "subscriptions": SubscriptionsSettings,
     "shadow.replication": ShadowReplicationSettings,
+    "network": NetworkSettings,
     "log": LogOutputSettings,
 }
 

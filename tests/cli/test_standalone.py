@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -9,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+import gnomon
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -136,3 +139,31 @@ def test_a_directory_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
     assert "data_directory_open" in errors
     assert "0755" in errors
     assert f"chmod -R go= {data}" in errors
+
+
+OTHER_SYSTEM = (sys.executable, "-P", str(Path(__file__).with_name("other_system.py")))
+
+
+@pytest.mark.parametrize(
+    ("poller", "command"),
+    [("epoll", None), ("selectors", None), ("auto", OTHER_SYSTEM)],
+    ids=["epoll", "second", "other"],
+)
+def test_a_broker_serves_kafka_and_native_clients_with_each_poller_and_without_linuxs_own_calls(
+    poller: str, command: tuple[str, ...] | None
+) -> None:
+    with KafkaBroker(settings={"network.poller": poller}, command=command) as broker:
+        files = [os.readlink(file) for file in Path(f"/proc/{broker.pid}/fd").iterdir()]
+        assert ("anon_inode:[eventfd]" in files) == (poller == "epoll")
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(1000):
+            producer.produce("orders", b"%d" % number + bytes(10_000))
+        assert producer.flush(20) == 0
+        with gnomon.connect_blocking(broker.native_address) as client:
+            consumer = client.subscribe("orders", "billing", initial_position="earliest")
+            for number in range(1000):
+                message = consumer.receive(seconds=20)
+                assert message is not None
+                assert message.value[:-10_000] == b"%d" % number
+                consumer.ack(message)
+        assert broker.stop() == 0

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 import trio
 import trio.testing
 
+from gnomon.runtime.loop.poller import AUTO, make_poller
 from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.trio_world import TrioClock
 from gnomon.runtime.world import Connection
 
+POLLER = AUTO  # the fixture `each_poller` sets it
 BIG = bytes(range(256)) * (1 << 16)  # 16 MiB: more than any socket buffer takes
 
 
@@ -80,7 +82,7 @@ def run_with_loop(
     main: Callable[[SocketLoop], Awaitable[None]], *, clock: trio.abc.Clock | None = None, said: list[str] | None = None
 ) -> None:
     async def with_loop() -> None:
-        loop = SocketLoop(TrioClock(), [].append if said is None else said.append)
+        loop = SocketLoop(TrioClock(), [].append if said is None else said.append, make_poller(POLLER))
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(loop.run)

@@ -13,6 +13,8 @@ from gnomon.runtime.loop.socket_stream import LINGER_SECONDS
 from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import Connection, Listener
 
+pytestmark = pytest.mark.usefixtures("each_poller")
+
 
 def test_close_sends_the_backlog_first_and_writes_after_it_are_dropped() -> None:
     async def main(loop: SocketLoop) -> None:

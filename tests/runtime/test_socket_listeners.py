@@ -15,6 +15,8 @@ from socket_handlers import Echo, Recorder, Server, open_pair, read_exactly, run
 from gnomon.runtime.loop.sockets import SocketLoop
 from gnomon.runtime.world import AddressTaken, Connection, Unreachable
 
+pytestmark = pytest.mark.usefixtures("each_poller")
+
 
 def test_a_stream_may_be_refused_while_it_is_accepted() -> None:
     class Refused(Recorder):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Sequence
 from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.runtime.loop.poller import READABLE, WRITABLE
 from gnomon.runtime.loop.socket_stream import SocketStream
 
 CHUNKS = st.lists(st.binary(max_size=9), min_size=1, max_size=4)
@@ -72,7 +72,7 @@ class Loop:
             return None
 
     def __init__(self) -> None:
-        self.events = select.EPOLLIN
+        self.events = READABLE
 
     def modify(self, source: Any, events: int) -> None:
         self.events = events
@@ -114,14 +114,14 @@ def test_bytes_keep_their_order_whatever_the_socket_takes_and_gives(steps: list[
             case "writable", size:
                 connected.size = size
                 before = len(handler.drained_at)
-                if loop.events & select.EPOLLOUT:
-                    stream.ready(select.EPOLLOUT)
+                if loop.events & WRITABLE:
+                    stream.ready(WRITABLE)
                 emptied = behind and len(written) == len(connected.sent)
                 assert len(handler.drained_at) - before == bool(emptied and not closed)
             case "readable", gives:
                 connected.gives = list(gives)
-                if loop.events & select.EPOLLIN:
-                    stream.ready(select.EPOLLIN)
+                if loop.events & READABLE:
+                    stream.ready(READABLE)
                 taken = gives[: len(gives) - len(connected.gives)]
                 if not closed:
                     given_bytes += b"".join(taken)
@@ -136,7 +136,7 @@ def test_bytes_keep_their_order_whatever_the_socket_takes_and_gives(steps: list[
                 closed = True
         assert written.startswith(connected.sent), "bytes were lost, doubled or overtaken"
         assert stream.backlog_bytes == len(written) - len(connected.sent)
-        assert bool(loop.events & select.EPOLLOUT) == bool(stream.backlog_bytes)
-        assert bool(loop.events & select.EPOLLIN) == (closed or not paused)
+        assert bool(loop.events & WRITABLE) == bool(stream.backlog_bytes)
+        assert bool(loop.events & READABLE) == (closed or not paused)
         assert handler.received_bytes == given_bytes
         assert bool(connected.shut) == (closed and not stream.backlog_bytes), "our side is shut when all is sent"

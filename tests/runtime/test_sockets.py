@@ -12,6 +12,8 @@ from socket_handlers import BIG, Echo, Recorder, Server, open_pair, read_all, re
 
 from gnomon.runtime.loop.sockets import RECEIVE_BYTES, SocketLoop
 
+pytestmark = pytest.mark.usefixtures("each_poller")
+
 
 def test_two_hundred_connections_are_echoed_at_once() -> None:
     async def main(loop: SocketLoop) -> None:
