@@ -11,19 +11,28 @@ from typing import Any
 from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages import group, group_admin, offsets
-from gnomon.wire.kafka.schema import ProtocolMessage, array, int16, string
+from gnomon.wire.kafka.schema import ProtocolMessage, array, int16, nullable_array, string
 
 
 class DeleteTopicOffsetsRequest(ProtocolMessage, versions=(0, 0)):
-    """Names topics that were deleted; sent by the broker to its own coordinator, never on the wire."""
+    """Names topics that were deleted, and the groups that may have offsets of them (None: all); sent by the broker to
+    its own coordinator, never on the wire."""
 
     topics: list[str] = array(string)
+    group_ids: list[str] | None = nullable_array(string)
 
 
 class DeleteTopicOffsetsResponse(ProtocolMessage, versions=(0, 0)):
     """Confirms that the offsets of the topics are deleted, or has the error."""
 
     error_code: int = int16()
+
+
+class DeletionUnfinished(ProtocolMessage, versions=(0, 0)):
+    """The answer to a deletion of more offsets than one turn of the event loop deletes. The coordinator asks again: for
+    the same groups, or for the groups named here if offsets of topics are deleted."""
+
+    group_ids: list[str] = array(string)
 
 
 class ManyOffsets(ProtocolMessage, versions=(0, 0)):

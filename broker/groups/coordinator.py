@@ -18,21 +18,27 @@ from gnomon.broker.coordination.hosted_machines import HostedMachines
 from gnomon.broker.coordination.state_log import LogUnavailable, StateLogs
 from gnomon.broker.coordination.state_machine import Refusal
 from gnomon.broker.errors import KafkaError
-from gnomon.broker.groups.call import DeleteTopicOffsetsRequest, GroupCall, error_of, refused
+from gnomon.broker.groups.call import (
+    DeleteTopicOffsetsRequest,
+    DeletionUnfinished,
+    GroupCall,
+    error_of,
+    refused,
+)
 from gnomon.broker.groups.group_shard import GroupShard
 from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.parts import OFFSETS_MAX, RequestPart, joined, parts_of, with_places
 from gnomon.broker.groups.records import CoordinatorRecord
 from gnomon.broker.groups.settings import GroupSettings
 from gnomon.runtime.logs import Logger
-from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.loop.paced import PAUSE_SECONDS, paced
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.timers import Timers
 from gnomon.runtime.world import World
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from gnomon.wire.kafka.messages.group_admin import ListGroupsRequest, ListGroupsResponse
+from gnomon.wire.kafka.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest, ListGroupsResponse
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest
 from gnomon.wire.kafka.schema import ProtocolMessage
 
@@ -163,7 +169,7 @@ class GroupCoordinator:
         Raises:
             KafkaError: not all could be deleted, and it is unknown which ones were. A retry is safe.
         """
-        request = DeleteTopicOffsetsRequest(topics=list(topics))
+        request = DeleteTopicOffsetsRequest(topics=list(topics), group_ids=None)
         try:
             used = await self._machines.used()
         except LogUnavailable as error:
@@ -193,10 +199,32 @@ class GroupCoordinator:
             error = self._offsets_refusal(partition) if asks_for_offsets else error_of(refusal)
             call.token(refused(call, error))
 
-        if isinstance(call.request, OffsetFetchRequest | DeleteTopicOffsetsRequest):
-            self._machines.submit_confirmed(partition, call, refuse)
-        else:
-            self._machines.submit(partition, call, refuse)
+        match call.request:
+            case OffsetFetchRequest():
+                self._machines.submit_confirmed(partition, call, refuse)
+            case DeleteTopicOffsetsRequest():
+                again = replace(call, token=lambda response: self._deleted(partition, call, response))
+                self._machines.submit_confirmed(partition, again, refuse)
+            case DeleteGroupsRequest():
+                again = replace(call, token=lambda response: self._deleted(partition, call, response))
+                self._machines.submit(partition, again, refuse)
+            case _:
+                self._machines.submit(partition, call, refuse)
+
+    def _deleted(self, partition: int, call: GroupCall, response: ProtocolMessage) -> None:
+        """Answers a deletion of offsets, or asks the shard again until it has finished."""
+        if not isinstance(response, DeletionUnfinished):
+            call.token(response)
+            return
+        request = call.request
+        if isinstance(request, DeleteTopicOffsetsRequest):
+            request = DeleteTopicOffsetsRequest(topics=request.topics, group_ids=response.group_ids)
+
+        async def ask_again() -> None:
+            await self._clock.sleep(PAUSE_SECONDS)
+            self._ask(partition, replace(call, request=request))
+
+        self._tasks.start_soon(ask_again)
 
     def _offsets_refusal(self, partition: int) -> ErrorCode:
         """The error of an OffsetFetch that is refused: first to ask again, and only later to ask another broker.

@@ -12,6 +12,8 @@ It is a tenant of the coordination runtime (`coordination.state_machine`), whose
 3. The shard that replaces one whose append failed knows the members whose sessions had ended, and does not wait for
    them again.
 4. A group is forgotten at once when it has no members, no outstanding member ids, no record and no offsets.
+5. Work on many offsets is divided: a turn deletes at most OFFSETS_MAX of them, and examines about as many for expiry.
+   A group whose deletion has begun takes neither members nor commits until it is gone.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from gnomon.broker.groups import membership, offsets, rebalance
 from gnomon.broker.groups.call import (
     DeleteTopicOffsetsRequest,
     DeleteTopicOffsetsResponse,
+    DeletionUnfinished,
     GroupCall,
     Reply,
     error_of,
@@ -38,6 +41,7 @@ from gnomon.broker.groups.group import Group, GroupState
 from gnomon.broker.groups.group_admin import describe, listed
 from gnomon.broker.groups.members_memory import MembersMemory
 from gnomon.broker.groups.offsets import GroupOffsets
+from gnomon.broker.groups.parts import GROUP_WEIGHT, OFFSETS_MAX
 from gnomon.broker.groups.records import (
     CoordinatorRecord,
     GroupRecord,
@@ -77,6 +81,10 @@ Place: TypeAlias = tuple[str, str | None, int]
 """The key of a record: group, topic and partition; without a topic, the group itself."""
 SNAPSHOT_PART_RECORDS = 500
 """Records of a part of a snapshot: encoding and appending as many takes some 4 ms."""
+GROUPS_EXAMINED_MAX = 1_000
+"""Groups that a turn examines for offsets of deleted topics: as many take some 3 ms."""
+EXPIRY_PAUSE_SECONDS = 0.001
+"""Between two turns of one search for expired offsets."""
 NOTHING_KNOWN: Alive = MappingProxyType({})
 
 
@@ -112,6 +120,11 @@ class GroupShard:
         self._wakes: list[tuple[float, str]] = []
         self._wake_of: dict[str, float] = {}
         self._next_expiry = math.inf
+        self._unexamined: Iterator[tuple[str, list[tuple[str, int]], bool]] = iter(())
+        """What is left of a search for expired offsets: runs of offsets, each with its group and whether it is the last
+        run of the group."""
+        self._deleting: set[str] = set()
+        """Groups some of whose offsets are deleted, and the others are about to be."""
 
     # Records
 
@@ -154,9 +167,8 @@ class GroupShard:
         for group_id in list(self._recorded):
             yield group_id, None, -1
         for group_id in list(self._offsets):
-            for topic in list(self._offsets_of(group_id).stored):
-                for partition in list(self._offsets_of(group_id).stored.get(topic, ())):
-                    yield group_id, topic, partition
+            for topic, partition in self._offsets_of(group_id).durable_places():
+                yield group_id, topic, partition
 
     def _current(self, place: Place) -> CoordinatorRecord | None:
         """The last durable record with a key."""
@@ -187,6 +199,10 @@ class GroupShard:
         """See `StateMachine.handle`."""
         turn = self._turn(now, wall_ms)
         match call.request:
+            case JoinGroupRequest(group_id=group_id) | OffsetCommitRequest(group_id=group_id) if (
+                group_id in self._deleting
+            ):
+                turn.refuse(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             case JoinGroupRequest():
                 self._join(call, turn)
             case SyncGroupRequest():
@@ -248,7 +264,6 @@ class GroupShard:
                 self._settle(group)
         if self._next_expiry <= now:
             self._expire(turn)
-            self._schedule_expiry(turn)
         return self._done(turn)
 
     def next_deadline(self) -> float:
@@ -327,25 +342,33 @@ class GroupShard:
 
     def _delete_groups(self, call: GroupCall, turn: Turn) -> None:
         request: DeleteGroupsRequest = call.request
+        errors = {group_id: self._deletion_error(group_id) for group_id in request.groups_names}
+        doomed = [group_id for group_id, error in errors.items() if not error]
+        for group_id in doomed:
+            places = self._offsets_of(group_id).places(OFFSETS_MAX + 1)
+            if len(places) > OFFSETS_MAX:
+                self._deleting.add(group_id)
+                turn.append(_tombstones(group_id, places[:OFFSETS_MAX]), [Reply(call, DeletionUnfinished())])
+                return
         records: list[CoordinatorRecord] = []
-        results = []
-        for group_id in request.groups_names:
-            group = self._groups.get(group_id)
-            error = ErrorCode.NONE
-            if group is None and group_id not in self._offsets:
-                error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group is not None and group.state is not GroupState.EMPTY:
-                error = ErrorCode.NON_EMPTY_GROUP
-            else:
-                places = self._offsets_of(group_id).places()
-                records += [OffsetRecord(group_id, topic, partition, None) for topic, partition in places]
-                records += self._remove(group_id, turn)
-            results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        for group_id in doomed:
+            records += _tombstones(group_id, self._offsets_of(group_id).places())
+            records += self._remove(group_id, turn)
+            self._deleting.discard(group_id)
+        results = [DeletableGroupResult(group_id=name, error_code=errors[name]) for name in request.groups_names]
         response = DeleteGroupsResponse(results=results)
         if records:
             turn.append(records, [Reply(call, response)])
         else:
             turn.reply(call, response)
+
+    def _deletion_error(self, group_id: str) -> ErrorCode:
+        if group_id in self._deleting:
+            return ErrorCode.NONE
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.NONE if group_id in self._offsets else ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def _remove(self, group_id: str, turn: Turn) -> list[GroupRecord]:
         group = self._forget(group_id)
@@ -367,30 +390,57 @@ class GroupShard:
         return list(dict.fromkeys([*self._groups, *self._offsets]))
 
     def _delete_topic_offsets(self, call: GroupCall, turn: Turn) -> None:
-        gone = dict.fromkeys(call.request.topics)
-        records = [
-            OffsetRecord(group_id, topic, partition, None)
-            for group_id, group_offsets in self._offsets.items()
-            for topic, partition in group_offsets.places()
-            if topic in gone
-        ]
+        request: DeleteTopicOffsetsRequest = call.request
+        topics = dict.fromkeys(request.topics)
+        group_ids = list(self._offsets) if request.group_ids is None else request.group_ids
+        records: list[CoordinatorRecord] = []
+        examined = 0
+        for group_id in group_ids[:GROUPS_EXAMINED_MAX]:
+            room = OFFSETS_MAX - len(records)
+            places = self._offsets_of(group_id).places_of(topics, room + 1)
+            records += _tombstones(group_id, places[:room])
+            if len(places) > room:
+                break
+            examined += 1
+        rest = group_ids[examined:]
+        response = DeletionUnfinished(group_ids=rest) if rest else DeleteTopicOffsetsResponse()
         if records:
-            turn.append(records, [Reply(call, DeleteTopicOffsetsResponse())])
+            turn.append(records, [Reply(call, response)])
         else:
-            turn.reply(call, DeleteTopicOffsetsResponse())
+            turn.reply(call, response)
 
     def _expire(self, turn: Turn) -> None:
+        """Searches a bounded number of offsets for expired ones; the next turn continues the search."""
         records: list[CoordinatorRecord] = []
-        for group_id in self._group_ids():
+        room = OFFSETS_MAX
+        for group_id, places, last in self._unexamined:
             group, group_offsets = self._groups.get(group_id), self._offsets_of(group_id)
-            over = list(offsets.expired(group_id, group, group_offsets, turn))
+            over = list(offsets.expired(group_id, group, group_offsets, places, turn))
             records += over
-            if group is not None and group.vacant() and len(over) == len(group_offsets.places()):
+            if last and group is not None and group.vacant() and group_offsets.consists_of(len(over)):
                 records += self._remove(group_id, turn)
+            room -= GROUP_WEIGHT + len(places)
+            if room <= 0:
+                self._next_expiry = turn.now + EXPIRY_PAUSE_SECONDS
+                break
+        else:
+            self._schedule_expiry(turn)
         if records:
             turn.append(records)
 
+    def _runs_of_offsets(self) -> Iterator[tuple[str, list[tuple[str, int]], bool]]:
+        """The durable offsets of every group, in runs of at most OFFSETS_MAX; offsets may be replayed meanwhile."""
+        without_group = (group_id for group_id in list(self._offsets) if group_id not in self._groups)
+        for group_id in chain(list(self._groups), without_group):
+            places = self._offsets_of(group_id).durable_places()
+            run = list(islice(places, OFFSETS_MAX))
+            while following := list(islice(places, OFFSETS_MAX)):
+                yield group_id, run, False
+                run = following
+            yield group_id, run, True
+
     def _schedule_expiry(self, turn: Turn) -> None:
+        self._unexamined = self._runs_of_offsets()
         self._next_expiry = turn.after_ms(turn.settings.offsets_retention_check_interval_ms)
 
     # Turns
@@ -429,3 +479,7 @@ def _place_of(record: CoordinatorRecord) -> Place:
     if isinstance(record, OffsetRecord):
         return record.group_id, record.topic, record.partition
     return record.group_id, None, -1
+
+
+def _tombstones(group_id: str, places: Iterable[tuple[str, int]]) -> list[OffsetRecord]:
+    return [OffsetRecord(group_id, topic, partition, None) for topic, partition in places]

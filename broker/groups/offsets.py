@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TypeVar
 
 from gnomon.broker.groups.call import GroupCall, ManyOffsets, Reply
@@ -87,10 +88,28 @@ class GroupOffsets:
         """The durable offset, or NO_OFFSET."""
         return self.stored.get(topic, {}).get(partition, NO_OFFSET)
 
-    def places(self) -> list[tuple[str, int]]:
-        """Topic and partition of every offset, durable or under way."""
-        durable = [(topic, partition) for topic, partitions in self.stored.items() for partition in partitions]
-        return list(dict.fromkeys([*durable, *self._under_way]))
+    def places(self, most: int | None = None) -> list[tuple[str, int]]:
+        """Topic and partition of every offset, durable or under way, or of the first `most` ones."""
+        return list(islice(chain(self.durable_places(), self._only_under_way()), most))
+
+    def places_of(self, topics: Collection[str], most: int) -> list[tuple[str, int]]:
+        """The first `most` places of some topics, durable or under way."""
+        durable = ((topic, partition) for topic in topics for partition in self.stored.get(topic, ()))
+        under_way = (place for place in self._only_under_way() if place[0] in topics)
+        return list(islice(chain(durable, under_way), most))
+
+    def _only_under_way(self) -> Iterator[tuple[str, int]]:
+        return (place for place in self._under_way if place[1] not in self.stored.get(place[0], ()))
+
+    def durable_places(self) -> Iterator[tuple[str, int]]:
+        """Topic and partition of every durable offset; records may be replayed meanwhile."""
+        for topic in list(self.stored):
+            for partition in list(self.stored.get(topic, ())):
+                yield topic, partition
+
+    def consists_of(self, count: int) -> bool:
+        """Whether `count` is the number of all offsets, and no commit is under way."""
+        return not self._under_way and count == sum(map(len, self.stored.values()))
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether an offset of the partition is durable or under way."""
@@ -258,8 +277,10 @@ def delete(group: Group | None, offsets: GroupOffsets, call: GroupCall, turn: Tu
         turn.reply(call, response)
 
 
-def expired(group_id: str, group: Group | None, offsets: GroupOffsets, turn: Turn) -> Iterator[OffsetRecord]:
-    """Tombstones for the offsets that have expired (KIP-211).
+def expired(
+    group_id: str, group: Group | None, offsets: GroupOffsets, places: Iterable[tuple[str, int]], turn: Turn
+) -> Iterator[OffsetRecord]:
+    """Tombstones for those of the durable offsets at `places` that have expired (KIP-211).
 
     An explicit expiry (OffsetCommit 2 to 4) counts alone. Otherwise the retention time starts when the group became
     Empty. It starts at the commit if no member ever joined the group, and for topics that a stable consumer group does
@@ -274,11 +295,11 @@ def expired(group_id: str, group: Group | None, offsets: GroupOffsets, turn: Tur
     if group is not None and group.protocol_type and group.state is GroupState.EMPTY:
         empty_since_ms = group.state_since_ms
     is_read = group.topics_read() if group is not None and group.members else None
-    for topic, partitions in offsets.stored.items():
-        if is_read is not None and is_read(topic):
+    for topic, partition in places:
+        stored = offsets.get(topic, partition)
+        if stored is NO_OFFSET or offsets.busy(topic, partition) or (is_read is not None and is_read(topic)):
             continue
-        for partition, stored in partitions.items():
-            since_ms = stored.commit_ms if empty_since_ms == -1 else empty_since_ms
-            end_ms = since_ms + turn.settings.offsets_retention_ms if stored.expire_ms is None else stored.expire_ms
-            if end_ms <= turn.wall_ms and not offsets.busy(topic, partition):
-                yield OffsetRecord(group_id, topic, partition, None)
+        since_ms = stored.commit_ms if empty_since_ms == -1 else empty_since_ms
+        end_ms = since_ms + turn.settings.offsets_retention_ms if stored.expire_ms is None else stored.expire_ms
+        if end_ms <= turn.wall_ms:
+            yield OffsetRecord(group_id, topic, partition, None)

@@ -287,3 +287,33 @@ def test_a_group_with_many_offsets_is_committed_fetched_and_deleted_in_parts(ver
         assert await broker.offset("g", COUNT - 1) == -1
 
     serve(scenario)
+
+
+@pytest.mark.parametrize("deleted", ["group", "topic"])
+def test_a_client_gets_one_answer_to_a_deletion_that_takes_several_turns(deleted):
+    async def scenario(broker):
+        await broker.ask(many_offsets(), 8)
+        if deleted == "group":
+            answer = await broker.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+            assert [result.error_code for result in answer.results] == [ErrorCode.NONE]
+        else:
+            assert await broker.coordinator.delete_topic_offsets(["t"]) == ([partition_for("g", 50)], [])
+        assert (await broker.ask(ListGroupsRequest(), 4)).groups == []
+        await broker.start()
+        assert [await broker.offset("g", index) for index in (0, COUNT - 1)] == [-1, -1]
+
+    serve(scenario)
+
+
+def test_a_deletion_that_takes_several_turns_fails_if_another_broker_claims_the_log_meanwhile():
+    async def scenario(broker):
+        await broker.ask(many_offsets(), 8)
+        log = broker.log_of("g")
+        log.held = True
+        answers = broker.tell(DeleteGroupsRequest(groups_names=["g"]), 2)
+        broker.leads = False
+        broker.coordinator.release()
+        await trio.sleep(1)
+        assert [result.error_code for result in answers[0].results] == [ErrorCode.NOT_COORDINATOR]
+
+    serve(scenario)

@@ -233,7 +233,7 @@ def test_a_deletion_of_a_topic_deletes_its_offsets_in_every_group(bench):
     for group in ("g", "h"):
         bench.commit(group, 1, topic="gone")
         bench.commit(group, 2, topic="kept")
-    bench.call("broker", "deletes", DeleteTopicOffsetsRequest(topics=["gone"]), 0)
+    bench.call("broker", "deletes", DeleteTopicOffsetsRequest(topics=["gone"], group_ids=None), 0)
     bench.crash()
     for group in ("g", "h"):
         assert (bench.offset(group, "gone"), bench.offset(group, "kept")) == (-1, 2)

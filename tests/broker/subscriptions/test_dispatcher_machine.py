@@ -257,7 +257,7 @@ class DispatcherMachine(RuleBasedStateMachine):
 
     @rule(units=st.sampled_from((1, 10, 50, UNLIMITED)))
     def have_turns(self, units: int) -> None:
-        self.units_per_turn = units
+        self.units_per_turn = self.dispatcher.allowance.left = units
         self.dispatcher.tick(self.now)
         self.pump()
 
