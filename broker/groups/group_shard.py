@@ -121,8 +121,8 @@ class GroupShard:
         self._wake_of: dict[str, float] = {}
         self._next_expiry = math.inf
         self._unexamined: Iterator[tuple[str, list[tuple[str, int]], bool]] = iter(())
-        """What is left of a search for expired offsets: runs of offsets, each with its group and whether it is the last
-        run of the group."""
+        """The rest of a search for expired offsets: runs of offsets, each with its group and whether it is the last run
+        of the group."""
         self._deleting: set[str] = set()
         """Groups some of whose offsets are deleted, and the others are about to be."""
 

@@ -304,8 +304,11 @@ class Dispatcher(Generic[ChannelT]):
     # --- giving -------------------------------------------------------------------------------------------------
 
     def wanted(self, excluded: Container[Offset] = ()) -> Offset | None:
-        """The next offset, not in `excluded`, whose batch a reader takes now; None if there is none."""
-        while self._unplaced:
+        """The next offset, not in `excluded`, whose batch a reader takes now.
+
+        None if there is none, or if the allowance was spent on finding out where readers wait.
+        """
+        while self._unplaced and self.allowance.left > 0:
             subscription = next(iter(self._unplaced))
             del self._unplaced[subscription]
             self.allowance.spend(PLACED_UNITS)
@@ -323,6 +326,9 @@ class Dispatcher(Generic[ChannelT]):
         """
         parcels: Parcels[ChannelT] = {}
         for reader in self._stations.at(at):
+            if not reader.ready():
+                self._stations.hold_up(reader, at)
+                continue
             self._stations.leave(reader, at)
             before = len(parcels)
             if isinstance(reader, Cohort):

@@ -117,6 +117,8 @@ class Pump(Generic[DeliveryChannelT]):
         self._missed.look()
         while rounds.left > 0:
             wanted = dispatcher.wanted(self._not_now())
+            if wanted is None and rounds.left <= 0:
+                break
             if wanted is None:
                 self._arrived.clear()
                 self._forget_readings()

@@ -3,18 +3,23 @@
 1. A reader waits at one station at most. A reader is a cohort of consumers, or a subscription that cannot be in a
    cohort: it is shared or key_shared, or has records to give again or to leave out.
 2. Two cohorts of one channel never have the same position: they are merged, the smaller one into the larger one.
-3. A reader whose channel takes nothing is held up, and waits at no station until `resumed`.
+3. A reader that is found while its channel takes nothing is held up, and waits at no station until `resumed`.
+4. No act examines all readers of a station: there may be thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import islice
 from typing import Generic, TypeAlias
 
 from gnomon.broker.subscriptions.channel import ChannelT
 from gnomon.broker.subscriptions.cohort import Cohort
 from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.log.entry import Offset
+
+READERS_AT_ONCE = 500
+"""As many as the allowance of a turn pays for."""
 
 Reader: TypeAlias = Cohort[ChannelT] | Subscription[ChannelT]
 
@@ -33,16 +38,19 @@ class Stations(Generic[ChannelT]):
             offset = next((each for each in self._readers if each < end and each not in excluded), None)
             if offset is None:
                 return None
-            readers = self._readers[offset]
-            for reader in [each for each in readers if not each.ready()]:
-                self.leave(reader, offset)
-                self._held_up[reader] = None
-            if readers:
-                return offset
+            for reader in self.at(offset):
+                if reader.ready():
+                    return offset
+                self.hold_up(reader, offset)
 
     def at(self, offset: Offset) -> list[Reader[ChannelT]]:
-        """The readers that wait at an offset."""
-        return list(self._readers.get(offset, ()))
+        """The first readers that wait at an offset, at most READERS_AT_ONCE."""
+        return list(islice(self._readers.get(offset, ()), READERS_AT_ONCE))
+
+    def hold_up(self, reader: Reader[ChannelT], offset: Offset) -> None:
+        """Removes a reader from its station until its channel takes deliveries again."""
+        self.leave(reader, offset)
+        self._held_up[reader] = None
 
     def leave(self, reader: Reader[ChannelT], offset: Offset) -> None:
         """Removes a reader from the station at this offset."""

@@ -14,15 +14,17 @@ import pytest
 import trio
 from native_calls import native, rpc
 
-from gnomon.broker.subscriptions import dispatcher, key_slots, record_slots, rounds, unpacked
+from gnomon.broker.subscriptions import dispatcher, hosted_partition, key_slots, record_slots, rounds, unpacked
 from gnomon.broker.subscriptions.dispatcher import Dispatcher
 from gnomon.broker.subscriptions.subscription import Subscription
 from gnomon.client import delivered_batch
 from gnomon.client.client import NativeClient
 from gnomon.client.consumer import Consumer
+from gnomon.client.errors import NoSuchTopic
 from gnomon.client.protocol import GROUPS_MAX
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.wire.kafka.compression import Codec
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest
 from gnomon.wire.kafka.records import Record, build_batch
 
 RECORDS = 6_000
@@ -297,5 +299,26 @@ def test_a_client_decodes_a_batch_that_arrives_in_several_pieces_once(
             nursery.cancel_scope.cancel()
         received.check()
         assert sum(turns.done.values()) == 1
+
+    simulate_broker(scenario)
+
+
+def test_the_consumers_of_a_partition_are_sent_away_in_bounded_numbers_when_its_term_ends(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted_partition, "SENT_AWAY_AT_ONCE", 3)
+
+    async def scenario(broker: EmbeddedBroker) -> None:
+        kafka = await small_records(broker, 1)
+        async with native(broker) as client:
+            consumers = [await client.subscribe("orders", f"s{number}") for number in range(10)]
+            trio.lowlevel.add_instrument(turns)
+            turns.counted(monkeypatch, Dispatcher, "detach")
+            await kafka.ask(DeleteTopicsRequest(topic_names=["orders"]), 5)
+            for consumer in consumers:
+                with pytest.raises(NoSuchTopic):
+                    await consumer.receive()
+        assert sum(turns.done.values()) == 10
+        assert max(turns.done.values()) == 3
 
     simulate_broker(scenario)

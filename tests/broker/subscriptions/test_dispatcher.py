@@ -8,9 +8,9 @@ from struct import unpack
 
 import pytest
 
-from gnomon.broker.subscriptions import dispatcher, key_slots, subscription
+from gnomon.broker.subscriptions import dispatcher, key_slots, stations, subscription
 from gnomon.broker.subscriptions.cursor import Cursor
-from gnomon.broker.subscriptions.dispatcher import ConsumerRefused, Dispatcher
+from gnomon.broker.subscriptions.dispatcher import PLACED_UNITS, ConsumerRefused, Dispatcher
 from gnomon.broker.subscriptions.key_slots import slot_of
 from gnomon.broker.subscriptions.subscription import AttachedConsumer, SubscriptionType
 from gnomon.log.entry import Offset
@@ -393,6 +393,36 @@ def test_a_batch_is_given_to_as_many_waiting_subscriptions_as_the_allowance_perm
         bench.dispatcher.allowance.left = 250
         served.append(len(bench.dispatcher.give(wanted, Offset(0), Offset(BATCH), bench.look, 100)))
     assert served == [3, 2]
+
+
+def test_as_many_subscriptions_find_out_where_they_wait_in_a_turn_as_the_allowance_permits() -> None:  # 7
+    bench = Bench()
+    for number in range(5):
+        bench.subscribe(f"s{number}", KEY_SHARED)
+    bench.write()
+    turns = 0
+    while True:
+        bench.dispatcher.allowance.left = 2 * PLACED_UNITS
+        wanted = bench.dispatcher.wanted()
+        turns += 1
+        if bench.dispatcher.allowance.left > 0:
+            break
+        assert bench.dispatcher.allowance.left == 0
+    assert (turns, wanted) == (3, 0)
+
+
+def test_a_station_of_many_readers_is_examined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:  # stations 4
+    monkeypatch.setattr(stations, "READERS_AT_ONCE", 2)
+    bench = Bench()
+    blocked, free = OpenChannel(), OpenChannel()
+    for number in range(9):
+        bench.subscribe(f"s{number}", SHARED, channel=free if number % 3 else blocked)
+    blocked.ready = False
+    bench.write()
+    assert sorted(bench.pump()) == [2, 3, 5, 6, 8, 9]
+    blocked.ready = True
+    bench.dispatcher.channel_ready(blocked)
+    assert sorted(bench.pump()) == [1, 4, 7]
 
 
 def places_of(slots: bytes | None) -> Sequence[int]:
