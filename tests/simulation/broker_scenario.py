@@ -56,7 +56,7 @@ KAFKA = {
 """Settings with which rolls, producer snapshots and retention happen within the few hundred records of a seed."""
 
 
-async def broker(world: SimulatedWorld) -> None:
+async def broker(world: SimulatedWorld, kafka: Mapping[str, str] = KAFKA) -> None:
     """The node that `gnomon standalone` runs, on a simulated machine."""
     settings = Settings()
     settings = replace(
@@ -65,7 +65,7 @@ async def broker(world: SimulatedWorld) -> None:
         broker=replace(settings.broker, kafka_host="broker", native_host="broker", advertised_host="broker"),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
-        kafka=KAFKA,
+        kafka=kafka,
     )
     await run_standalone(world, settings, world.logger, ready=lambda _: None, stop=world.stop_requested)
 

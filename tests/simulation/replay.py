@@ -28,6 +28,7 @@ from broker_scenario import (
     UNHEARD,
 )
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
+from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
@@ -52,6 +53,8 @@ SCENARIOS = {
     "quotas-killed": KILLED_QUOTAS_SCENARIO,
     "coordination": COUNTERS,
     "coordination-unheard": COUNTERS_UNHEARD,
+    "groups": GROUPS_OF_A_CLUSTER,
+    "groups-of-one-broker": GROUPS_OF_ONE_BROKER,
     "growing": GROWING,
     "growing-unheard": GROWING_UNHEARD,
 }

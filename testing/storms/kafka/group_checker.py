@@ -64,6 +64,15 @@ class GroupHistory:
         """The highest generation whose plan a member got, 0 for none."""
         return max(self._planned, default=0)
 
+    def plan(self, generation: int) -> str | None:
+        """The plan of a generation, as the first member got it."""
+        return self._plans.get(generation)
+
+    def continues(self, generation: int, called: float) -> bool:
+        """Whether a plan asked for at `called` can be the first one of a generation."""
+        later = (now for other, now in self._planned.items() if other > generation)
+        return generation not in self._plans and not any(now < called for now in later)
+
     def synced(
         self, member: str, generation: int, called: float, now: float, plan: str, partitions: tuple[int, ...]
     ) -> None:

@@ -1,0 +1,135 @@
+"""Bugs in members, generations and the expiry of offsets; the sweeps over groups look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from broker_scenario import Scenario
+from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
+
+from gnomon.broker.groups import offsets
+from gnomon.broker.groups.group import Group, GroupState
+from gnomon.broker.groups.offsets import GroupOffsets
+from gnomon.broker.groups.records import OffsetRecord
+
+from planted.clusters import ClusterBug
+from planted.planted_bug import Plant
+
+GROUP_BUGS: list[ClusterBug] = []
+
+
+def planted(
+    name: str, *, breaks: str, quick: bool = False, scenario: Scenario = GROUPS_OF_ONE_BROKER
+) -> Callable[[Plant], Plant]:
+    """Lists a bug; the decorated function patches the product."""
+
+    def decorate(plant: Plant) -> Plant:
+        GROUP_BUGS.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
+        return plant
+
+    return decorate
+
+
+# --- expiry ---
+
+
+@planted("an offset expires although a commit to its place is under way", breaks="broker.groups.offsets, expired")
+def expires_under_a_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupOffsets, "busy", lambda stored, topic, partition: False)
+
+
+def _expiry_of(patch: pytest.MonkeyPatch, seen: Callable[[Group | None], Group | None]) -> None:
+    expired = offsets.expired
+
+    def otherwise(group_id: str, group: Group | None, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
+        return expired(group_id, seen(group), stored, turn)
+
+    patch.setattr(offsets, "expired", otherwise)
+
+
+@planted(
+    "the retention time begins at the commit although the group had members",
+    quick=True,
+    breaks="broker.groups.offsets 3",
+)
+def retention_from_the_commit(patch: pytest.MonkeyPatch) -> None:
+    _expiry_of(patch, lambda group: None if group is not None and group.state is GroupState.EMPTY else group)
+
+
+@planted("offsets of a topic that members read expire", breaks="broker.groups.offsets 3")
+def read_topics_expire(patch: pytest.MonkeyPatch) -> None:
+    _expiry_of(patch, lambda group: None if group is not None and group.state is GroupState.STABLE else group)
+
+
+@planted("offsets of an unread topic are kept as long as the group has members", breaks="broker.groups.offsets 3")
+def unread_topics_kept(patch: pytest.MonkeyPatch) -> None:
+    expired = offsets.expired
+
+    def of_empty_groups(group_id: str, group: Any, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
+        return iter(()) if group is not None and group.members else expired(group_id, group, stored, turn)
+
+    patch.setattr(offsets, "expired", of_empty_groups)
+
+
+@planted("an expired offset comes back with a reload", breaks="broker.groups.group_shard 1")
+def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    expired = offsets.expired
+
+    def unrecorded(group_id: str, group: Any, stored: GroupOffsets, turn: Any) -> Iterator[OffsetRecord]:
+        for record in list(expired(group_id, group, stored, turn)):
+            stored.apply(record)
+        return iter(())
+
+    patch.setattr(offsets, "expired", unrecorded)
+
+
+# --- members ---
+
+
+@planted("a static member that comes back has no assignment", quick=True, breaks="broker.groups.membership 2")
+def assignment_lost(patch: pytest.MonkeyPatch) -> None:
+    replace_static = Group.replace_static
+
+    def without(group: Group, old: Any, member_id: str) -> Any:
+        group.assigned(old, b"")
+        return replace_static(group, old, member_id)
+
+    patch.setattr(Group, "replace_static", without)
+
+
+@planted("a static member that comes back starts a rebalance", quick=True, breaks="broker.groups.membership 2")
+def return_rebalances(patch: pytest.MonkeyPatch) -> None:
+    replace_static = Group.replace_static
+
+    def disturbing(group: Group, old: Any, member_id: str) -> Any:
+        group.protocol = None
+        return replace_static(group, old, member_id)
+
+    patch.setattr(Group, "replace_static", disturbing)
+
+
+@planted("a commit under the old id of a static member succeeds", quick=True, breaks="broker.groups.group 4")
+def old_id_commits(patch: pytest.MonkeyPatch) -> None:
+    commit = offsets.commit
+
+    def unfenced(group: Group | None, call: Any, turn: Any) -> None:
+        request = call.request
+        if group is not None and request.group_instance_id in group.static:
+            request.member_id = group.static[request.group_instance_id]
+        commit(group, call, turn)
+
+    patch.setattr(offsets, "commit", unfenced)
+
+
+@planted("generations begin again after a reload", breaks="broker.groups.group 2", scenario=GROUPS_OF_A_CLUSTER)
+def generation_forgotten(patch: pytest.MonkeyPatch) -> None:
+    from_record = Group.from_record.__func__  # type: ignore[attr-defined]
+
+    def young(cls: Any, group_id: str, value: Any, turn: Any) -> Any:
+        group = from_record(cls, group_id, value, turn)
+        group.generation = 1
+        return group
+
+    patch.setattr(Group, "from_record", classmethod(young))

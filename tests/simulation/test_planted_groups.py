@@ -1,0 +1,26 @@
+"""The power of the storms over groups: bugs planted in the group coordinator, and the seeds that find each.
+
+`--planted` prints the table; without it, only the bugs that a few seeds find are run.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from planted.clusters import ClusterBug
+from planted.groups import GROUP_BUGS
+from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+
+
+@pytest.mark.parametrize("bug", [bug for bug in GROUP_BUGS if bug.quick], ids=lambda bug: bug.name)
+def test_a_bug_planted_in_groups_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+    assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
+
+
+def test_every_bug_planted_in_groups_is_found(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not request.config.getoption("--planted"):
+        pytest.skip("asked for with --planted: it takes minutes")
+    with capsys.disabled():
+        find_all((bug, bug.scenario) for bug in GROUP_BUGS)
