@@ -61,6 +61,8 @@ class BookieNodeSettings:
     host: str = "127.0.0.1"
     port: int = 0
     advertised_host: str = "127.0.0.1"
+    advertised_port: int = 0
+    """0 means the port that the bookie listens on."""
     domain: str = ""
     """Rack or zone, for placement."""
     map_bytes: int = 1 << 40
@@ -150,7 +152,8 @@ async def _serve(
             methods = BookieService(store, nursery).methods()
             server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
-            registration = BookieRegistration(settings.advertised_host, listener.port, disk, settings.domain)
+            port = settings.advertised_port or listener.port
+            registration = BookieRegistration(settings.advertised_host, port, disk, settings.domain)
             key = f"{BOOKIES}{settings.name}"
             member = Compare(f"{COOKIES}{settings.name}", KeyField.CREATE_REVISION, disk)
             presence = Presence(

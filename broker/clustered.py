@@ -37,12 +37,7 @@ ONE_OF_SEVERAL: Final = BrokerPolicy(
 class BrokerNodeSettings:
     """The settings of one broker."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    native_host: str = "127.0.0.1"
-    native_port: int = 0
-    advertised_host: str = "127.0.0.1"
-    rack: str = ""
+    at: Endpoints
     lease_seconds: float = 6.0
     """The time from this broker's death until other brokers may take its partitions."""
     quorum: Quorum = REPLICATED
@@ -69,7 +64,6 @@ async def run_broker(
 
     Args:
         metadata, bookies: must outlive this call; `bookies` knows the registered bookies.
-        settings: a port of 0 picks a free one.
         authorizer: decides what clients may do.
 
     Raises:
@@ -99,17 +93,8 @@ async def run_broker(
         log,
         _nothing,
     )
-    at = Endpoints(
-        settings.host,
-        settings.port,
-        settings.native_host,
-        settings.native_port,
-        settings.advertised_host,
-        settings.rack,
-    )
-    await serve(
-        world, broker, membership, at, settings.limits, settings.subscriptions, LOG_DIRECTORY, None, ready, stop
-    )
+    limits, subscriptions = settings.limits, settings.subscriptions
+    await serve(world, broker, membership, settings.at, limits, subscriptions, LOG_DIRECTORY, None, ready, stop)
 
 
 def _nothing() -> None:

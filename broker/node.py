@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,7 +54,9 @@ from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.broker.subscriptions.positions.stores import store_opener
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings.settings import SubscriptionsSettings
+from gnomon.runtime.settings.endpoint import PLAINTEXT, Endpoint
+from gnomon.runtime.settings.listeners import KafkaListener, kafka_listeners
+from gnomon.runtime.settings.settings import Settings, SubscriptionsSettings
 from gnomon.runtime.tasks import OwnTasks
 from gnomon.runtime.world import Clock, DiskSpace, World
 from gnomon.wire.kafka.api import ApiKey
@@ -64,12 +66,14 @@ from gnomon.wire.kafka.api import ApiKey
 class Endpoints:
     """The addresses that a broker listens on; a port of 0 picks a free one."""
 
-    host: str
-    port: int
+    kafka: Sequence[KafkaListener]
+    """At least one."""
     native_host: str
     native_port: int
-    advertised_host: str
-    """The host that clients connect to."""
+    native_advertised_host: str = ""
+    """The host that native clients and other brokers connect to; empty means that of the first Kafka listener."""
+    native_advertised_port: int = 0
+    """The port that native clients and other brokers connect to; 0 means the one that the broker listens on."""
     rack: str = ""
 
 
@@ -77,8 +81,8 @@ class Endpoints:
 class ServingBroker:
     """A broker that serves."""
 
-    kafka_host: str
-    kafka_port: int
+    listeners: tuple[KafkaListener, ...]
+    """The listeners for Kafka clients, with the ports that they are bound to."""
     native_host: str
     native_port: int
     broker: Broker
@@ -121,16 +125,14 @@ async def serve(
             await membership.load()  # before clients connect: they drop a broker that no answer names
             await nursery.start(server.run)
             await nursery.start(native.run)
-            kafka_at = await server.listen(at.host, at.port, at.advertised_host, log_directory)
-            me = LiveBroker(membership.me.id, at.advertised_host, kafka_at.port, at.rack)
+            listeners = await server.listen(at.kafka, log_directory)
+            me = _advertised(membership.me.id, listeners, at)
             membership.serves_at(me)  # a Kafka client may ask before the native port is bound
             native_at = await native.listen(at.native_host, at.native_port)
-            membership.serves_at(replace(me, native_port=native_at.port))
+            membership.serves_at(replace(me, native_port=at.native_advertised_port or native_at.port))
             await nursery.start(membership.run)
-            ports = (kafka_at.host, kafka_at.port, native_at.host, native_at.port)
-            ready(
-                ServingBroker(*ports, broker, server, native, membership, broker.metrics, administered(world, broker))
-            )
+            parts = (broker, server, native, membership, broker.metrics, administered(world, broker))
+            ready(ServingBroker(listeners, native_at.host, native_at.port, *parts))
             await stop.wait()
             await membership.give_away()
             await native.stop()
@@ -138,6 +140,37 @@ async def serve(
             await membership.leave()
         finally:
             nursery.cancel_scope.cancel()
+
+
+def endpoints(settings: Settings, rack: str = "") -> Endpoints:
+    """The addresses that the settings give.
+
+    Raises:
+        ValueError: the settings of the listeners contradict each other.
+    """
+    given = settings.broker
+    return Endpoints(
+        kafka_listeners(given, settings.kafka),
+        given.native_host,
+        given.native_port,
+        given.native_advertised_host,
+        given.native_advertised_port,
+        rack,
+    )
+
+
+def _advertised(broker_id: int, listeners: Sequence[KafkaListener], at: Endpoints) -> LiveBroker:
+    """The registration of a broker that listens, except its native port."""
+    first = listeners[0]
+    named = tuple(Endpoint(one.name, one.advertised_host, one.advertised_port) for one in listeners)
+    return LiveBroker(
+        broker_id,
+        first.advertised_host,
+        first.advertised_port,
+        at.rack,
+        listeners=() if [one.name for one in listeners] == [PLAINTEXT] else named,
+        native_host="" if at.native_advertised_host == first.advertised_host else at.native_advertised_host,
+    )
 
 
 def kafka_server(

@@ -25,7 +25,7 @@ from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.kafka.connections.server import KafkaServer
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.native.server import NativeServer
-from gnomon.broker.node import Endpoints, ServingBroker, serve
+from gnomon.broker.node import ServingBroker, endpoints, serve
 from gnomon.broker.partition.leader_policy import LeaderPolicy
 from gnomon.broker.partition.turns import Turns
 from gnomon.broker.placement.membership import SoleMember
@@ -34,6 +34,7 @@ from gnomon.metadata.client import MetadataError
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings.listeners import KafkaListener
 from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import DiskFull, Durability, World
 
@@ -46,8 +47,8 @@ CLUSTER_OF_ONE: Final = BrokerPolicy(
 class Serving:
     """A standalone node that serves."""
 
-    kafka_host: str
-    kafka_port: int
+    listeners: tuple[KafkaListener, ...]
+    """The listeners for Kafka clients, with the ports that they are bound to."""
     native_host: str
     native_port: int
     broker: Broker
@@ -117,13 +118,14 @@ async def run_standalone(
         )
 
         def serves(node: ServingBroker) -> None:
-            at = (node.kafka_host, node.kafka_port, node.native_host, node.native_port)
-            ready(Serving(*at, broker, node.server, node.native, stores.store, metrics, node.administered))
+            at = (node.native_host, node.native_port)
+            ready(
+                Serving(node.listeners, *at, broker, node.server, node.native, stores.store, metrics, node.administered)
+            )
             if settings.bookie.durability is Durability.NONE:
                 log.warning("durability_none", meaning="a power cut may lose acknowledged records: for tests only")
 
-        given = settings.broker
-        at = Endpoints(given.kafka_host, given.kafka_port, given.native_host, given.native_port, given.advertised_host)
+        at = endpoints(settings)
         directory, space = str(settings.data_dir), world.disk.space
         await serve(world, broker, member, at, limits, settings.subscriptions, directory, space, serves, stop)
 

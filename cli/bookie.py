@@ -27,7 +27,8 @@ from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.runtime.disk.data_directory import DirectoryKind
 from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings.settings import EVERY_ADDRESS, Settings
+from gnomon.runtime.settings.endpoint import EVERY_ADDRESS
+from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import Clock, Durability
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -101,6 +102,7 @@ def _told(settings: Settings) -> BookieNodeSettings:
         host=at.host,
         port=at.port,
         advertised_host=at.advertised_host,
+        advertised_port=at.advertised_port,
         domain=at.domain,
         map_bytes=settings.bookie.map_bytes,
         durability=settings.bookie.durability,

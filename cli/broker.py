@@ -13,9 +13,9 @@ from gnomon.bookie.ledgers.ledgers import connect_ledgers
 from gnomon.broker.admin.http import admin_app
 from gnomon.broker.clustered import BrokerNodeSettings, run_broker
 from gnomon.broker.limits import BrokerLimits
-from gnomon.broker.node import ServingBroker
+from gnomon.broker.node import ServingBroker, endpoints
 from gnomon.cli.cluster_metadata import awaited, metadata_address
-from gnomon.cli.daemon import DaemonProcess, address, open_daemon
+from gnomon.cli.daemon import DaemonProcess, address, listener_facts, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
 from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
@@ -69,12 +69,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
     except ValueError as problem:
         raise Failure(f"settings of broker_service: {problem}", Exit.USAGE) from None
     return BrokerNodeSettings(
-        host=at.kafka_host,
-        port=at.kafka_port,
-        native_host=at.native_host,
-        native_port=at.native_port,
-        advertised_host=at.advertised_host,
-        rack=cluster.rack,
+        endpoints(settings, cluster.rack),
         lease_seconds=cluster.lease_seconds,
         quorum=quorum,
         subscriptions=settings.subscriptions,
@@ -113,7 +108,7 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBroker) ->
         serving.metrics,
         lambda: [HealthCheck("metadata", topics.problem()), HealthCheck("registration", placement.lease_problem())],
         make_app=partial(admin_app, administered=serving.administered),
-        kafka=address(serving.kafka_host, serving.kafka_port),
+        **listener_facts(serving.listeners),
         id=placement.node_id,
         admin=daemon.admin_address,
         metadata=settings.cluster.metadata,

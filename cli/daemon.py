@@ -23,6 +23,7 @@ from gnomon.runtime.logs import StreamLogger, configure_logs
 from gnomon.runtime.loop.sockets import check_address
 from gnomon.runtime.loop.turn_watch import TurnWatch
 from gnomon.runtime.metrics import Metrics
+from gnomon.runtime.settings.listeners import KafkaListener
 from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.trio_world import TrioWorld, open_trio_world
 
@@ -134,6 +135,14 @@ async def _end_unless_it_serves(daemon: DaemonProcess) -> None:
     await daemon.stop.wait()
     if not daemon.serves.is_set():
         daemon.nursery.cancel_scope.cancel()
+
+
+def listener_facts(listeners: Sequence[KafkaListener]) -> dict[str, str]:
+    """The addresses for Kafka clients in a `ready` line: that of the first listener, and all if there are several."""
+    facts = {"kafka": address(listeners[0].host, listeners[0].port)}
+    if len(listeners) > 1:
+        facts["listeners"] = ",".join(one.address for one in listeners)
+    return facts
 
 
 def address(host: str, port: int) -> str:

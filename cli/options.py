@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gnomon.runtime.settings.settings import PORT_MAX
+from gnomon.runtime.settings.endpoint import PORT_MAX
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "GNOMON_BOOTSTRAP_SERVER"

@@ -10,11 +10,12 @@ import trio
 
 from gnomon.broker.admin.http import admin_app
 from gnomon.broker.standalone import Serving, run_standalone
-from gnomon.cli.daemon import address, open_daemon
+from gnomon.cli.daemon import address, listener_facts, open_daemon
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
 from gnomon.runtime.disk.data_directory import DirectoryKind
 from gnomon.runtime.health import HealthCheck
+from gnomon.runtime.settings.listeners import kafka_listeners
 from gnomon.runtime.settings.settings import Settings
 
 
@@ -51,18 +52,18 @@ def standalone(
 
 async def _serve(settings: Settings) -> None:
     at = settings.broker
-    listens = ((at.kafka_host, at.kafka_port), (at.native_host, at.native_port))
+    kafka = kafka_listeners(at, settings.kafka)
+    listens = (*((one.host, one.port) for one in kafka), (at.native_host, at.native_port))
     async with open_daemon(
         settings, at.admin_host, at.admin_port, stores=DirectoryKind.STANDALONE, listens=listens
     ) as daemon:
 
         def ready(serving: Serving) -> None:
-            kafka = address(serving.kafka_host, serving.kafka_port)
             daemon.ready(
                 serving.metrics,
                 partial(checks, serving),
                 make_app=partial(admin_app, administered=serving.administered),
-                kafka=kafka,
+                **listener_facts(serving.listeners),
                 admin=daemon.admin_address,
                 data=settings.data_dir,
                 native=address(serving.native_host, serving.native_port),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gnomon.metadata.client import Metadata
 from gnomon.metadata.remote import RETRY_SECONDS, RemoteMetadata
 from gnomon.runtime.background import background
-from gnomon.runtime.settings.settings import PORT_MAX
+from gnomon.runtime.settings.endpoint import PORT_MAX
 from gnomon.runtime.world import World
 
 ETCD = "etcd://"

@@ -70,12 +70,14 @@ class Daemon:
         log: Path,
         variables: Mapping[str, str] | None = None,
         program: Sequence[str] | None = None,
+        *,
+        prefix: Sequence[str] = (),
     ) -> None:
         """Starts it: see `spawn`."""
         self.ready: dict[str, str] = {}
         self.log = log
         self._name = f"gnomon {command[0]}"
-        self._process = spawn(command, log, variables=variables, program=program)
+        self._process = spawn(command, log, prefix=prefix, variables=variables, program=program)
 
     def wait_ready(self) -> Self:
         """Returns once it serves.

@@ -123,9 +123,7 @@ class _GatheredStats:
     async def _ask(self, peer: LiveBroker) -> None:
         name, cluster = self._topic.name, self._cluster_id
         async with background() as nursery:
-            client = RpcClient(
-                self._world, peer.host, peer.native_port, SERVICE, ERRORS, cluster=cluster, call_seconds=ASK_SECONDS
-            )
+            client = RpcClient(self._world, *peer.native, SERVICE, ERRORS, cluster=cluster, call_seconds=ASK_SECONDS)
             nursery.start_soon(client.run)
             try:
                 _, bounds = await client.call("topic", name)

@@ -13,7 +13,7 @@ class Session(NamedTuple):
 
     principal: str
     listener: str
-    """The name of the listener: `PLAINTEXT`, `NATIVE` or `ADMIN`."""
+    """The name of the listener: one of Kafka's protocol (`PLAINTEXT` unless named otherwise), `NATIVE` or `ADMIN`."""
     client_id: str
     """The name that the client gives itself; it proves nothing."""
     address: str

@@ -17,13 +17,22 @@ from gnomon.broker.configs.config_key import (
     ConfigSource,
     ConfigType,
     InvalidConfig,
+    address_limits,
     any_value,
     at_least,
-    limits_of_addresses,
     only,
+    readable,
 )
 from gnomon.broker.configs.topic_configs import LONG_MAX, MIN_COPIES, NO_REPLICAS, TOPIC_CONFIGS
 from gnomon.broker.configs.unused_configs import UNUSED_CONFIGS
+from gnomon.runtime.settings.endpoint import advertising, listening
+from gnomon.runtime.settings.listeners import (
+    ADVERTISED,
+    LISTENERS,
+    PROTOCOL_MAP,
+    PROTOCOL_MAP_DEFAULT,
+    protocols,
+)
 
 _HOUR_MS = 3_600_000
 INT_MAX = str((1 << 31) - 1)
@@ -51,7 +60,15 @@ def _throttle(name: str, text: str) -> ConfigKey:
 
 
 _KEYS = (
-    _static("advertised.listeners", ConfigType.STRING, None, "Addresses that are sent to clients."),
+    ConfigKey(
+        ADVERTISED,
+        ConfigType.STRING,
+        None,
+        "By listener, the address that its clients get: OUTSIDE://host:port,…; one without it advertises the address"
+        " that it listens on.",
+        readable(advertising),
+        alterable=False,
+    ),
     _static("auto.create.topics.enable", ConfigType.BOOLEAN, "true", "Create a topic when a client first asks for it."),
     _static("broker.id", ConfigType.INT, "1", "This broker's number.", 0),
     _static("node.id", ConfigType.INT, None, "This broker's number."),
@@ -86,7 +103,24 @@ _KEYS = (
     _static("group.max.size", ConfigType.INT, "2147483647", "Most members of a group.", 1),
     _static("group.min.session.timeout.ms", ConfigType.INT, "6000", "Shortest session time-out.", 1),
     _throttle("leader.replication.throttled.rate", "Bytes a second that leaders give to followers."),
-    _static("listeners", ConfigType.STRING, None, "Addresses that the broker listens on."),
+    ConfigKey(
+        PROTOCOL_MAP,
+        ConfigType.STRING,
+        PROTOCOL_MAP_DEFAULT,
+        "The protocol of each listener name: INSIDE:PLAINTEXT,…; a listener with another protocol than PLAINTEXT is"
+        " refused.",
+        readable(protocols),
+        alterable=False,
+    ),
+    ConfigKey(
+        LISTENERS,
+        ConfigType.STRING,
+        None,
+        "Names and addresses that the broker listens on for Kafka clients: INSIDE://:9092,OUTSIDE://:19092; without it,"
+        " broker.kafka_host and broker.kafka_port.",
+        readable(listening),
+        alterable=False,
+    ),
     _alterable("log.cleanup.policy", "cleanup.policy", "Default for topics."),
     _static("log.dirs", ConfigType.STRING, None, "The data directory."),
     _alterable("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms", "Default for topics."),
@@ -151,7 +185,7 @@ _KEYS = (
         ConfigType.STRING,
         "",
         "Limits of single addresses instead, such as 10.0.0.7:100,[fd00::7]:20.",
-        limits_of_addresses,
+        readable(address_limits),
     ),
     ConfigKey(
         "metric.reporters",
@@ -191,15 +225,13 @@ _FALLBACKS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 DERIVED: Mapping[str, str] = {
-    "advertised.listeners": "broker.advertised_host",
-    "listeners": "broker.kafka_host and broker.kafka_port",
     "log.dirs": "data_dir",
     "node.id": "kafka.broker.id",
 }
 """Kafka's names of values that follow from gnomon's own settings: shown under Kafka's name, set under gnomon's."""
 
 
-_SECURITY = ("ssl.", "sasl.", "listener.name.", "listener.security.protocol.map", "principal.builder.class")
+_SECURITY = ("ssl.", "sasl.", "listener.name.", "principal.builder.class")
 """Kafka's settings of security features that are not built: a value accepted without effect would be dangerous."""
 
 
@@ -250,7 +282,7 @@ class BrokerConfigs:
         """Grows with every change, so that users can cache results that depend on the values."""
 
     def set_derived(self, values: Mapping[str, str]) -> None:
-        """Sets the values of the keys of `DERIVED`, once they are known."""
+        """Sets the values that are known once the broker listens: those of `DERIVED`, and the listeners."""
         static = ConfigSource.STATIC_BROKER
         self.set_layer(static, {**self._layers[static], **values})
 

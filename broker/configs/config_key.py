@@ -130,10 +130,14 @@ def address_limits(text: str) -> dict[str, int]:
     return limits
 
 
-def limits_of_addresses(text: str) -> str | None:
-    """Accepts texts that `address_limits` takes."""
-    try:
-        address_limits(text)
-    except ValueError as error:
-        return str(error)
-    return None
+def readable(read: Callable[[str], object]) -> Callable[[str], str | None]:
+    """Accepts texts that `read` takes, which raises ValueError with the reason for others."""
+
+    def judge(text: str) -> str | None:
+        try:
+            read(text)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    return judge

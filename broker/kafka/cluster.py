@@ -100,12 +100,13 @@ class ClusterHandlers:
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="there are no controller endpoints: ask for the brokers (endpoint type 1)",
             )
+        brokers = self._placement.advertised(request.session.listener)
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
-            controller_id=self._placement.leadership.controller,
+            controller_id=self._placement.controller(brokers),
             brokers=[
-                DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in self._placement.advertised()
+                DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack)
+                for one in brokers.values()
             ],
         )
 
@@ -120,7 +121,8 @@ class ClusterHandlers:
                 code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text
                 found = [Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=text) for key in keys]
             else:
-                found = [self._coordinator(key) async for key in paced(keys, KEYS_PER_TURN, self._clock)]
+                listener = request.session.listener
+                found = [self._coordinator(key, listener) async for key in paced(keys, KEYS_PER_TURN, self._clock)]
         else:
             code, text = _without_coordinator(message.key_type, request.version)
             self._refusals.refused(request.exchange, text)
@@ -136,12 +138,15 @@ class ClusterHandlers:
             port=only.port,
         )
 
-    def _coordinator(self, group_id: str) -> Coordinator:
+    def _coordinator(self, group_id: str, listener: str) -> Coordinator:
         one = self._offsets_topic.coordinator_of(group_id)
-        if one is None:
+        at = None if one is None else one.endpoint(listener)
+        if one is None or at is None:
             code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker leads the group's partition at the moment"
+            if one is not None:
+                text = f"broker {one.id}, which leads the group's partition, has no listener {listener}"
             return Coordinator(key=group_id, node_id=-1, port=-1, error_code=code, error_message=text)
-        return Coordinator(key=group_id, node_id=one.id, host=one.host, port=one.port)
+        return Coordinator(key=group_id, node_id=one.id, host=at[0], port=at[1])
 
     async def init_producer_id(self, request: Request) -> InitProducerIdResponse:
         """A new producer id for an idempotent producer; epochs begin at 0."""

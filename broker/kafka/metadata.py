@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.leadership import NOBODY
-from gnomon.broker.placement.placement import Placement
+from gnomon.broker.placement.placement import Advertised, Placement, leader_error
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
@@ -67,17 +67,18 @@ class MetadataHandler:
             found = list(self._topics.image)
         else:
             found = await self._find_each(message.topics, message.allow_auto_topic_creation, request)
+        brokers = self._placement.advertised(request.session.listener)
         topics = [
-            await self._describe(item, request) if isinstance(item, Topic) else item
+            await self._describe(item, request, brokers) if isinstance(item, Topic) else item
             async for item in paced(found, WEIGHT_PER_TURN, self._clock, _weight)
         ]
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack or None)
-                for one in self._placement.advertised()
+                MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+                for one in brokers.values()
             ],
             cluster_id=self._cluster_id,
-            controller_id=self._placement.leadership.controller,
+            controller_id=self._placement.controller(brokers),
             topics=topics,
         )
 
@@ -110,16 +111,18 @@ class MetadataHandler:
             code = error.code if is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             return MetadataResponseTopic(error_code=code, name=name)
 
-    async def _describe(self, topic: Topic, request: Request) -> MetadataResponseTopic:
+    async def _describe(
+        self, topic: Topic, request: Request, brokers: Mapping[int, Advertised]
+    ) -> MetadataResponseTopic:
         if self._topics.image.has_ended(topic):
             # Clients report this error to their users; after other errors they wait for the topic to be created.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
         leaders = enumerate(self._placement.leaders(topic, topic.partitions))
         if topic.partitions <= WEIGHT_PER_TURN:
-            partitions = [self._describe_partition(topic, *place) for place in leaders]
+            partitions = [self._describe_partition(topic, *place, brokers) for place in leaders]
         else:
             places = paced(leaders, WEIGHT_PER_TURN, self._clock)
-            partitions = [self._describe_partition(topic, *place) async for place in places]
+            partitions = [self._describe_partition(topic, *place, brokers) async for place in places]
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -128,11 +131,13 @@ class MetadataHandler:
             partitions=partitions,
         )
 
-    def _describe_partition(self, topic: Topic, index: int, leader: int) -> MetadataResponsePartition:
+    def _describe_partition(
+        self, topic: Topic, index: int, leader: int, brokers: Mapping[int, Advertised]
+    ) -> MetadataResponsePartition:
         return MetadataResponsePartition(
-            error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
+            error_code=leader_error(leader, brokers),
             partition_index=index,
-            leader_id=leader,
+            leader_id=leader if leader in brokers else NOBODY,
             leader_epoch=self._partitions.advertised_epoch(topic, index),
             replica_nodes=[] if leader == NOBODY else [leader],
             isr_nodes=[] if leader == NOBODY else [leader],

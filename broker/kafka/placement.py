@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.leadership import NOBODY
-from gnomon.broker.placement.placement import Placement
+from gnomon.broker.placement.placement import Advertised, Placement, leader_error
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.log.topic_name import is_topic_name
@@ -59,6 +59,7 @@ class PlacementHandlers:
         message: DescribeTopicPartitionsRequest = request.message
         left = max(1, min(message.response_partition_limit, PAGE_PARTITIONS_MAX))
         image, begin = self._topics.image, message.cursor or Cursor()
+        brokers = self._placement.advertised(request.session.listener)
         names = {item.name for item in message.topics} or {topic.name for topic in image}
         response = DescribeTopicPartitionsResponse()
         for name in sorted(name for name in names if name >= begin.topic_name):
@@ -73,14 +74,16 @@ class PlacementHandlers:
                 response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
                 continue
             stop = min(topic.partitions, first + left)
-            response.topics.append(self._described(topic, range(first, stop)))
+            response.topics.append(self._described(topic, range(first, stop), brokers))
             left -= max(0, stop - first)
             if stop < topic.partitions:
                 response.next_cursor = Cursor(topic_name=name, partition_index=stop)
                 break
         return response
 
-    def _described(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+    def _described(
+        self, topic: Topic, indexes: range, brokers: Mapping[int, Advertised]
+    ) -> DescribeTopicPartitionsResponseTopic:
         leaders = self._placement.leaders(topic, indexes.stop)
         return DescribeTopicPartitionsResponseTopic(
             name=topic.name,
@@ -88,9 +91,9 @@ class PlacementHandlers:
             is_internal=topic.internal,
             partitions=[
                 DescribeTopicPartitionsResponsePartition(
-                    error_code=ErrorCode.NONE if leaders[index] != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
+                    error_code=leader_error(leaders[index], brokers),
                     partition_index=index,
-                    leader_id=leaders[index],
+                    leader_id=leaders[index] if leaders[index] in brokers else NOBODY,
                     leader_epoch=self._partitions.advertised_epoch(topic, index),
                     replica_nodes=_holders(leaders[index]),
                     isr_nodes=_holders(leaders[index]),

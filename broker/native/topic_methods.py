@@ -59,7 +59,7 @@ class TopicMethods:
         leaders = []
         for number in self._placement.leaders(found, found.partitions):
             leader = self._placement.broker(number)
-            leaders.append(None if leader is None else [leader.host, leader.native_port])
+            leaders.append(None if leader is None else list(leader.native))
         return [found.id.hex, leaders]
 
     def _topic(self, call: Call) -> None:

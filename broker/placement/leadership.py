@@ -17,13 +17,18 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import Final
 
 import msgpack
+
+from gnomon.runtime.settings.endpoint import PLAINTEXT, Endpoint
 
 NOBODY = -1
 """The id of the leader while no broker may lead."""
 RANKS_PER_HASH = 8
 """One hash gives the ranks of this many partitions: 10,000 partitions on three brokers take some 10 ms."""
+_NAMELESS: Final = 6
+"""Elements of a registration without names of listeners."""
 _RANKS = Struct(f">{RANKS_PER_HASH}Q")
 
 
@@ -33,6 +38,7 @@ class LiveBroker:
 
     id: int
     host: str
+    """The advertised address of the first listener for Kafka clients."""
     port: int
     rack: str = ""
     draining: bool = False
@@ -41,18 +47,37 @@ class LiveBroker:
     """The time that the registration outlives the broker."""
     native_port: int = 0
     """The port for native clients."""
+    listeners: tuple[Endpoint, ...] = ()
+    """The advertised address of each listener, by name; empty for one listener, PLAINTEXT."""
+    native_host: str = ""
+    """The host for native clients; empty for `host`."""
 
     def encode(self) -> bytes:
-        """The value of its key."""
-        encoded: bytes = msgpack.packb(
-            [self.host, self.port, self.rack, self.draining, self.lease_seconds, self.native_port]
-        )
+        """The value of its key; without names of listeners it is one that earlier versions of gnomon read."""
+        said = [self.host, self.port, self.rack, self.draining, self.lease_seconds, self.native_port]
+        if self.listeners or self.native_host:
+            said += [self.listeners, self.native_host]
+        encoded: bytes = msgpack.packb(said)
         return encoded
 
     @classmethod
     def decode(cls, broker_id: int, value: bytes) -> LiveBroker:
         """Undoes `encode`."""
-        return cls(broker_id, *msgpack.unpackb(value))
+        said = msgpack.unpackb(value)
+        if len(said) > _NAMELESS:
+            said[_NAMELESS] = tuple(Endpoint(*one) for one in said[_NAMELESS])
+        return cls(broker_id, *said)
+
+    def endpoint(self, listener: str) -> tuple[str, int] | None:
+        """Host and port for Kafka clients of a listener; None if the broker has no listener of that name."""
+        if not self.listeners:
+            return (self.host, self.port) if listener == PLAINTEXT else None
+        return next(((one.host, one.port) for one in self.listeners if one.name == listener), None)
+
+    @property
+    def native(self) -> tuple[str, int]:
+        """Host and port for native clients and other brokers."""
+        return self.native_host or self.host, self.native_port
 
 
 class Leadership:

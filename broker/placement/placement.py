@@ -7,13 +7,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.placement.leadership import NOBODY, Leadership, LiveBroker
 from gnomon.broker.placement.membership import Membership
 from gnomon.log.topic import Topic
 from gnomon.wire.kafka.errors import ErrorCode
+
+
+class Advertised(NamedTuple):
+    """A broker as the clients of one listener see it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 class Placement:
@@ -74,13 +84,23 @@ class Placement:
         """A broker that is alive, by its id."""
         return self.leadership.brokers.get(broker_id)
 
-    def advertised(self) -> Sequence[LiveBroker]:
-        """The brokers that answers name: the live ones, or this one alone if it knows of no live broker.
+    def advertised(self, listener: str) -> Mapping[int, Advertised]:
+        """The brokers that answers to clients of a listener name, by id.
 
-        librdkafka (2.10 on) drops every broker that an answer does not name, also those that it was configured with.
-        After an answer without brokers it has no broker to ask, for ever (seen in `make chaos`).
+        They are the live ones that have a listener of this name, or this one alone if it knows of none: librdkafka
+        (2.10 on) drops every broker that an answer does not name, also those that it was configured with. After an
+        answer without brokers it has no broker to ask, for ever (seen in `make chaos`).
         """
-        return self.leadership.shown_to_clients() or [self._membership.me]
+        found = _at(listener, self.leadership.shown_to_clients())
+        if not found:
+            me = self._membership.me
+            found[me.id] = Advertised(me.id, *(me.endpoint(listener) or (me.host, me.port)), me.rack or None)
+        return found
+
+    def controller(self, advertised: Mapping[int, Advertised]) -> int:
+        """The controller in an answer that names these brokers."""
+        controller = self.leadership.controller
+        return controller if controller in advertised or controller == NOBODY else next(iter(advertised))
 
     # --- this broker's lease ------------------------------------------------------------------------------------
 
@@ -103,3 +123,15 @@ class Placement:
     def lease_problem(self) -> str | None:
         """The reason why the broker leads nothing, None while it may lead."""
         return None if self.lease_lives() else "its registration could not be renewed in time"
+
+
+def leader_error(leader: int, brokers: Mapping[int, Advertised]) -> ErrorCode:
+    """The error code of a partition in an answer that names these brokers."""
+    if leader in brokers:
+        return ErrorCode.NONE
+    return ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
+
+
+def _at(listener: str, brokers: Sequence[LiveBroker]) -> dict[int, Advertised]:
+    found = ((one, one.endpoint(listener)) for one in brokers)
+    return {one.id: Advertised(one.id, *at, one.rack or None) for one, at in found if at is not None}

@@ -45,7 +45,7 @@ class PeerSender:
         self._clock = world.clock
         self._listener = listener
         self._log = log.bind(peer=peer.id)
-        self._rpc = RpcClient(world, peer.host, peer.native_port, SERVICE, ERRORS, cluster=cluster_id)
+        self._rpc = RpcClient(world, *peer.native, SERVICE, ERRORS, cluster=cluster_id)
         self._window = Window()
         self._scope = trio.CancelScope()
         self.connected = False

@@ -67,6 +67,8 @@ def cluster() -> None:
     default=0,
     help="Port of the first broker, the others follow; free ports unless given.",
 )
+@click.option("--kafka-host", default=HOST, show_default=True, help="Address that clients connect to.")
+@click.option("--advertised-host", help="Host name that clients connect to; --kafka-host unless given.")
 @click.option(
     "--native-port", type=PORT, default=0, help="Port of the first broker for native clients; as --kafka-port."
 )
@@ -77,6 +79,8 @@ def up(
     kind: str,
     data_dir: Path | None,
     kafka_port: int,
+    kafka_host: str,
+    advertised_host: str | None,
     native_port: int,
     metadata_port: int,
 ) -> None:
@@ -86,22 +90,35 @@ def up(
     that ends with an error ends all of it.
     """
     ports = [tuple(first + number if first else 0 for first in (kafka_port, native_port)) for number in range(brokers)]
+    hosts = ("--kafka-host", kafka_host, *(() if advertised_host is None else ("--advertised-host", advertised_host)))
     if data_dir is not None:
-        trio.run(_up, Plan(data_dir, ports, bookies, kind, metadata_port))
+        trio.run(_up, Plan(data_dir, ports, hosts, bookies, kind, metadata_port))
         return
     with tempfile.TemporaryDirectory(prefix="gnomon-cluster-", ignore_cleanup_errors=True) as temporary:
-        trio.run(_up, Plan(Path(temporary), ports, bookies, kind, metadata_port))
+        trio.run(_up, Plan(Path(temporary), ports, hosts, bookies, kind, metadata_port))
 
 
 class Plan:
     """The processes to start, and those that run."""
 
     def __init__(
-        self, directory: Path, broker_ports: Sequence[tuple[int, ...]], bookies: int, kind: str, metadata_port: int
+        self,
+        directory: Path,
+        broker_ports: Sequence[tuple[int, ...]],
+        broker_hosts: Sequence[str],
+        bookies: int,
+        kind: str,
+        metadata_port: int,
     ) -> None:
-        """Takes the processes to start; for each broker the ports for Kafka's and for native clients."""
+        """Takes the processes to start.
+
+        Args:
+            broker_ports: for each broker the ports for Kafka's and for native clients.
+            broker_hosts: the options of all brokers that say where they listen and where clients connect.
+        """
         self.directory = directory
         self.broker_ports = broker_ports
+        self.broker_hosts = broker_hosts
         self.bookies = bookies
         self.kind = kind
         self.metadata_port = metadata_port
@@ -140,7 +157,7 @@ class Plan:
             self._gnomon(
                 f"broker-{number}",
                 *("broker", "--id", str(number), "--kafka-port", str(kafka), "--native-port", str(native)),
-                *(*at, *quorum),
+                *(*self.broker_hosts, *at, *quorum),
             )
             for number, (kafka, native) in enumerate(self.broker_ports, 1)
         ]

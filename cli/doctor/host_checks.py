@@ -16,6 +16,7 @@ from pathlib import Path
 from gnomon.broker.stores import BOOKIE_FOLDER, METADATA_FOLDER
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.runtime.disk.data_directory import FORMAT, FORMAT_FILE, format_and_command, what_reads
+from gnomon.runtime.settings.listeners import kafka_listeners
 from gnomon.runtime.settings.settings import Settings
 
 PYTHON_MIN = (3, 11)
@@ -188,8 +189,9 @@ def _map_use(folder: Path, map_bytes: int, setting: str) -> Check:
 
 
 def _ports(settings: Settings, held_by: str | None) -> list[Check]:
+    listeners = kafka_listeners(settings.broker, settings.kafka)
     return [
-        _port("kafka port", settings.broker.kafka_host, settings.broker.kafka_port, held_by),
+        *(_port("kafka port", one.host, one.port, held_by) for one in listeners),
         _port("native port", settings.broker.native_host, settings.broker.native_port, held_by),
         _port("admin port", settings.broker.admin_host, settings.broker.admin_port, held_by),
     ]

@@ -23,7 +23,7 @@ from gnomon.cli.exit import Exit, Failure, kafka_failure
 from gnomon.cli.options import BOOTSTRAP_VARIABLE
 from gnomon.cli.output import note
 from gnomon.log.topic import INTERNAL_TOPICS
-from gnomon.runtime.settings.settings import PORT_MAX
+from gnomon.runtime.settings.endpoint import PORT_MAX
 
 T = TypeVar("T")
 

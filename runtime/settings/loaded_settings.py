@@ -3,7 +3,9 @@
 1. A flag wins over the environment, the environment over the file, the file over the default.
 2. An unknown name and a value of the wrong type are errors; nothing is ignored.
 3. Each value's origin is known (`gnomon config show --origin`).
-4. The table of Kafka's settings is loaded only if a given name is not one of gnomon's own settings, so that bookies
+4. Settings that replace each other (`listeners`) are not both given; one that is replaced has the value and the origin
+   of the one that replaces it.
+5. The table of Kafka's settings is loaded only if a given name is not one of gnomon's own settings, so that bookies
    and metadata services start without the table.
 
 docs/decisions/0004-settings.md says why no settings library is used.
@@ -19,9 +21,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gnomon.runtime.settings.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, REPLACED, kafka_listeners
 from gnomon.runtime.settings.settings import (
     ENVIRONMENT_PREFIX,
     SECTIONS,
+    BrokerSettings,
     Setting,
     Settings,
     declared_settings,
@@ -91,6 +95,8 @@ def load_settings(
             values[name] = _checked_kafka(name, value, origin, kafka_check)
         origins[name] = origin
 
+    _take_listeners(values, origins)
+
     def section(prefix: str) -> dict[str, Any]:
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
@@ -99,8 +105,34 @@ def load_settings(
     return Loaded(settings, origins)
 
 
+def _take_listeners(values: dict[str, Any], origins: dict[str, Origin]) -> None:
+    """Invariant 4: the first of Kafka's listeners, where they are given, is that of the section `broker`."""
+    given = {
+        name: values[f"kafka.{name}"] for name in (LISTENERS, ADVERTISED, PROTOCOL_MAP) if f"kafka.{name}" in values
+    }
+    for replacing, replaced in REPLACED.items():
+        for name in replaced:
+            if replacing in origins and origins[name] != DEFAULT:
+                raise SettingsError(
+                    f"{name} ({origins[name]}) and {replacing} ({origins[replacing]}) both say where Kafka clients "
+                    "connect: give only one of them"
+                )
+    if not given:
+        return
+    names = REPLACED[f"kafka.{LISTENERS}"]
+    try:
+        broker = BrokerSettings(**{name.removeprefix("broker."): values[name] for name in names})
+        first = kafka_listeners(broker, given)[0]
+    except ValueError as problem:
+        raise SettingsError(f"the listeners for Kafka clients are refused: {problem}") from None
+    values.update(zip(names, (first.host, first.port, first.advertised_host), strict=True))
+    for replacing, replaced in REPLACED.items():
+        if replacing in origins:
+            origins.update(dict.fromkeys(replaced, origins[replacing]))
+
+
 class _KnownNames:
-    """The names of all settings (invariant 4)."""
+    """The names of all settings (invariant 5)."""
 
     def __init__(self, declared: Collection[str], kafka_names: Callable[[], Collection[str]]) -> None:
         self._names = list(declared)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gnomon.runtime.logs import FORMATS, LEVELS
+from gnomon.runtime.settings.endpoint import PORT_MAX
 from gnomon.runtime.world import Durability
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ ENVIRONMENT_PREFIX = "GNOMON_"
 MIB = 1 << 20
 MAP_BYTES_MAX = 1 << 45
 """A quarter of a process's address space, since one process may open two stores."""
-PORT_MAX = 65535
-EVERY_ADDRESS = ("0.0.0.0", "::")
-"""Hosts that listen on all addresses: other machines cannot connect to such a name."""
 
 
 def _setting(
@@ -53,16 +51,30 @@ class BrokerSettings:
     """Addresses and memory bounds of the broker."""
 
     kafka_host: str = _setting(
-        "127.0.0.1", "Address that Kafka clients connect to; `0.0.0.0` or `::` means all addresses."
+        "127.0.0.1",
+        "Address that Kafka clients connect to; `0.0.0.0` or `::` means all. Kafka's `listeners` replaces it.",
     )
-    kafka_port: int = _setting(9092, "Port for Kafka clients; 0 picks a free one.", maximum=PORT_MAX)
+    kafka_port: int = _setting(
+        9092, "Port for Kafka clients; 0 picks a free one. Kafka's `listeners` replaces it.", maximum=PORT_MAX
+    )
     advertised_host: str = _setting(
-        "", "Host name that clients connect to; empty means `kafka_host`.", follows="kafka_host"
+        "",
+        "Host name that clients connect to; empty means `kafka_host`. Kafka's `advertised.listeners` replaces it, and"
+        " gives a port, too.",
+        follows="kafka_host",
     )
     native_host: str = _setting(
         "", "Address that native clients connect to; empty means `kafka_host`.", follows="kafka_host"
     )
     native_port: int = _setting(6650, "Port for native clients; 0 picks a free one.", maximum=PORT_MAX)
+    native_advertised_host: str = _setting(
+        "",
+        "Host name that native clients and other brokers connect to; empty means `advertised_host`.",
+        follows="advertised_host",
+    )
+    native_advertised_port: int = _setting(
+        0, "Port that native clients and other brokers connect to; 0 means the one of `native_port`.", maximum=PORT_MAX
+    )
     admin_host: str = _setting("127.0.0.1", "Address of the admin API, health and metrics.")
     admin_port: int = _setting(8080, "Port of the admin API, health and metrics; 0 picks a free one.", maximum=PORT_MAX)
     request_queue_bytes_max: int = _setting(
@@ -160,6 +172,9 @@ class BookieServiceSettings:
     port: int = _setting(4002, "Port for the cluster's processes; 0 picks a free one.", maximum=PORT_MAX)
     advertised_host: str = _setting(
         "", "Host name that the other processes connect to; empty means `host`.", follows="host"
+    )
+    advertised_port: int = _setting(
+        0, "Port that the other processes connect to; 0 means the one of `port`.", maximum=PORT_MAX
     )
     domain: str = _setting("", "Rack or zone; copies are spread over all of them.")
     lease_seconds: float = _setting(6.0, "Time until the others notice that a bookie died.", minimum=0.5)

@@ -159,7 +159,7 @@ async def _while_one_serves(first: Settings, second: Any) -> None:
         ready, stop = trio.Event(), trio.Event()
 
         def served(serving: Any) -> None:
-            ports.append(serving.kafka_port)
+            ports.append(serving.listeners[0].port)
             ready.set()
 
         async def serve() -> None:

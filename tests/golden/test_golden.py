@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -38,6 +39,7 @@ from gnomon.metadata.client import Event, KeyValue, LeaseId, Revision, WatchBatc
 from gnomon.metadata.records import META
 from gnomon.metadata.sealed import seal, unseal
 from gnomon.runtime.disk.data_directory import FORMAT, DirectoryKind, check_format
+from gnomon.runtime.settings.endpoint import Endpoint
 from gnomon.wire import rpc
 from gnomon.wire.kafka.messages.offsets_topic import GroupMetadataValue, MemberMetadata
 
@@ -224,9 +226,12 @@ def cut() -> dict[str, Sample]:
 def registration() -> dict[str, Sample]:
     bookie = BookieRegistration("10.0.0.1", 3181, Revision(5), "rack-1", read_only=True)
     broker = LiveBroker(2, "10.0.0.2", 9092, "rack-1", False, 6.0, 6650)
+    inside, outside = Endpoint("INSIDE", "10.0.0.2", 9092), Endpoint("OUTSIDE", "public.example", 32000)
+    listeners = replace(broker, listeners=(inside, outside), native_host="public.example")
     return {
         "bookie": Sample(bookie, bookie.encode(), BookieRegistration.decode),
         "broker": Sample(broker, broker.encode(), lambda data: LiveBroker.decode(2, data)),
+        "broker with two listeners": Sample(listeners, listeners.encode(), lambda data: LiveBroker.decode(2, data)),
     }
 
 

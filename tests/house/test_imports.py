@@ -17,6 +17,7 @@ PURE = (
     "wire",
     "runtime/backoff.py",
     "runtime/state_table.py",
+    "runtime/settings/endpoint.py",
     "metadata/messages.py",
     "metadata/draft.py",
     "metadata/state.py",

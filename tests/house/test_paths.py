@@ -160,7 +160,7 @@ def serve(data_dir: Path, life: Callable[[int], Awaitable[None]]) -> None:
                 ports: list[int] = []
 
                 def ready(serving: Serving) -> None:
-                    ports.append(serving.kafka_port)
+                    ports.append(serving.listeners[0].port)
                     served.set()
 
                 async def node() -> None:

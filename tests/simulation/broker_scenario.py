@@ -62,7 +62,13 @@ async def broker(world: SimulatedWorld, kafka: Mapping[str, str] = KAFKA) -> Non
     settings = replace(
         settings,
         data_dir=Path("/data"),
-        broker=replace(settings.broker, kafka_host="broker", native_host="broker", advertised_host="broker"),
+        broker=replace(
+            settings.broker,
+            kafka_host="broker",
+            native_host="broker",
+            advertised_host="broker",
+            native_advertised_host="broker",
+        ),
         bookie=replace(settings.bookie, map_bytes=MAP_BYTES, garbage_interval_seconds=2.0),
         metadata=replace(settings.metadata, map_bytes=MAP_BYTES),
         kafka=kafka,

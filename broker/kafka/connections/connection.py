@@ -32,8 +32,6 @@ from gnomon.wire.kafka.frame import (
     parse_request_header,
 )
 
-LISTENER = "PLAINTEXT"
-"""The name of the only listener of Kafka's protocol, as clients see it."""
 BACKLOG_BYTES_MAX = 4 << 20
 """Bytes of replies that a peer has not received, or that wait for an earlier reply; above it, new requests wait."""
 UNFINISHED_BYTES_FREE = 64 << 10
@@ -55,6 +53,7 @@ class KafkaConnection:
     def __init__(
         self,
         transport: Connection,
+        listener: str,
         memory: RequestMemory,
         dispatch: Callable[[Exchange, memoryview, RequestHeader], None],
         answered: Callable[[list[Exchange], float], None],
@@ -65,6 +64,8 @@ class KafkaConnection:
         request_bytes_max: int,
     ) -> None:
         self.transport = transport
+        self.listener = listener
+        """The name of the listener that the client is connected to."""
         self.software = ""
         """Name and version of the client's library, if the client sent them (KIP-511)."""
         self.principal = ANONYMOUS
@@ -110,7 +111,7 @@ class KafkaConnection:
         """The authorization session of a request with the client id `client_id`."""
         session = self._session
         if session is None or session.client_id != client_id or session.principal != self.principal:
-            session = self._session = Session(self.principal, LISTENER, client_id, self.address)
+            session = self._session = Session(self.principal, self.listener, client_id, self.address)
         return session
 
     # --- the stream ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -23,7 +23,8 @@ from gnomon.runtime.limited_log import PERIOD_SECONDS, LimitedLog
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.loop.turn_watch import LONG_SECONDS
 from gnomon.runtime.metrics import Metrics
-from gnomon.runtime.settings.settings import EVERY_ADDRESS
+from gnomon.runtime.settings.endpoint import EVERY_ADDRESS
+from gnomon.runtime.settings.listeners import ADVERTISED, LISTENERS, KafkaListener
 from gnomon.runtime.timers import Timer, Timers
 from gnomon.runtime.world import Clock, Connection, Listener, Network
 from gnomon.wire.kafka.api import APIS, ApiKey
@@ -31,6 +32,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader, response_prefix
 from gnomon.wire.kafka.schema import encode
 
+STARTING = "the broker starts, and does not know the addresses of all its listeners yet"
 DRAIN_SECONDS = 5.0
 DRAIN_POLL_SECONDS = 0.01
 DECODED_BYTES_MAX = 8 << 20
@@ -81,7 +83,9 @@ class KafkaServer:
         """The connections, each with the timer of its next idle check: one timer, not set again at every request."""
         self._idle_seconds = configs.number("connections.max.idle.ms") / 1000
         self._seconds = {key.value: metrics.request_seconds[key.name.lower()] for key in ApiKey}
-        self._listener: Listener | None = None
+        self._listening: list[Listener] = []
+        self._complete = False
+        """Whether all listeners are bound, so that their addresses are known."""
         metrics.watch("request_bytes", "Bytes of requests received and not yet answered", lambda: self.request_bytes)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -102,47 +106,59 @@ class KafkaServer:
         """Bytes of all answers that are ready and that peers have not received."""
         return self._memory.backlog_bytes
 
-    async def listen(self, host: str, port: int, advertised_host: str, log_dirs: str) -> Listener:
+    async def listen(self, listeners: Sequence[KafkaListener], log_dirs: str) -> tuple[KafkaListener, ...]:
         """Accepts connections from now on, and completes the broker's configs.
 
         Args:
-            port: 0 picks a free one.
-            advertised_host: the host of this broker in answers to clients.
             log_dirs: the log directory in answers to clients.
 
+        Returns:
+            the listeners with the ports that they are bound to.
+
         Raises:
-            AddressTaken: the address is in use or not one of this machine.
+            AddressTaken: an address is in use or not one of this machine.
         """
-        listener = self._listener = await self._network.listen(host, port, self.accept)
+        bound = []
+        for one in listeners:
+            listening = await self._network.listen(one.host, one.port, partial(self.accept, one.name))
+            self._listening.append(listening)
+            bound.append(one.bound(listening.host, listening.port))
+        self._complete = True
         self._configs.set_derived(
             {
-                "advertised.listeners": f"PLAINTEXT://{advertised_host}:{listener.port}",
-                "listeners": f"PLAINTEXT://{listener.host}:{listener.port}",
+                ADVERTISED: ",".join(one.advertised for one in bound),
+                LISTENERS: ",".join(one.address for one in bound),
                 "log.dirs": log_dirs,
                 "node.id": str(self._configs.number("broker.id")),
             }
         )
-        if advertised_host in EVERY_ADDRESS:
-            self._log.warning(
-                "advertised_host_missing",
-                problem=f"clients are sent to {advertised_host}, which from another machine is not this "
-                "one: set broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST) to the name or address that they "
-                "know it by",
-            )
-        return listener
+        for one in bound:
+            if one.advertised_host in EVERY_ADDRESS:
+                self._warn_unreachable(one)
+        return tuple(bound)
+
+    def _warn_unreachable(self, listener: KafkaListener) -> None:
+        self._log.warning(
+            "advertised_host_missing",
+            listener=listener.name,
+            problem=f"clients are sent to {listener.advertised_host}, which from another machine is not this one: set "
+            "broker.advertised_host (GNOMON_BROKER__ADVERTISED_HOST), or advertised.listeners "
+            "(GNOMON_KAFKA__ADVERTISED_LISTENERS), to the name or address that they know it by",
+        )
 
     async def stop(self) -> None:
         """Accepts no new connection, and drains the others (`drain`) within DRAIN_SECONDS."""
-        if self._listener is not None:
-            self._listener.close()
+        for listening in self._listening:
+            listening.close()
         with trio.move_on_after(DRAIN_SECONDS):
             await self.drain()
 
-    def accept(self, transport: Connection) -> KafkaConnection:
-        """Makes the handler of a new stream."""
+    def accept(self, listener: str, transport: Connection) -> KafkaConnection:
+        """Makes the handler of a new stream of a listener."""
         limits = self._limits
         connection = KafkaConnection(
             transport,
+            listener,
             self._memory,
             self._dispatch,
             self._answered,
@@ -151,7 +167,7 @@ class KafkaServer:
             frame_bytes_max=self._configs.number("socket.request.max.bytes"),
             request_bytes_max=limits.connection_request_bytes_max,
         )
-        refusal = self._connection_limits.take(connection)
+        refusal = self._connection_limits.take(connection) if self._complete else STARTING
         if refusal is not None:
             connection.refuse(refusal)
         self._connections[connection] = None

@@ -11,7 +11,7 @@ them again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias, TypeVar
 
@@ -20,9 +20,10 @@ import trio
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.bookie.repair.auditor import AuditSettings
 from gnomon.broker.clustered import BrokerNodeSettings, run_broker
-from gnomon.broker.node import ServingBroker
+from gnomon.broker.node import Endpoints, ServingBroker
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.remote import RemoteMetadata
+from gnomon.runtime.settings.listeners import KafkaListener
 from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.testing.simulation.machine import Machine, Node, result_of
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
@@ -44,6 +45,7 @@ class BrokerCluster:
 
     Args:
         kafka: settings of all brokers by Kafka's names.
+        listeners: the listeners of a broker by its number; PLAINTEXT at KAFKA_PORT unless given.
         tenant: a task that runs in each broker from the moment it serves; cancelled at the broker's end.
     """
 
@@ -57,6 +59,7 @@ class BrokerCluster:
         kafka: Mapping[str, str] | None = None,
         audit: AuditSettings | None = None,
         replication: ShadowReplicationSettings | None = None,
+        listeners: Callable[[int], Sequence[KafkaListener]] | None = None,
         tenant: Tenant | None = None,
     ) -> None:
         self.simulation = simulation
@@ -71,6 +74,7 @@ class BrokerCluster:
         """The cost of each broker's calls to the metadata service from its start until it serves."""
         self._lease_seconds = lease_seconds
         self._kafka = dict(kafka or {})
+        self._listeners = listeners or _plaintext
         self._tenant = tenant
         self._replication = replication or ShadowReplicationSettings()
 
@@ -129,11 +133,7 @@ class BrokerCluster:
     def _node(self, number: int, broker_id: int) -> Node:
         async def node(world: SimulatedWorld) -> None:
             settings = BrokerNodeSettings(
-                host="",
-                port=KAFKA_PORT,
-                native_host="",
-                native_port=NATIVE_PORT,
-                advertised_host=f"broker-{number}",
+                Endpoints(self._listeners(number), "", NATIVE_PORT),
                 lease_seconds=self._lease_seconds,
                 shadow_replication=self._replication,
                 kafka={"broker.id": str(broker_id), **self._kafka},
@@ -171,3 +171,7 @@ class BrokerCluster:
                     world, metadata, bookies, settings, world.logger, ready=ready, stop=world.stop_requested
                 )
             nursery.cancel_scope.cancel()
+
+
+def _plaintext(number: int) -> Sequence[KafkaListener]:
+    return (KafkaListener("PLAINTEXT", "", KAFKA_PORT, f"broker-{number}"),)

@@ -336,7 +336,13 @@ def simulate_broker(
     settings = replace(
         Settings(),
         data_dir=Path("/data"),
-        broker=replace(broker or BrokerSettings(), kafka_host=HOST, native_host=HOST, advertised_host=HOST),
+        broker=replace(
+            broker or BrokerSettings(),
+            kafka_host=HOST,
+            native_host=HOST,
+            advertised_host=HOST,
+            native_advertised_host=HOST,
+        ),
         kafka=MappingProxyType({"offsets.topic.num.partitions": "2", **(kafka or {})}),
     )
 

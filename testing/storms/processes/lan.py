@@ -27,7 +27,7 @@ class LanMissing(Exception):
     """Namespaces are not available; the text gives the reason."""
 
 
-class _Namespaces:
+class Namespaces:
     """A network namespace and a mount namespace, kept by a child process."""
 
     def __init__(self) -> None:
@@ -64,30 +64,30 @@ class _Namespaces:
 class LanHost:
     """One machine of a `Lan`."""
 
-    def __init__(self, hub: _Namespaces, port: str, address: str) -> None:
+    def __init__(self, hub: Namespaces, port: str, address: str) -> None:
         self.address = address
         self._hub = hub
         self._port = port
-        self._own = _Namespaces()
+        self.namespaces = Namespaces()
         self._disk: Path | None = None
-        hub.run(f"ip link add {port} type veth peer name lan netns {self._own.pid}")
+        hub.run(f"ip link add {port} type veth peer name lan netns {self.namespaces.pid}")
         hub.run(f"ip link set {port} master lan up")
-        self._own.run(f"ip address add {address}/24 dev lan")
-        self._own.run("ip link set lan up")
-        self._own.run("ip link set lo up")
+        self.namespaces.run(f"ip address add {address}/24 dev lan")
+        self.namespaces.run("ip link set lan up")
+        self.namespaces.run("ip link set lo up")
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """The prefix of a command that runs it on this host."""
-        return self._own.prefix
+        return self.namespaces.prefix
 
     def cut(self, address: str) -> None:
         """Drops packets from this host to the address; packets from the address arrive."""
-        self._own.run(f"ip neighbour replace {address} lladdr {NOWHERE} dev lan nud permanent")
+        self.namespaces.run(f"ip neighbour replace {address} lladdr {NOWHERE} dev lan nud permanent")
 
     def join(self, address: str) -> None:
         """Undoes `cut`."""
-        self._own.run(f"ip neighbour del {address} dev lan")
+        self.namespaces.run(f"ip neighbour del {address} dev lan")
 
     def unplug(self) -> None:
         """Takes the host off the network: no packet goes in or out."""
@@ -100,8 +100,8 @@ class LanHost:
     def mount_disk(self, path: Path, size_bytes: int) -> None:
         """Mounts a disk in memory at this path; only processes on this host see it."""
         path.mkdir(parents=True, exist_ok=True)
-        self._own.run(f"mount -t tmpfs -o size={size_bytes} gnomon {path}")
-        self._disk = Path(f"/proc/{self._own.pid}/root{path}")
+        self.namespaces.run(f"mount -t tmpfs -o size={size_bytes} gnomon {path}")
+        self._disk = Path(f"/proc/{self.namespaces.pid}/root{path}")
 
     def fill_disk(self) -> None:
         """Uses up all free space of the disk."""
@@ -123,7 +123,7 @@ class LanHost:
 
     def close(self) -> None:
         """Ends the host, once its processes have ended."""
-        self._own.close()
+        self.namespaces.close()
 
 
 class Lan:
@@ -131,7 +131,7 @@ class Lan:
 
     def __init__(self) -> None:
         self.hosts: list[LanHost] = []
-        self._hub = _Namespaces()
+        self._hub = Namespaces()
         self._network = f"198.18.{self._hub.pid % 256}"  # RFC 2544: for tests of networks
         self.gateway = f"{self._network}.1"
         try:

@@ -58,6 +58,7 @@ class Peer:
         self._dispatch = dispatch
         self.connection = KafkaConnection(
             self.transport,
+            "PLAINTEXT",
             self.memory,
             self._take,
             self._count,

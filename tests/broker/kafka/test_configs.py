@@ -156,7 +156,7 @@ def test_a_broker_config_that_cannot_be_altered_is_an_invalid_request(of: str) -
         client = await broker.connect()
         for key, value, word in [
             ("num.partitions", "3", "settings file"),
-            ("listeners", "PLAINTEXT://:9092", "broker.kafka_host"),
+            ("listeners", "PLAINTEXT://:9092", "settings file"),
             ("no.such.key", "1", "Unknown broker config name"),
             ("log.retention.ms", "soon", "whole number"),
             ("log.retention.ms", None, "Null value"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+import msgpack
+
 from gnomon.broker.placement.leadership import NOBODY, Leadership, LiveBroker
+from gnomon.runtime.settings.endpoint import Endpoint
 
 TOPIC = UUID(int=7)
 
@@ -103,3 +106,18 @@ def test_a_topic_that_grows_keeps_its_leaders() -> None:
 def test_a_registration_reads_as_it_was_written() -> None:
     broker = LiveBroker(5, "host", 9092, "rack-1", draining=True, lease_seconds=6.0)
     assert LiveBroker.decode(5, broker.encode()) == broker
+
+
+def test_a_registration_has_the_address_of_each_listener() -> None:
+    named = (Endpoint("INSIDE", "10.0.0.5", 9092), Endpoint("OUTSIDE", "public", 32000))
+    broker = LiveBroker(5, "10.0.0.5", 9092, native_port=6650, listeners=named, native_host="public")
+    assert LiveBroker.decode(5, broker.encode()) == broker
+    assert (broker.endpoint("OUTSIDE"), broker.endpoint("PLAINTEXT")) == (("public", 32000), None)
+    assert broker.native == ("public", 6650)
+
+
+def test_a_registration_without_names_is_that_of_one_listener_named_plaintext() -> None:
+    broker = LiveBroker.decode(5, msgpack.packb(["host", 9092, "rack", False, 6.0, 6650]))
+    assert (broker.endpoint("PLAINTEXT"), broker.endpoint("INSIDE")) == (("host", 9092), None)
+    assert broker.native == ("host", 6650)
+    assert len(msgpack.unpackb(broker.encode())) == 6  # earlier versions read no more

@@ -180,8 +180,48 @@ def test_the_names_of_kafka_settings_are_only_loaded_for_names_that_gnomon_does_
         asked.append("names")
         return KAFKA_NAMES
 
-    load_settings(None, {"GNOMON_DATA_DIR": "d"}, {"broker.kafka_port": 1}, kafka_names=kafka_names)  # invariant 4
+    load_settings(None, {"GNOMON_DATA_DIR": "d"}, {"broker.kafka_port": 1}, kafka_names=kafka_names)  # invariant 5
     assert asked == []
     environment = {"GNOMON_KAFKA__NUM_PARTITIONS": "3"}
     loaded = load_settings(None, environment, {"kafka.log.roll.ms": 1}, kafka_names=kafka_names)
     assert (asked, loaded.settings.kafka) == (["names"], {"num.partitions": "3", "log.roll.ms": "1"})
+
+
+@pytest.mark.parametrize(
+    ("kafka", "flags"),
+    [
+        ("listeners", {"broker.kafka_port": 9092}),
+        ("listeners", {"broker.kafka_host": "h"}),
+        ("listeners", {"broker.advertised_host": "h"}),
+        ("advertised.listeners", {"broker.advertised_host": "h"}),
+    ],
+)
+def test_two_settings_for_the_same_address_are_refused_with_the_origin_of_both(
+    kafka: str, flags: dict[str, object]
+) -> None:
+    environment = {f"GNOMON_KAFKA__{kafka.upper().replace('.', '_')}": "PLAINTEXT://h:1"}
+    own = next(iter(flags))
+    problem = rf"{own} \(flag\) and kafka\.{kafka} \(environment .*\) both say where Kafka clients connect"
+    with pytest.raises(SettingsError, match=problem):  # invariant 4
+        load_settings(None, environment, flags, kafka_names=lambda: [kafka])
+
+
+def test_a_replaced_setting_has_the_value_and_the_origin_of_the_one_that_replaces_it() -> None:
+    names = ["listeners", "advertised.listeners", "listener.security.protocol.map"]
+    given = {
+        "kafka.listeners": "INSIDE://:9,OUTSIDE://10.0.0.1:10",
+        "kafka.advertised.listeners": "INSIDE://inside:9",
+        "kafka.listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    }
+    environment = {"GNOMON_KAFKA__LISTENERS": given.pop("kafka.listeners")}
+    loaded = load_settings(None, environment, given, kafka_names=lambda: names)
+    broker = loaded.settings.broker
+    assert (broker.kafka_host, broker.kafka_port, broker.advertised_host) == ("0.0.0.0", 9, "inside")  # invariant 4
+    assert (broker.native_host, broker.native_advertised_host) == ("0.0.0.0", "inside")
+    assert str(loaded.origins["broker.kafka_port"]) == "environment GNOMON_KAFKA__LISTENERS"
+    assert str(loaded.origins["broker.advertised_host"]) == "flag"
+
+
+def test_listeners_that_cannot_be_served_stop_the_start() -> None:
+    with pytest.raises(SettingsError, match="the listeners for Kafka clients are refused: listener SSL asks for SSL"):
+        load_settings(None, {}, {"kafka.listeners": "SSL://:1"}, kafka_names=lambda: ["listeners"])
