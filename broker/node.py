@@ -48,6 +48,7 @@ from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.consumer_methods import ConsumerMethods
 from gnomon.broker.native.hosts import Hosts
 from gnomon.broker.native.server import NativeServer
+from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
 from gnomon.broker.native.topic_methods import TopicMethods
 from gnomon.broker.placement.leadership import LiveBroker
@@ -255,15 +256,18 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         broker.timers,
         broker.log,
     )
-    connections = NativeConnections(tasks, hosts.rounds)
+    connections, clock = NativeConnections(tasks, hosts.rounds), world.clock
+    admin = SubscriptionAdmin(hosts, topics, broker.storage, placement.node_id, clock)
     access = NativeAccess(broker.authorizer)
     watch = broker.metrics.watch
     watch("native_connections", "Native clients connected", lambda: len(connections))
     watch("subscriptions", "Durable subscriptions of partitions in use", lambda: hosts.subscriptions)
     wings = (
-        TopicMethods(access, topics, broker.records, placement, partitions, broker.replication, tasks).methods(),
-        SubscriptionMethods(access, hosts, connections, tasks, world.clock).methods(),
-        ConsumerMethods(access, connections, hosts.rounds, world.clock).methods(),
+        TopicMethods(
+            access, topics, broker.records, placement, partitions, broker.replication, broker.storage, clock, tasks
+        ).methods(),
+        SubscriptionMethods(access, hosts, connections, admin, tasks).methods(),
+        ConsumerMethods(access, connections, hosts.rounds, clock).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)

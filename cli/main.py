@@ -34,6 +34,9 @@ COMMANDS = {
     "cluster": CommandPlace("cluster.cluster", "cluster", "Run a whole cluster on this machine, for trying."),
     "topic": CommandPlace("kafka.topic", "topic", "Create, list, describe, alter and delete topics."),
     "group": CommandPlace("kafka.group", "group", "List, describe, reset and delete consumer groups."),
+    "subscription": CommandPlace(
+        "native.subscription", "subscription", "List, describe, move and delete durable subscriptions."
+    ),
     "produce": CommandPlace("kafka.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": CommandPlace("kafka.consume", "consume", "Write the records of a topic to standard output."),
     "ledger": CommandPlace(

@@ -12,7 +12,7 @@ One thread runs Trio for as long as the block lasts; any number of other threads
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -21,8 +21,10 @@ import trio
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer
 from gnomon.client.consumer_options import QUEUE_RECORDS, Position, Type
+from gnomon.client.described_subscription import DescribedSubscription, ListedSubscription
 from gnomon.client.errors import ConsumerClosed
 from gnomon.client.message import Message
+from gnomon.client.subscriptions import Subscriptions
 from gnomon.log.dlsn import Dlsn
 from gnomon.runtime.trio_thread import TrioThread, in_trio_thread
 
@@ -141,12 +143,56 @@ class BlockingConsumer:
         self._fetched.clear()
 
 
+class BlockingSubscriptions:
+    """Blocking `Subscriptions`; see there for the guarantees and errors of each method."""
+
+    def __init__(self, thread: TrioThread, subscriptions: Subscriptions) -> None:
+        self._thread = thread
+        self._subscriptions = subscriptions
+
+    def topics(self) -> list[str]:
+        """See `Subscriptions.topics`."""
+        return self._thread.call(self._subscriptions.topics)
+
+    def describe(self, topic: str, name: str) -> DescribedSubscription:
+        """See `Subscriptions.describe`."""
+        return self._thread.call(self._subscriptions.describe, topic, name)
+
+    def seek(
+        self, topic: str, name: str, to: Literal["earliest", "latest"], *, partitions: Collection[int] | None = None
+    ) -> dict[int, int]:
+        """See `Subscriptions.seek`."""
+        return self._thread.call(self._subscriptions.seek, topic, name, to, partitions=partitions)
+
+    def seek_to_offset(
+        self, topic: str, name: str, offset: int, *, partitions: Collection[int] | None = None
+    ) -> dict[int, int]:
+        """See `Subscriptions.seek_to_offset`."""
+        return self._thread.call(self._subscriptions.seek_to_offset, topic, name, offset, partitions=partitions)
+
+    def seek_to_time(
+        self, topic: str, name: str, timestamp_ms: int, *, partitions: Collection[int] | None = None
+    ) -> dict[int, int]:
+        """See `Subscriptions.seek_to_time`."""
+        return self._thread.call(self._subscriptions.seek_to_time, topic, name, timestamp_ms, partitions=partitions)
+
+    def delete(self, topic: str, name: str) -> None:
+        """See `Subscriptions.delete`."""
+        self._thread.call(self._subscriptions.delete, topic, name)
+
+    def list(self, topic: str, *, after: str = "", count: int | None = None) -> list[ListedSubscription]:
+        """See `Subscriptions.list`."""
+        return self._thread.call(self._subscriptions.list, topic, after=after, count=count)
+
+
 class BlockingClient:
     """A blocking `NativeClient`; see there for the guarantees and errors of each method."""
 
     def __init__(self, thread: TrioThread, client: NativeClient) -> None:
         self._thread = thread
         self._client = client
+        self.subscriptions = BlockingSubscriptions(thread, client.subscriptions)
+        """The subscriptions of all topics, for operators."""
 
     def subscribe(
         self,

@@ -28,6 +28,7 @@ from gnomon.client.consumer_options import QUEUE_RECORDS, ConsumerOptions, Posit
 from gnomon.client.errors import InvalidCall, NativeError
 from gnomon.client.leaders import TRY_SECONDS
 from gnomon.client.part import Part
+from gnomon.client.subscriptions import Subscriptions
 from gnomon.runtime.background import background
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import World
@@ -45,6 +46,8 @@ class NativeClient:
         random = world.random(f"native-client/{name}")
         self._attachments = Attachments(world, addresses, nursery, self._acks, f"{random.getrandbits(64):016x}")
         self._leaders = self._attachments.leaders
+        self.subscriptions = Subscriptions(self._leaders)
+        """The subscriptions of all topics, for operators."""
         self._consumers: dict[Consumer, None] = {}
 
     # --- subscribing --------------------------------------------------------------------------------------------

@@ -84,19 +84,24 @@ class Leaders:
             Retriable: none of those that answered could tell.
             NativeError: a broker has refused.
         """
+        _, leaders = await self.ask_any("lookup", topic)
+        return [None if leader is None else (leader[0], leader[1]) for leader in leaders]
+
+    async def ask_any(self, method: str, *args: Any) -> Any:
+        """The answer of the first broker that gives one; raises as `look_up`."""
         refusal: Retriable | None = None
         reasons: list[str] = []
         others = (each for each in self._addresses if each not in self._connections)
         for address in [*self._connections, *others]:
             try:
-                _, leaders = await self.connection(address).call("lookup", topic)
+                answer = await self.connection(address).call(method, *args)
             except Retriable as error:
                 refusal = error
             except Unreachable as error:
                 reasons.append(str(error))
             else:
                 self._silence = None
-                return [None if leader is None else (leader[0], leader[1]) for leader in leaders]
+                return answer
         if refusal is not None:
             self._silence = None
             raise refusal

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gnomon.client.errors import BrokerUnreachable as BrokerUnreachable
     from gnomon.client.errors import ConsumerClosed as ConsumerClosed
     from gnomon.client.errors import InvalidCall as InvalidCall
+    from gnomon.client.described_subscription import DescribedSubscription as DescribedSubscription
+    from gnomon.client.described_subscription import ListedSubscription as ListedSubscription
     from gnomon.client.errors import NativeError as NativeError
     from gnomon.client.errors import NoSuchSubscription as NoSuchSubscription
     from gnomon.client.errors import NoSuchTopic as NoSuchTopic
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from gnomon.client.errors import SubscriptionTaken as SubscriptionTaken
     from gnomon.client.errors import Unavailable as Unavailable
     from gnomon.client.message import Message as Message
+    from gnomon.client.subscriptions import Subscriptions as Subscriptions
     from gnomon.log.dlsn import Dlsn as Dlsn
     from gnomon.log.partition_reader import PartitionReader as PartitionReader
     from gnomon.log.partition_reader import open_partition as open_partition
@@ -55,6 +58,7 @@ _MODULES = {
     "BrokerUnreachable": "client.errors",
     "Consumer": "client.consumer",
     "ConsumerClosed": "client.errors",
+    "DescribedSubscription": "client.described_subscription",
     "DigestType": "bookie.record",
     "Dlsn": "log.dlsn",
     "EntryId": "bookie.ids",
@@ -62,6 +66,7 @@ _MODULES = {
     "Ledger": "bookie.ledgers.ledger",
     "LedgerError": "bookie.errors",
     "Ledgers": "bookie.ledgers.ledgers",
+    "ListedSubscription": "client.described_subscription",
     "Message": "client.message",
     "NativeClient": "client.client",
     "NativeError": "client.errors",
@@ -74,6 +79,7 @@ _MODULES = {
     "RecordsMissed": "client.errors",
     "SubscriptionTaken": "client.errors",
     "Unavailable": "client.errors",
+    "Subscriptions": "client.subscriptions",
     "connect": "client.client",
     "connect_blocking": "client.blocking",
     "connect_ledgers": "bookie.ledgers.ledgers",

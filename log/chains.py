@@ -92,11 +92,12 @@ async def stored_bytes(metadata: Metadata, bookies: Bookies, entries: EntryCache
             await trio.lowlevel.checkpoint()
         *sealed, last = items
         size = sum(size_and_youngest(decode_record(item.value))[0] for item in sealed)
-        sizes[topic, partition] = size + await _written_bytes(adopt_ledger(metadata, bookies, last), entries)
+        sizes[topic, partition] = size + await written_bytes(adopt_ledger(metadata, bookies, last), entries)
     return sizes
 
 
-async def _written_bytes(ledger: Ledger, entries: EntryCache) -> int:
+async def written_bytes(ledger: Ledger, entries: EntryCache) -> int:
+    """The bytes of batches, including snapshots, that the bookies of an open segment have; 0 if they do not answer."""
     if is_local(ledger):
         with ledger.view() as view:
             assert view is not None, f"the bookie of ledger {ledger.name!r} has left this process"

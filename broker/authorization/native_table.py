@@ -27,6 +27,9 @@ class NativeMethod(Enum):
     UNSUBSCRIBE = "unsubscribe"
     SEEK = "seek"
     STATS = "stats"
+    SUBSCRIPTIONS = "subscriptions"
+    DESCRIBE_SUBSCRIPTION = "describe_subscription"
+    SUBSCRIBED_TOPICS = "subscribed_topics"
     RECEIVE = "receive"
     CLOSE_CONSUMERS = "close_consumers"
     FLOW = "flow"
@@ -48,6 +51,12 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
     NativeMethod.UNSUBSCRIBE: (_READ_TOPIC, Rule(Operation.DELETE, ResourceType.GROUP, RefusalEffect.REQUEST)),
     NativeMethod.SEEK: (_READ_TOPIC, Rule(Operation.READ, ResourceType.GROUP, RefusalEffect.REQUEST)),
     NativeMethod.STATS: (_DESCRIBE_TOPIC, Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.HIDDEN)),
+    NativeMethod.SUBSCRIPTIONS: (_DESCRIBE_TOPIC, Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.HIDDEN)),
+    NativeMethod.DESCRIBE_SUBSCRIPTION: (
+        _DESCRIBE_TOPIC,
+        Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.REQUEST),
+    ),
+    NativeMethod.SUBSCRIBED_TOPICS: (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.HIDDEN),),
     NativeMethod.RECEIVE: (),
     NativeMethod.CLOSE_CONSUMERS: (),
     NativeMethod.FLOW: (

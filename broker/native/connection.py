@@ -32,6 +32,11 @@ class Lane:
         self.ready = connection.ready
         self._connection = connection
 
+    @property
+    def address(self) -> str:
+        """The address of the client."""
+        return self._connection.address
+
     def deliver(self, batch: Batch, parcels: Sequence[Parcel]) -> None:
         """See `DeliveryChannel`."""
         self._connection.deliver(batch, parcels)
@@ -67,6 +72,11 @@ class NativeConnection:
         self._lanes: dict[Host, Lane] = {}
         self._stream = stream
         self._full = Signal()
+
+    @property
+    def address(self) -> str:
+        """The address of the client, `host:port`."""
+        return self._stream.peer
 
     @property
     def gone(self) -> bool:

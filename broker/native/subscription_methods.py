@@ -9,20 +9,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import trio
 
-from gnomon.broker.authorization.native_access import NativeAccess
+from gnomon.broker.authorization.native_access import NativeAccess, NativeQuestion
 from gnomon.broker.authorization.native_table import NativeMethod
 from gnomon.broker.authorization.operation import Operation, group, topic
 from gnomon.broker.native.arguments import checked, subscribe_args
-from gnomon.broker.native.connection import Host, Lane, NativeConnection
+from gnomon.broker.native.connection import Lane, NativeConnection
 from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.hosts import Hosts
+from gnomon.broker.native.subscription_admin import Allowed, SubscriptionAdmin
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
-from gnomon.broker.subscriptions.subscription import Subscription, SubscriptionType
+from gnomon.broker.subscriptions.subscription import SubscriptionType
 from gnomon.client.errors import (
     ERRORS,
     InvalidCall,
@@ -31,33 +32,27 @@ from gnomon.client.errors import (
     NotLeader,
     SubscriptionTaken,
 )
-from gnomon.log.dlsn import Dlsn
 from gnomon.log.entry import Offset
-from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
-from gnomon.runtime.world import Clock
 
-NAMES_MAX = 1000
-"""Subscriptions that one answer describes."""
-DESCRIBED_PER_TURN = 10_000
-"""Runs of acknowledged records that are looked at in one turn, some 3 ms."""
-SUBSCRIPTION_WEIGHT = 20
-"""Describing a subscription without runs costs as much as so many of them."""
 ATTACHED_AT_ONCE = 50
 """Consumers attached in one turn: 2 to 5 ms, in which the broker serves nobody else."""
 
-LaneSubscription: TypeAlias = Subscription[Lane]
-
 
 class SubscriptionMethods:
-    """`subscribe`, `unsubscribe`, `seek` and `stats`."""
+    """`subscribe`, `unsubscribe`, `seek`, `stats`, `subscriptions` and `describe_subscription`."""
 
     def __init__(
-        self, access: NativeAccess, hosts: Hosts, connections: NativeConnections, tasks: Tasks, clock: Clock
+        self,
+        access: NativeAccess,
+        hosts: Hosts,
+        connections: NativeConnections,
+        admin: SubscriptionAdmin,
+        tasks: Tasks,
     ) -> None:
-        self._clock = clock
         self._access = access
+        self._admin = admin
         self._hosts = hosts
         self._connections = connections
         self._tasks = tasks
@@ -71,6 +66,8 @@ class SubscriptionMethods:
             "unsubscribe": in_translated_task(self._tasks, self._unsubscribe),
             "seek": in_translated_task(self._tasks, self._seek),
             "stats": in_translated_task(self._tasks, self._stats),
+            "subscriptions": in_translated_task(self._tasks, self._subscriptions),
+            "describe_subscription": in_translated_task(self._tasks, self._describe),
         }
 
     def _subscribe(self, call: Call) -> None:
@@ -135,24 +132,14 @@ class SubscriptionMethods:
         question = self._access.question(NativeMethod.UNSUBSCRIBE, call.peer)
         question.check(Operation.READ, topic(name))
         question.check(Operation.DELETE, group(subscriber))
-        host = await self._hosts.host(name, index)
-        subscription = _subscription(host, subscriber)
-        if any(consumer.client != client for consumer in subscription.consumers):
-            raise SubscriptionTaken(f"subscription {subscriber!r} has other consumers: close them first")
-        if really:  # otherwise the call asked whether it could be deleted
-            await host.delete(subscription)
+        await self._admin.delete(name, index, subscriber, client, really)
 
     async def _seek(self, call: Call) -> Offset:
         name, index, subscriber, where, to = checked(call.args, str, int, str, str, list)
         question = self._access.question(NativeMethod.SEEK, call.peer)
         question.check(Operation.READ, topic(name))
         question.check(Operation.READ, group(subscriber))
-        host = await self._hosts.host(name, index)
-        subscription = _subscription(host, subscriber)
-        offset = await _offset(host, where, to)
-        await host.seek(subscription, offset)
-        log = host.partition.log
-        return offset if log is None else max(offset, log.start_offset)
+        return await self._admin.seek(name, index, subscriber, where, to)
 
     async def _stats(self, call: Call) -> object:
         name, index, names = checked(call.args, str, int, list)
@@ -160,18 +147,24 @@ class SubscriptionMethods:
             raise InvalidCall("subscriptions are named by text")
         question = self._access.question(NativeMethod.STATS, call.peer)
         question.check(Operation.DESCRIBE, topic(name))
-        host = await self._hosts.host(name, index)
-        subscriptions = host.dispatcher.subscriptions
-        wanted = names or list(subscriptions)
-        if len(wanted) > NAMES_MAX:
-            raise InvalidCall(f"name at most {NAMES_MAX} subscriptions at a time; there are {len(subscriptions)}")
-        return {
-            each: _described(host, subscriptions[each])
-            async for each in paced(
-                wanted, DESCRIBED_PER_TURN, self._clock, lambda each: _weight(subscriptions.get(each))
-            )
-            if each in subscriptions and question.allows(Operation.DESCRIBE, group(each))
-        }
+        return await self._admin.stats(name, index, names, _described_to(question))
+
+    async def _subscriptions(self, call: Call) -> object:
+        name, index, after, count = checked(call.args, str, int, str, int)
+        question = self._access.question(NativeMethod.SUBSCRIPTIONS, call.peer)
+        question.check(Operation.DESCRIBE, topic(name))
+        return list(await self._admin.page(name, index, after, count, _described_to(question)))
+
+    async def _describe(self, call: Call) -> object:
+        name, index, subscriber = checked(call.args, str, int, str)
+        question = self._access.question(NativeMethod.DESCRIBE_SUBSCRIPTION, call.peer)
+        question.check(Operation.DESCRIBE, topic(name))
+        question.check(Operation.DESCRIBE, group(subscriber))
+        return await self._admin.describe(name, index, subscriber)
+
+
+def _described_to(question: NativeQuestion) -> Allowed:
+    return lambda name: question.allows(Operation.DESCRIBE, group(name))
 
 
 def attach_consumer(lane: Lane, connection: NativeConnection, kind: SubscriptionType, item: list[Any]) -> object:
@@ -198,50 +191,3 @@ def attach_consumer(lane: Lane, connection: NativeConnection, kind: Subscription
     connection.consumers[number] = consumer
     host.attached(consumer)
     return subscription.cursor_epoch
-
-
-def _subscription(host: Host, name: str) -> LaneSubscription:
-    subscription = host.dispatcher.subscriptions.get(name)
-    if subscription is None:
-        raise NoSuchSubscription(f"there is no subscription {name!r}")
-    return subscription
-
-
-async def _offset(host: Host, where: str, to: list[Any]) -> Offset:
-    """The offset that a seek asks for."""
-    log = host.partition.log
-    if log is None:
-        raise NotLeader("the partition has just moved to another broker")
-    if where == "earliest":
-        return log.start_offset
-    if where == "latest":
-        return log.high_watermark
-    if where == "offset":
-        (offset,) = checked(to, int)
-        return Offset(min(max(offset, log.start_offset), log.high_watermark))
-    if where == "id":
-        try:
-            return await host.positions.offset_of(Dlsn.decode(to))
-        except ValueError as error:
-            raise InvalidCall(str(error)) from error
-    if where == "time":
-        (timestamp_ms,) = checked(to, int)
-        found = await host.partition.offset_for_timestamp(timestamp_ms)
-        return log.high_watermark if found is None else found[0]
-    raise InvalidCall(f"seek to 'earliest', 'latest', 'offset', 'id' or 'time', not {where!r}")
-
-
-def _weight(subscription: LaneSubscription | None) -> int:
-    """The runs that describing a subscription looks at."""
-    return SUBSCRIPTION_WEIGHT + (0 if subscription is None else subscription.cursor.ranges_count)
-
-
-def _described(host: Host, subscription: LaneSubscription) -> dict[str, object]:
-    consumers = subscription.consumers
-    return {
-        "type": subscription.kind.value if consumers else None,
-        "consumers": len(consumers),
-        "offset": subscription.cursor.mark_delete,
-        "acknowledged_ahead": subscription.cursor.ranges_count,
-        "backlog": subscription.backlog(host.dispatcher.end),
-    }

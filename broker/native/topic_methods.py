@@ -1,4 +1,4 @@
-"""Methods of the native service about topics: `lookup`, `topic` and `replication`."""
+"""Methods of the native service about topics: `lookup`, `topic`, `subscribed_topics` and `replication`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from gnomon.broker.native.arguments import checked
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.replication.shadow_replication import ShadowReplication
+from gnomon.broker.storage import Storage
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
 from gnomon.client.errors import NoSuchTopic
+from gnomon.log.subscription_keys import READERS
 from gnomon.log.topic import Topic
+from gnomon.runtime.loop.paced import paced
 from gnomon.runtime.rpc.call import Call, Method
 from gnomon.runtime.tasks import Tasks
+from gnomon.runtime.world import Clock
+
+TOPICS_MAX = 1000
+"""Topics that one answer names."""
+READERS_PER_TURN = 2000
+"""Topics with subscriptions that are looked at in one turn: some 3 ms."""
 
 
 class TopicMethods:
@@ -32,6 +41,8 @@ class TopicMethods:
         placement: Placement,
         partitions: PartitionsInUse,
         replication: ShadowReplication,
+        storage: Storage,
+        clock: Clock,
         tasks: Tasks,
     ) -> None:
         self._access = access
@@ -40,6 +51,8 @@ class TopicMethods:
         self._placement = placement
         self._partitions = partitions
         self._replication = replication
+        self._storage = storage
+        self._clock = clock
         self._tasks = tasks
 
     def methods(self) -> Mapping[str, Method]:
@@ -47,6 +60,7 @@ class TopicMethods:
         return {
             "lookup": in_translated_task(self._tasks, self._lookup),
             "topic": self._topic,
+            "subscribed_topics": in_translated_task(self._tasks, self._subscribed),
             "replication": self._stats,
         }
 
@@ -67,6 +81,20 @@ class TopicMethods:
         found = self._described(call, NativeMethod.TOPIC)
         source = None if found.source is None else found.source.name
         call.reply([source, self._partitions.bounds(found)])
+
+    async def _subscribed(self, call: Call) -> list[str]:
+        """At most TOPICS_MAX names of topics that have, or had, subscriptions, in order, after the given name."""
+        (after,) = checked(call.args, str)
+        question = self._access.question(NativeMethod.SUBSCRIBED_TOPICS, call.peer)
+        found: list[str] = []
+        readers = (await self._storage.metadata.range(READERS)).items
+        async for item in paced(readers, READERS_PER_TURN, self._clock):
+            name = item.value.decode()
+            if name > after and question.allows(Operation.DESCRIBE, topic(name)):
+                found.append(name)
+                if len(found) == 2 * TOPICS_MAX:
+                    found = sorted(found)[:TOPICS_MAX]
+        return sorted(found)[:TOPICS_MAX]
 
     def _stats(self, call: Call) -> None:
         """The statistics of all shadows and partitions of a source that this broker replicates."""

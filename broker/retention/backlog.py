@@ -5,7 +5,7 @@
    position is read from that segment.
 2. The partitions in use here are checked every LOOK_SECONDS. So for that time producers can exceed a quota, and can
    still be refused after the backlog has shrunk.
-3. The bytes of a part of a log segment are estimated by its records: half of the records count as half of the bytes.
+3. The bytes of a backlog are estimated (`backlog_size`).
 4. For a subscription whose stored position cannot be decoded, no record is dropped, but producers can be refused.
 5. As long as the slowest position or the log cannot be read, no record is dropped, and producers are refused if they
    were refused before.
@@ -14,37 +14,27 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from gnomon.bookie.errors import LedgerError
-from gnomon.bookie.ledgers.catalog import LocalViews, read_from_memory
 from gnomon.broker.configs.topic_configs import BACKLOG_BYTES, BACKLOG_MS
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.partition.log import PartitionLog, PartitionSettings
 from gnomon.broker.partition.partition import Partition
+from gnomon.broker.retention.backlog_size import age_ms, bytes_from, last_stretch, offset_for_bytes, stretches
 from gnomon.broker.retention.holds import Holds, held_offset
 from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.positions.hold import Holder, only_advanced
 from gnomon.broker.topics.topics import Topics
-from gnomon.log.entry import NO_TIMESTAMP, Offset
-from gnomon.log.log_positions import LogPositions
+from gnomon.log.entry import Offset
 from gnomon.log.topic import Topic
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.metrics import Metrics
 from gnomon.runtime.world import Clock, WorldError
-from gnomon.wire.kafka.batch import parse_batch
 
 LOOK_SECONDS = 10.0
-
-
-class Stretch(NamedTuple):
-    """Records of one segment."""
-
-    first: Offset
-    end: Offset
-    size_bytes: int
 
 
 class BacklogQuotas:
@@ -136,27 +126,14 @@ class BacklogQuotas:
         if slowest is None:
             return None
         settings, offset = log.settings, held_offset(log, slowest)
-        size_bytes = bytes_from(stretches(partition, log), offset)
+        size_bytes = bytes_from(stretches(partition, last_stretch(partition, log)), offset)
         if 0 <= settings.backlog_bytes_max < size_bytes:
             return f"{size_bytes} bytes of the partition, {BACKLOG_BYTES} allows {settings.backlog_bytes_max}"
         if settings.backlog_ms_max >= 0:
-            age_ms = await self._age_ms(partition, log, offset)
-            if age_ms > settings.backlog_ms_max:
-                return f"records for {age_ms} ms, {BACKLOG_MS} allows {settings.backlog_ms_max}"
+            waited_ms = await age_ms(partition, log, offset, self._clock)
+            if waited_ms > settings.backlog_ms_max:
+                return f"records for {waited_ms} ms, {BACKLOG_MS} allows {settings.backlog_ms_max}"
         return None
-
-    async def _age_ms(self, partition: Partition, log: PartitionLog, offset: Offset) -> int:
-        """The age of the record at an offset; 0 if there is none, or it has no timestamp."""
-        if offset >= log.high_watermark:
-            return 0
-        positions = LogPositions(log, partition)
-
-        def timestamp() -> int:
-            with LocalViews() as views:
-                return parse_batch(positions.batch(offset, views).records).max_timestamp
-
-        written_ms = await read_from_memory(timestamp)
-        return 0 if written_ms == NO_TIMESTAMP else self._clock.wall_ms() - written_ms
 
     async def _drop(self, topic: Topic, index: int, partition: Partition, log: PartitionLog, slowest: Holder) -> None:
         first = held_offset(log, slowest)
@@ -186,39 +163,10 @@ class BacklogQuotas:
         settings: PartitionSettings = log.settings
         end = log.start_offset
         if settings.backlog_bytes_max >= 0:
-            end = max(end, offset_for_bytes(stretches(partition, log), settings.backlog_bytes_max))
+            end = max(
+                end, offset_for_bytes(stretches(partition, last_stretch(partition, log)), settings.backlog_bytes_max)
+            )
         if settings.backlog_ms_max >= 0:
             found = await partition.offset_for_timestamp(self._clock.wall_ms() - settings.backlog_ms_max)
             end = max(end, log.high_watermark if found is None else found[0])
         return min(end, log.high_watermark)
-
-
-def stretches(partition: Partition, log: PartitionLog) -> list[Stretch]:
-    """The segments of an open partition, the oldest first."""
-    *sealed, last = partition.segments
-    found = []
-    for segment in sealed:
-        assert segment.next_offset is not None, "all segments but the last are sealed"
-        found.append(Stretch(segment.base_offset, segment.next_offset, segment.size_bytes))
-    return [*found, Stretch(last.base_offset, log.next_offset, log.segment_bytes)]
-
-
-def bytes_from(found: list[Stretch], offset: Offset) -> int:
-    """The bytes of the records from `offset` on."""
-    size_bytes = 0
-    for first, end, stretch_bytes in found:
-        if offset <= first:
-            size_bytes += stretch_bytes
-        elif offset < end:
-            size_bytes += stretch_bytes * (end - offset) // (end - first)
-    return size_bytes
-
-
-def offset_for_bytes(found: list[Stretch], bytes_max: int) -> Offset:
-    """The first offset from which on there are at most `bytes_max` bytes."""
-    left = bytes_max
-    for first, end, stretch_bytes in reversed(found):
-        if stretch_bytes > left:
-            return Offset(end - left * (end - first) // stretch_bytes)
-        left -= stretch_bytes
-    return found[0].first

@@ -77,6 +77,7 @@ PURE = (
     "client/addresses.py",
     "client/consumer_options.py",
     "client/delivered_batch.py",
+    "client/described_subscription.py",
     "client/protocol.py",
     "broker/kafka/connections/connection.py",
     "broker/kafka/connections/exchange.py",

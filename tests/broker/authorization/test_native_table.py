@@ -32,6 +32,12 @@ from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate
 RULES = [(method, rule) for method, rules in NATIVE_RULES.items() for rule in rules]
 NAMED = [f"{method.value}-{rule.operation.name}-{rule.type.name}" for method, rule in RULES]
 PRESENT, ABSENT = "orders", "none"
+NOTHING = {
+    NativeMethod.STATS: {},
+    NativeMethod.SUBSCRIPTIONS: [{}, None],
+    NativeMethod.SUBSCRIBED_TOPICS: [],
+}
+"""The answers that name nothing."""
 
 
 def arguments(method: NativeMethod, topic: str) -> list[Any]:
@@ -43,6 +49,9 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.UNSUBSCRIBE: [topic, 0, "one", "me", False],
         NativeMethod.SEEK: [topic, 0, "one", "earliest", []],
         NativeMethod.STATS: [topic, 0, []],
+        NativeMethod.SUBSCRIPTIONS: [topic, 0, "", 10],
+        NativeMethod.DESCRIBE_SUBSCRIPTION: [topic, 0, "one"],
+        NativeMethod.SUBSCRIBED_TOPICS: [""],
         NativeMethod.FLOW: [[1, pack("<I", 1)]],
         NativeMethod.ACK: [[0, 1, pack("<I", 1)]],
         NativeMethod.ACK_UP_TO: [[1, pack("<I", 1)]],
@@ -99,7 +108,7 @@ def test_a_refusal_does_what_the_table_says(method: NativeMethod, rule: Rule) ->
                 assert isinstance(answer, NotAuthorized), answer
                 assert f"is not authorized for {rule.operation.name} on {rule.type.name.lower()}" in str(answer)
             elif rule.refusal is RefusalEffect.HIDDEN:
-                assert answer == {}
+                assert answer == NOTHING[method]
             elif method is NativeMethod.SUBSCRIBE:
                 assert isinstance(answer, list)
                 assert [each[0] for each in answer] == ["NotAuthorized"] * 2

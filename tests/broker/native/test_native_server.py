@@ -58,6 +58,11 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("receive", []),
     ("stats", ["orders", 0, [["a list"]]]),
     ("stats", ["orders", 0, [7]]),
+    ("subscriptions", ["orders", 0, "", 0]),
+    ("subscriptions", ["orders", 0, "", 1001]),
+    ("subscriptions", ["orders", 0, 7, 1]),
+    ("describe_subscription", ["orders", 0]),
+    ("subscribed_topics", []),
 ]
 
 

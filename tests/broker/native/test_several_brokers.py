@@ -224,3 +224,30 @@ def test_acknowledged_records_are_not_delivered_again_by_a_shadow_that_lags() ->
         assert reader.got == values(0, 4)
 
     simulate(1, scenario)
+
+
+def test_an_operator_sees_and_moves_a_subscription_whose_partitions_several_brokers_lead() -> None:
+    async def operate(client: KafkaCluster) -> None:
+        async with connect(f"broker-1:{NATIVE_PORT}", world=client.world) as native:
+            (listed,) = await native.subscriptions.list("orders")
+            assert (listed.name, listed.backlog_records, listed.partitions) == ("billing", 40, 4)
+            described = await native.subscriptions.describe("orders", "billing")
+            assert [each.end for each in described.partitions] == [10] * 4
+            assert len({each.broker for each in described.partitions}) > 1
+            assert await native.subscriptions.seek_to_offset("orders", "billing", 4) == dict.fromkeys(range(4), 4)
+            await native.subscriptions.delete("orders", "billing")
+            assert await native.subscriptions.list("orders") == []
+
+    async def scenario(simulation: Simulation) -> None:
+        cluster = BrokerCluster(simulation, 3, lease_seconds=LEASE_SECONDS)
+        await orders(cluster, 4)
+        reader = Reader(cluster, "reader", acks=False)
+        await reader.subscribed.wait()
+        for partition in range(4):
+            await cluster.run_client(f"p-{partition}", partial(produce, partition=partition, first=0, count=10))
+        await reader.until(40)
+        reader.machine.kill()
+        await simulation.clock.sleep(FLUSHED_SECONDS)
+        await cluster.run_client("operator", operate)
+
+    simulate(1, scenario)

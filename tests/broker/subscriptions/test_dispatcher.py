@@ -489,3 +489,14 @@ def test_given_records_that_were_removed_can_be_acknowledged() -> None:
         bench.subscribe("k", KEY_SHARED)  # one of them owns the slot of the key now
     bench.write()
     assert [offset for given in bench.pump().values() for offset in given] == list(range(BATCH, 2 * BATCH))
+
+
+def test_names_of_subscriptions_are_given_in_order_from_any_name_on() -> None:
+    dispatcher: Dispatcher[OpenChannel] = Dispatcher(Offset(0))
+    for name in ("delta", "alpha", "charlie", "bravo"):
+        dispatcher.add(name, Cursor(Offset(0)))
+    assert dispatcher.names_after("", 2) == ["alpha", "bravo"]
+    assert dispatcher.names_after("bravo", 10) == ["charlie", "delta"]
+    dispatcher.remove("charlie")
+    assert dispatcher.names_after("b", 10) == ["bravo", "delta"]
+    assert dispatcher.names_after("delta", 1) == []
