@@ -19,6 +19,7 @@ from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import DaemonProcess, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.cluster_id import CLUSTER_KEY
@@ -34,7 +35,7 @@ from gnomon.runtime.world import Clock, Durability
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--name", help="Name of the bookie, unique in the cluster.")
 @metadata_option
 @data_dir_option

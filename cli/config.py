@@ -10,12 +10,13 @@ import click
 
 from gnomon.broker.configs.broker_configs import BROKER_CONFIGS, BrokerConfigs
 from gnomon.cli.given_settings import KAFKA, config_option, read_settings
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.output import output_option, show_list
 from gnomon.runtime.settings.loaded_settings import DEFAULT, Loaded
 from gnomon.runtime.settings.settings import Settings, declared_settings
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show every setting, and where its value comes from."""
 

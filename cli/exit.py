@@ -37,6 +37,14 @@ class Failure(Exception):
         self.code = code
 
 
+class KafkaFailure(Failure):
+    """The broker, or librdkafka, answered with an error."""
+
+    def __init__(self, text: str, kafka_code: int) -> None:
+        super().__init__(text, KAFKA_ERRORS.get(kafka_code, Exit.FAILED))
+        self.kafka_code = kafka_code
+
+
 ERRORS: tuple[tuple[type[BaseException], Exit], ...] = (
     (DirectoryTaken, Exit.CONFLICT),
     (Unreachable, Exit.UNREACHABLE),
@@ -144,12 +152,10 @@ def failure_of(error: BaseException) -> Failure | None:
     return None
 
 
-def kafka_failure(what: str, code: int, text: str) -> Failure:
+def kafka_failure(what: str, code: int, text: str) -> KafkaFailure:
     """The Failure of a command whose attempt to `what` got an error from the broker."""
     advice = f": {ADVICE[code]}" if code in ADVICE else ""
-    return Failure(
-        f"cannot {what}: {text.removeprefix('Broker: ').rstrip('.')}{advice}", KAFKA_ERRORS.get(code, Exit.FAILED)
-    )
+    return KafkaFailure(f"cannot {what}: {text.removeprefix('Broker: ').rstrip('.')}{advice}", code)
 
 
 def _text(error: BaseException) -> str:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from gnomon.cli.names.suggestion import CommandGroup
+
 STDERR = 2
 
 
@@ -44,11 +46,11 @@ COMMANDS = {
     ),
     "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
     "config": CommandPlace("config", "config", "Show every setting, and where its value comes from."),
-    "completion": CommandPlace("completion", "completion", "Print the completion script of a shell."),
+    "completion": CommandPlace("names.completion", "completion", "Print the completion script of a shell."),
 }
 
 
-class Commands(click.Group):
+class Commands(CommandGroup):
     """A group whose commands are imported on first use; errors that an operator can act on end it in one line."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:

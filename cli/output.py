@@ -60,6 +60,17 @@ def show_record(record: Row, output: str) -> None:
         console.print(_table(rows, list(rows[0])))
 
 
+def show_records(records: Sequence[Row], output: str) -> None:
+    """Writes several records, in a table with a blank line between them."""
+    if output != "table":
+        _dump(list(records), output)
+        return
+    for number, record in enumerate(records):
+        if number:
+            click.echo()
+        show_record(record, output)
+
+
 def note(text: str) -> None:
     """Writes a line that is not data to standard error; a failed write is ignored, since the command's work is done."""
     with suppress(OSError):

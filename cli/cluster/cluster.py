@@ -19,6 +19,7 @@ from gnomon.cli.cluster.kept_process import KeptProcess
 from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import PORT
 from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
@@ -40,7 +41,7 @@ PORTS = {
 """By command: the option that sets a port, and the name of that port in the `ready` line."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Run a whole cluster on this machine, for trying."""
 

@@ -10,6 +10,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 from confluent_kafka.admin import AdminClient
 
 from gnomon.cli.exit import Exit, Failure
+from gnomon.cli.kafka.attempts import Attempt, finish
 from gnomon.cli.kafka.kafka_client import (
     ANSWER_SECONDS,
     EARLIEST,
@@ -22,12 +23,12 @@ from gnomon.cli.kafka.kafka_client import (
     offsets,
 )
 from gnomon.cli.kafka.position import time_given
-from gnomon.cli.kafka.topic import finish
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, TOPIC, bootstrap_option
 from gnomon.cli.output import note, output_option, show_list, show_record
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """List, describe, reset and delete consumer groups."""
 
@@ -195,4 +196,4 @@ def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete groups with their offsets; none of their members may be running."""
     admin = connect(bootstrap)  # must live until it has answered
     futures = admin.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
-    finish([(f"delete group {name!r}", f"deleted group {name!r}", futures[name]) for name in futures])
+    finish(Attempt(f"delete group {name!r}", futures[name], f"deleted group {name!r}") for name in futures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import click
 from confluent_kafka import OFFSET_END, TopicCollection, TopicPartition
@@ -11,7 +11,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
@@ -19,22 +18,23 @@ from confluent_kafka.admin import (
 
 from gnomon.broker.topics.cast import SHADOW_SOURCE
 from gnomon.cli.exit import Failure
+from gnomon.cli.kafka.attempts import Attempt, Results, finish
+from gnomon.cli.kafka.config_names import config_suggestions
 from gnomon.cli.kafka.kafka_client import (
     ANSWER_SECONDS,
-    EARLIEST,
-    LATEST,
     answer,
     check_not_internal,
     connect,
     describe_topic,
     kafka_errors,
-    offsets,
     source_of,
-    topic_configs,
 )
 from gnomon.cli.kafka.replication import replication_of
+from gnomon.cli.kafka.topic_description import topic_id, topic_record
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
-from gnomon.cli.output import note, output_option, show_list, show_record
+from gnomon.cli.output import note, output_option, show_list, show_record, show_records
+from gnomon.wire.kafka.errors import ErrorCode
 
 STATS = (
     "shadow",
@@ -52,24 +52,45 @@ STATS = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
 @topic.command()
-@click.argument("name", type=TOPIC)
+@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", type=PARTITIONS, help="Partition count; the broker's `num.partitions` unless given.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A topic config; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is left as it is, and no error.")
 @bootstrap_option
-def create(name: str, partitions: int | None, configs: tuple[str, ...], bootstrap: str) -> None:
-    """Create the topic NAME."""
-    check_not_internal(name)
+def create(
+    names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], if_not_exists: bool, bootstrap: str
+) -> None:
+    """Create the topics NAME, each with these partitions and configs."""
+    for name in names:
+        check_not_internal(name)
     given = pairs(configs, "--config")
     admin = connect(bootstrap)
-    new = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
-    answer(admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name], f"create topic {name!r}")
-    note(f"created topic {name!r} with {len(describe_topic(admin, name).partitions)} partitions")
+    new = [
+        NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
+        for name in dict.fromkeys(names)
+    ]
+    futures = admin.create_topics(new, request_timeout=ANSWER_SECONDS)
+    exists = ErrorCode.TOPIC_ALREADY_EXISTS
+    with config_suggestions(given):
+        finish(
+            Attempt(
+                f"create topic {name!r}",
+                futures[name],
+                partial(_created, admin, name),
+                (exists, f"topic {name!r} exists already: it is left as it is") if if_not_exists else None,
+            )
+            for name in futures
+        )
+
+
+def _created(admin: AdminClient, name: str) -> str:
+    return f"created topic {name!r} with {len(describe_topic(admin, name).partitions)} partitions"
 
 
 @topic.command("create-shadow")
@@ -118,38 +139,23 @@ def list_topics(bootstrap: str, output: str) -> None:
     show_list(rows, ("topic", "partitions", "internal", "id"), output)
 
 
-def topic_id(found: Any) -> str:
-    """A described topic's id as Kafka writes it: base64 for file names."""
-    return str(found.topic_id).replace("+", "-").replace("/", "_")
-
-
 @topic.command()
-@click.argument("name", type=TOPIC)
+@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
+@click.option("--all-configs", is_flag=True, help="Show the configs with their default value, too.")
 @bootstrap_option
 @output_option
-def describe(name: str, bootstrap: str, output: str) -> None:
-    """Show the id, the partitions and the configs that are not the default of the topic NAME."""
+def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, output: str) -> None:
+    """Show id, partitions, sizes and configs of the topics NAME; of the configs those that are not the default."""
     admin = connect(bootstrap)
-    found = describe_topic(admin, name)
-    partitions = [partition.id for partition in found.partitions]
-    earliest = offsets(admin, name, partitions, EARLIEST)
-    latest = offsets(admin, name, partitions, LATEST)
-    record = {
-        "topic": name,
-        "id": topic_id(found),
-        "internal": found.is_internal,
-        "partitions": [
-            {
-                "partition": partition.id,
-                "leader": None if partition.leader is None else partition.leader.id,
-                "earliest": earliest[partition.id],
-                "latest": latest[partition.id],
-            }
-            for partition in found.partitions
-        ],
-        "configs": _configs(admin, name),
-    }
-    show_record(record, output)
+    results, records = Results(), []
+    for name in dict.fromkeys(names):
+        with results:
+            records.append(topic_record(admin, name, all_configs=all_configs))
+    if len(names) > 1:
+        show_records(records, output)
+    elif records:
+        show_record(records[0], output)
+    results.check()
 
 
 @topic.command()
@@ -159,14 +165,6 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 def stats(name: str, native: str, output: str) -> None:
     """Show the replication lag of each shadow of the topic NAME."""
     show_list(replication_of(name, native), STATS, output)
-
-
-def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
-    return [
-        {"config": entry.name, "value": entry.value, "source": ConfigSource(entry.source).name.lower()}
-        for entry in sorted(topic_configs(admin, name).values(), key=lambda entry: str(entry.name))
-        if ConfigSource(entry.source) is not ConfigSource.DEFAULT_CONFIG
-    ]
 
 
 @topic.command()
@@ -189,7 +187,8 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
     if changes:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
         futures = admin.incremental_alter_configs([resource], request_timeout=ANSWER_SECONDS)
-        answer(futures[resource], f"change the configs of topic {name!r}")
+        with config_suggestions([str(change.name) for change in changes]):
+            answer(futures[resource], f"change the configs of topic {name!r}")
     if partitions is not None:
         more = admin.create_partitions([NewPartitions(name, partitions)], request_timeout=ANSWER_SECONDS)
         answer(more[name], f"add partitions to topic {name!r}")
@@ -198,15 +197,25 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 
 @topic.command()
 @click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
+@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 @bootstrap_option
-def delete(names: tuple[str, ...], bootstrap: str) -> None:
+def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
     """Delete topics with all their records."""
     for name in names:
         check_not_internal(name)
     admin = connect(bootstrap)  # must live until it has answered
     futures = admin.delete_topics(list(dict.fromkeys(names)), request_timeout=ANSWER_SECONDS)
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        finish([(f"delete topic {name!r}", f"deleted topic {name!r}", futures[name]) for name in futures])
+        finish(
+            Attempt(
+                f"delete topic {name!r}",
+                futures[name],
+                f"deleted topic {name!r}",
+                (missing, f"there is no topic {name!r}") if if_exists else None,
+            )
+            for name in futures
+        )
     except Failure:
         # librdkafka uses a version of the request without a field for the broker's reason.
         for name, shadows in _shadows(admin).items():
@@ -233,14 +242,12 @@ def truncate(name: str, bootstrap: str) -> None:
     ends = [TopicPartition(name, partition, OFFSET_END) for partition in partitions]
     futures = admin.delete_records(ends, request_timeout=ANSWER_SECONDS)
     finish(
-        [
-            (
-                f"truncate partition {at.partition} of topic {name!r}",
-                f"truncated partition {at.partition} of topic {name!r}",
-                future,
-            )
-            for at, future in futures.items()
-        ]
+        Attempt(
+            f"truncate partition {at.partition} of topic {name!r}",
+            future,
+            f"truncated partition {at.partition} of topic {name!r}",
+        )
+        for at, future in futures.items()
     )
 
 
@@ -255,23 +262,3 @@ def _shadows(admin: AdminClient) -> dict[str, list[str]]:
         if source is not None:
             found.setdefault(source.value, []).append(resource.name)
     return found
-
-
-def finish(attempts: list[tuple[str, str, Any]]) -> None:
-    """Waits for several attempts (what, text on success, future); each gets its line.
-
-    Raises:
-        Failure: the last that failed; the lines of the others are written.
-    """
-    failed: Failure | None = None
-    for what, done, future in attempts:
-        try:
-            answer(future, what)
-        except Failure as failure:
-            if failed is not None:
-                note(f"Error: {failed}")
-            failed = failure
-        else:
-            note(done)
-    if failed is not None:
-        raise failed

@@ -15,6 +15,7 @@ from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.bookie.record import LEDGERS, DigestType, LedgerRecord, Quorum, decode_record, ledger_key
 from gnomon.cli.ledger.ledger_entries import append, read, tail
 from gnomon.cli.ledger.ledger_place import Found, LedgerPlace, check_may_change, password_option, place_options
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import COUNT, ENTRY, TEXT, pairs
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.metadata.client import KeyValue
@@ -24,7 +25,7 @@ SHOWN_AT_ONCE = 32
 """Ledgers whose bookies are asked at the same time."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def ledger() -> None:
     """Create, append to, read, follow, shrink, recover, seal and delete ledgers.
 

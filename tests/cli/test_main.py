@@ -39,6 +39,21 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command" in done.output
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["consme"], "consume"),
+        (["topic", "crate"], "create"),
+        (["topic", "list", "--outpt", "json"], "--output"),
+        (["standalone", "--set", "num.partitons=3"], "kafka.num.partitions"),
+    ],
+)
+def test_a_misspelt_command_option_or_setting_is_answered_with_the_nearest_one(words: list[str], near: str) -> None:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert f"did you mean {near}?" in done.output.lower().replace("'", "")
+
+
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object, **_named: object) -> None:
         raise ZeroDivisionError("a bug")

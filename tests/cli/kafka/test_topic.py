@@ -23,7 +23,14 @@ def test_a_topic_is_created_described_altered_and_deleted(ask: Run) -> None:
     assert altered.returncode == 0, altered.stderr
 
     described = json.loads(ask("topic", "describe", "one", "--output", "json").stdout)
-    assert described["partitions"][3] == {"partition": 3, "leader": 1, "earliest": 0, "latest": 0}
+    assert described["partitions"][3] == {
+        "partition": 3,
+        "leader": 1,
+        "earliest": 0,
+        "latest": 0,
+        "records": 0,
+        "bytes": 0,
+    }
     assert {row["config"]: row["source"] for row in described["configs"]} == {
         "max.message.bytes": "dynamic_topic_config",
         "segment.bytes": "dynamic_topic_config",
@@ -195,3 +202,64 @@ def test_stats_shows_the_replication_to_each_shadow_and_reports_a_missing_topic(
     assert "--native-address" in nobody.stderr
     deleted = ask("topic", "delete", "told", "told-copy", "told-twice")
     assert deleted.returncode == 0, deleted.stderr
+
+
+def test_several_topics_are_created_described_and_deleted_each_with_its_own_result(ask: Run) -> None:
+    created = ask("topic", "create", "many-a", "many-b", "--partitions", 2)
+    assert (created.returncode, created.stderr) == (
+        0,
+        "created topic 'many-a' with 2 partitions\ncreated topic 'many-b' with 2 partitions\n",
+    )
+    partly = ask("topic", "create", "many-b", "many-c")
+    assert (partly.returncode, partly.stderr.count("\n")) == (5, 2)
+    assert "created topic 'many-c'" in partly.stderr
+    assert "cannot create topic 'many-b': Topic 'many-b' already exists" in partly.stderr
+
+    described = ask("topic", "describe", "many-a", "absent", "many-c", "--output", "json")
+    assert [record["topic"] for record in json.loads(described.stdout)] == ["many-a", "many-c"]
+    assert (described.returncode, "cannot describe topic 'absent'" in described.stderr) == (5, True)
+    assert ask("topic", "describe", "many-a", "many-c").stdout.count("PARTITION  LEADER") == 2
+
+    deleted = ask("topic", "delete", "many-a", "absent", "many-b", "many-c")
+    assert deleted.returncode == 5
+    assert sorted(deleted.stderr.splitlines())[1:] == [f"deleted topic 'many-{letter}'" for letter in "abc"]
+
+
+def test_a_topic_that_exists_or_is_missing_is_no_error_on_request(ask: Run) -> None:
+    for line in ("created topic 'once' with 2 partitions", "topic 'once' exists already: it is left as it is"):
+        done = ask("topic", "create", "once", "--if-not-exists")
+        assert (done.returncode, done.stderr) == (0, f"{line}\n")
+    for line in ("deleted topic 'once'", "there is no topic 'once'"):
+        done = ask("topic", "delete", "once", "--if-exists")
+        assert (done.returncode, done.stderr) == (0, f"{line}\n")
+    refused = ask("topic", "create", "once", "--if-not-exists", "--config", "retention.ms=never")
+    assert refused.returncode == 2
+
+
+def test_a_misspelt_config_is_answered_with_the_nearest_one(ask: Run) -> None:
+    ask("topic", "create", "spelt")
+    for words in (
+        ("create", "spelled", "--config", "retention.mss=1"),
+        ("alter", "spelt", "--set", "retention.mss=1"),
+        ("alter", "spelt", "--unset", "retention.mss"),
+    ):
+        done = ask("topic", *words)
+        assert done.returncode == 2
+        assert done.stderr.endswith("Unknown topic config name: retention.mss. Did you mean 'retention.ms'?\n")
+    assert "Did you mean" not in ask("topic", "alter", "spelt", "--set", "xyzzy=1").stderr
+    assert "Did you mean" not in ask("topic", "alter", "spelt", "--set", "retention.ms=x").stderr
+
+
+def test_describe_shows_records_bytes_and_on_request_every_config(ask: Run) -> None:
+    ask("topic", "create", "sized", "--partitions", 2, "--config", "retention.ms=5000000")
+    ask("produce", "sized", "--partition", 1, stdin="a\n" * 10)
+    described = json.loads(ask("topic", "describe", "sized", "--all-configs", "--output", "json").stdout)
+    empty, full = described["partitions"]
+    assert (empty["records"], empty["bytes"], full["records"]) == (0, 0, 10)
+    assert 10 * len("a") < full["bytes"] < 2000
+    assert (described["records"], described["bytes"]) == (10, full["bytes"])
+    configs = {row["config"]: (row["value"], row["source"]) for row in described["configs"]}
+    assert configs["retention.ms"] == ("5000000", "dynamic_topic_config")
+    assert configs["cleanup.policy"] == ("delete", "default_config")
+    few = json.loads(ask("topic", "describe", "sized", "--output", "json").stdout)["configs"]
+    assert [row["config"] for row in few] == ["retention.ms"]

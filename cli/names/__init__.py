@@ -1,0 +1,1 @@
+"""Names that a user types: completion by the shell, and suggestions for misspelt ones."""
