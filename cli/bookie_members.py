@@ -16,24 +16,18 @@ from gnomon.bookie.remote import RemoteBookie
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Exit, Failure
-from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import TEXT, metadata_option
+from gnomon.cli.given_settings import cluster_options, cluster_settings
+from gnomon.cli.options import TEXT
 from gnomon.cli.output import note, output_option, show_list
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Put
-from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import WorldError
 
 PROGRESS_SECONDS = 1.0
 
 
-def _settings(metadata: str | None, config_file: Path | None) -> Settings:
-    return read_settings(config_file, **{"cluster.metadata": metadata}).settings
-
-
 @click.command("list")
 @click.option("--usage", is_flag=True, help="Also count the ledgers that name each bookie, and the bytes of its file.")
-@metadata_option
-@config_option
+@cluster_options
 @output_option
 def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | None, output: str) -> None:
     """List the bookies of a cluster."""
@@ -47,7 +41,7 @@ def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | 
                 row["bytes"] = await _file_bytes(ledgers, row["bookie"])
         return rows
 
-    rows = in_cluster(_settings(metadata_address, config_file), work)
+    rows = in_cluster(cluster_settings(metadata_address, config_file), work)
     show_list(rows, ("bookie", "address", "domain", "state", *(("ledgers", "bytes") if usage else ())), output)
 
 
@@ -94,8 +88,7 @@ async def _file_bytes(ledgers: Ledgers, name: BookieId) -> int | None:
 @click.option(
     "--wait/--no-wait", default=True, show_default=True, help="Wait until it is empty, and report the progress."
 )
-@metadata_option
-@config_option
+@cluster_options
 def decommission(name: str, wait: bool, metadata_address: str | None, config_file: Path | None) -> None:
     """Empty the bookie NAME for good: its entries are copied to others, then its membership ends.
 
@@ -113,7 +106,7 @@ def decommission(name: str, wait: bool, metadata_address: str | None, config_fil
         if wait:
             await _wait(ledgers, bookie, cookie)
 
-    in_cluster(_settings(metadata_address, config_file), work)
+    in_cluster(cluster_settings(metadata_address, config_file), work)
 
 
 def _unknown(name: BookieId) -> Failure:

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from gnomon.cli.options import BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, pairs
-from gnomon.runtime.settings.loaded_settings import FILE_VARIABLE, Loaded, load_settings
-from gnomon.runtime.settings.settings import declared_settings
+from gnomon.cli.options import BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, metadata_option, pairs
+from gnomon.cli.profile.profiles import PROFILE_VARIABLE, profile_of_command, profile_option
+from gnomon.runtime.settings.loaded_settings import DEFAULT, FILE_VARIABLE, Loaded, load_settings
+from gnomon.runtime.settings.settings import Settings, declared_settings
 
 KAFKA = "kafka."
 
@@ -35,6 +36,23 @@ def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--metadata`, `--profile` and `--config` of a command for a cluster, whose settings are `cluster_settings`."""
+    return metadata_option(profile_option(config_option(command)))
+
+
+def cluster_settings(metadata: str | None, config_file: Path | None, data_dir: str | None = None) -> Settings:
+    """The settings of a command for a cluster, or for a data directory where the command has that choice.
+
+    The cluster is that of `--metadata`, else of the setting, else of the profile; a data directory that was given or
+    set counts more than a profile.
+    """
+    loaded = read_settings(config_file, **{"data_dir": data_dir, "cluster.metadata": metadata})
+    if loaded.settings.cluster.metadata or loaded.origins["data_dir"] != DEFAULT:
+        return loaded.settings
+    return read_settings(config_file, **{"cluster.metadata": profile_of_command().metadata or None}).settings
+
+
 def read_settings(config_file: Path | None, given: tuple[str, ...] = (), /, **flags: object) -> Loaded:
     """The settings in force; a flag that is None was not given.
 
@@ -49,7 +67,7 @@ def read_settings(config_file: Path | None, given: tuple[str, ...] = (), /, **fl
     asked = {**pairs(given, "--set"), **{name: value for name, value in flags.items() if value is not None}}
     declared = declared_settings()
     named = {name if name in declared else _full_name(name): value for name, value in asked.items()}
-    no_settings = (BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE)
+    no_settings = (BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, PROFILE_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in no_settings}
     return load_settings(config_file, environment, named, kafka_names=_kafka_names, kafka_check=_check_kafka)
 

@@ -45,6 +45,9 @@ COMMANDS = {
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."
     ),
     "doctor": CommandPlace("doctor.doctor", "doctor", "Check this machine, a data directory, a cluster and a broker."),
+    "profile": CommandPlace(
+        "profile.profile", "profile", "Keep named sets of addresses, and choose the one that commands use."
+    ),
     "config": CommandPlace("config", "config", "Show every setting, and where its value comes from."),
     "completion": CommandPlace("names.completion", "completion", "Print the completion script of a shell."),
 }

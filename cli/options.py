@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gnomon.cli.profile.profiles import profile_of_command, profile_option
 from gnomon.runtime.settings.endpoint import PORT_MAX
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -98,10 +99,10 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
         show_envvar=True,
-        default=BOOTSTRAP_DEFAULT,
-        show_default=True,
+        default=lambda: profile_of_command().bootstrap_server or BOOTSTRAP_DEFAULT,
+        show_default=BOOTSTRAP_DEFAULT,
         help="Address of the broker; several are separated by commas.",
-    )(command)
+    )(profile_option(command))
 
 
 def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,10 +114,10 @@ def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="HOST:PORT",
         envvar=NATIVE_VARIABLE,
         show_envvar=True,
-        default=NATIVE_DEFAULT,
-        show_default=True,
+        default=lambda: profile_of_command().native_address or NATIVE_DEFAULT,
+        show_default=NATIVE_DEFAULT,
         help="The native port of a broker; several are separated by commas.",
-    )(command)
+    )(profile_option(command))
 
 
 def durability_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,7 +135,7 @@ def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def metadata_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option `--metadata` of a process or command of a cluster."""
+    """The option `--metadata` of a process of a cluster, or of a command for one (`given_settings.cluster_options`)."""
     return click.option(
         "--metadata",
         "metadata_address",

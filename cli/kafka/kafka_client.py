@@ -92,7 +92,7 @@ def reach(bootstrap: str) -> None:
             reasons.append(f"{host!r} is no host name")
     raise Failure(
         f"no broker answers at {bootstrap} ({'; '.join(dict.fromkeys(reasons))}): start one with `gnomon standalone`,"
-        f" or set --bootstrap-server or {BOOTSTRAP_VARIABLE}",
+        f" or set --bootstrap-server, {BOOTSTRAP_VARIABLE} or a profile",
         Exit.UNREACHABLE,
     )
 

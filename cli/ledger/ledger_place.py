@@ -22,9 +22,9 @@ from gnomon.bookie.record import LedgerRecord, Quorum
 from gnomon.broker.stores import Stores
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.exit import Exit, Failure
-from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
+from gnomon.cli.given_settings import cluster_options, cluster_settings, data_dir_option
 from gnomon.cli.ledger.data_directory import end_on_disk, in_stores
-from gnomon.cli.options import PASSWORD_VARIABLE, metadata_option
+from gnomon.cli.options import PASSWORD_VARIABLE
 from gnomon.runtime.settings.settings import Settings
 from gnomon.runtime.world import WorldError
 
@@ -131,7 +131,7 @@ class LedgerPlace:
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--metadata`, `--data-dir` and `--config`, which the command gets as one `place`."""
+    """`--metadata`, `--profile`, `--data-dir` and `--config`, which the command gets as one `place`."""
 
     @wraps(command)
     def run(
@@ -139,11 +139,11 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if metadata_address is not None and data_dir is not None:
             raise click.UsageError("--metadata is a cluster, --data-dir a directory: give one of them")
-        settings = read_settings(config_file, **{"data_dir": data_dir, "cluster.metadata": metadata_address}).settings
+        settings = cluster_settings(metadata_address, config_file, data_dir)
         cluster = data_dir is None and bool(settings.cluster.metadata)
         return command(*args, place=LedgerPlace(settings, cluster), **others)
 
-    return metadata_option(data_dir_option(config_option(run)))
+    return cluster_options(data_dir_option(run))
 
 
 def password_option(command: Callable[..., Any]) -> Callable[..., Any]:

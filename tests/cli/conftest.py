@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -24,8 +25,9 @@ Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of this process without gnomon's settings, and with these variables."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}, **variables}
+    """The environment of this process without gnomon's settings and the user's profiles, and with these variables."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GNOMON_")}
+    return {**inherited, "XDG_CONFIG_HOME": "/nonexistent", **variables}
 
 
 @pytest.fixture(scope="session")
@@ -59,12 +61,13 @@ def invoke() -> Callable[..., Result]:
 
 
 @pytest.fixture
-def inside(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result]) -> Run:
+def inside(monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Result], tmp_path: Path) -> Run:
     """Runs `gnomon` in this process, which is faster than a new one; it hardly waits for metadata that is away."""
     monkeypatch.setattr(cluster_metadata, "ANSWER_SECONDS", 0.2)
     for name in os.environ:
         if name.startswith("GNOMON_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
     def run(*arguments: object, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         given = list(map(str, arguments))

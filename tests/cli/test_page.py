@@ -12,7 +12,7 @@ from gnomon.cli.main import COMMANDS, main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 OPTION = r"--[a-z][a-z-]*"
-EVERYWHERE = {"--help", "--output", "--bootstrap-server", "--config", "--data-dir"}
+EVERYWHERE = {"--help", "--output", "--bootstrap-server", "--profile", "--config", "--data-dir"}
 
 
 def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:

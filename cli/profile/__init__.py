@@ -1,0 +1,1 @@
+"""Profiles: named sets of addresses, so that commands need none."""
