@@ -66,7 +66,7 @@ def parse_position(text: str, now_ms: int) -> Position:
         return EDGES[text]
     if text.isascii() and text.isdecimal():
         if int(text) > INT64_MAX:
-            raise ValueError(f"offset {text} is above {INT64_MAX}")
+            raise ValueError(f"offset {text} is not in the range 0<=x<={INT64_MAX}")
         return AtOffset(int(text))
     if re.fullmatch(r"-\d+", text):
         raise ValueError(f"{text!r} has no unit: write {text}s for a time, or --last {text[1:]} for the last records")

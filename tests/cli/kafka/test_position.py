@@ -40,7 +40,7 @@ def test_a_time_without_a_zone_is_local() -> None:
     "text", ["", "middle", "-", "-5", "-1y", "@", "@x", "-1h30", "1h", "²", "99999999999999999999"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write|above"):
+    with pytest.raises(ValueError, match=r"write|range"):
         parse_position(text, NOW)
 
 
