@@ -10,7 +10,6 @@ import click
 
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.names.suggestion import CommandGroup
-from gnomon.cli.options import TEXT
 from gnomon.cli.output import note, output_option, show_list, show_record
 from gnomon.cli.profile.profiles import (
     NAME,
@@ -34,11 +33,23 @@ def _new_name(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     return text
 
 
+def _address(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    if text == "":
+        raise click.BadParameter("is empty: give an address")
+    if text is not None and not text.isprintable():
+        raise click.BadParameter(f"{text!r} is no address")
+    return text
+
+
 @profile.command()
 @click.argument("name", callback=_new_name)
-@click.option("--bootstrap-server", "bootstrap_server", type=TEXT, metavar="HOST:PORT", help="Brokers, for Kafka.")
-@click.option("--native-address", "native_address", type=TEXT, metavar="HOST:PORT", help="Brokers, native ports.")
-@click.option("--metadata", type=TEXT, metavar="ADDRESS", help="The metadata of the cluster.")
+@click.option(
+    "--bootstrap-server", "bootstrap_server", callback=_address, metavar="HOST:PORT", help="Brokers, for Kafka."
+)
+@click.option(
+    "--native-address", "native_address", callback=_address, metavar="HOST:PORT", help="Brokers, native ports."
+)
+@click.option("--metadata", callback=_address, metavar="ADDRESS", help="The metadata of the cluster.")
 def create(name: str, **given: str | None) -> None:
     """Create the profile NAME; `gnomon profile use` chooses it."""
     addresses = {kind: address for kind, address in given.items() if address is not None}

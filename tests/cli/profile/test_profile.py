@@ -95,6 +95,8 @@ def test_a_missing_or_existing_profile_ends_with_5_and_wrong_usage_with_2(inside
     assert inside("profile", "create", "prod", "--metadata", "x:1").returncode == 5
     assert inside("profile", "create", "empty").returncode == 2
     assert inside("profile", "create", "a.b", "--metadata", "x:1").returncode == 2
+    for address in ("", "a\n", "\udcff"):
+        assert inside("profile", "create", "odd", "--bootstrap-server", address).returncode == 2
     assert inside("profile", "use").returncode == 2
     assert inside("profile", "use", "prod", "--none").returncode == 2
 
