@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gnomon.cli.kafka.position import time_given
+from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.native_client import with_native_client
 from gnomon.cli.options import OFFSET, PARTITION, TEXT, TOPIC, native_option
 from gnomon.cli.output import note, output_option, show_list, show_record
@@ -21,7 +22,7 @@ LISTED = ("topic", "subscription", "type", "consumers", "backlog_records", "part
 MOVED = ("topic", "partition", "before", "after")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def subscription() -> None:
     """List, describe, move and delete durable subscriptions."""
 

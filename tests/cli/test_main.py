@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from gnomon.cli.main import COMMANDS, main
+from gnomon.cli.names.suggestion import CommandGroup
 
 HEAVY = {"trio", "confluent_kafka", "structlog", "rich", "hypercorn", "starlette", "lmdb", "yaml"}
 
@@ -52,6 +53,12 @@ def test_a_misspelt_command_option_or_setting_is_answered_with_the_nearest_one(w
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert f"did you mean {near}?" in done.output.lower().replace("'", "")
+
+
+def test_every_group_of_commands_suggests_the_nearest_one() -> None:
+    found = {name: main.get_command(click.Context(main), name) for name in COMMANDS}
+    groups = {name: command for name, command in found.items() if isinstance(command, click.Group)}
+    assert {name for name, group in groups.items() if not isinstance(group, CommandGroup)} == set() != set(groups)
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
