@@ -10,6 +10,7 @@
 5. A bookie ends by itself after it was dismissed: its disk's cookie was deleted from the metadata, which says that the
    bookie was decommissioned, and no ledger needs it. From then on the bookie cannot register again. If the cookie is
    gone without that word, the metadata was damaged: the bookie serves on.
+6. A bookie whose store is an older copy of itself serves by the rule of `older_copy`, and says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -30,6 +31,8 @@ from gnomon.bookie.storage.age import StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
+from gnomon.bookie.storage.older_copy import OlderCopy
+from gnomon.bookie.storage.older_store import accept, admit, copy_in_repair, until_repaired
 from gnomon.bookie.storage.service import BookieService
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Revision
 from gnomon.metadata.cluster_id import cluster_id
@@ -70,6 +73,7 @@ class BookieNodeSettings:
     lease_seconds: float = 6.0
     garbage_interval_seconds: float = 10.0
     accept_older_metadata: bool = False
+    accept_older_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,8 @@ async def run_bookie(
 
     Raises:
         DirectoryTaken, OtherFormat, OtherKind, AddressTaken, DiskFull: the bookie cannot start.
-        ForeignDisk: the disk belongs to another bookie, the disk of this one was replaced, or the disk or the metadata
-            is an older copy.
+        ForeignDisk: the disk belongs to another bookie, the disk of this one was replaced, or the metadata is an
+            older copy.
         MetadataUnavailable: the metadata could not be read at the start.
         DiskFailed: the device failed a write.
     """
@@ -118,13 +122,49 @@ async def run_bookie(
                 advice = f"if it is gone for good: `gnomon bookie decommission {settings.name}`, then start again"
                 raise ForeignDisk(f"{member.lost}; {advice}")
             cluster = await cluster_id(metadata, world.random("cluster-id"))
-            owned = await owned_ledgers(metadata)
             age = StoreAge(metadata, environment, settings.name, member.disk)
-            await age.compare(owned[1], accept_older_metadata=settings.accept_older_metadata)
+            revision = (await metadata.range(COOKIES)).revision
+            older = await age.compare(revision, accept_older_metadata=settings.accept_older_metadata)
+            copy = await _older_copy(metadata, environment, settings, older, log)
+            owned = await owned_ledgers(metadata)
             await age.begin(owned[1])
-            await _serve(world, metadata, settings, log, environment, member.disk, age, owned, cluster, ready, stop)
+            disk = _CheckedDisk(environment, member.disk, age, copy)
+            await _serve(world, metadata, settings, log, disk, owned, cluster, ready, stop)
         finally:
             environment.close()
+
+
+class _CheckedDisk(NamedTuple):
+    """The checked disk of a bookie."""
+
+    environment: Environment
+    revision: Revision
+    """See `DiskMembership.disk`."""
+    age: StoreAge
+    copy: OlderCopy | None
+    """Why it may lack entries; None if it does not."""
+
+
+async def _older_copy(
+    metadata: Metadata, environment: Environment, settings: BookieNodeSettings, why: str | None, log: Logger
+) -> OlderCopy | None:
+    """Makes the store fit to serve, if it is an older copy; `why` says that it is."""
+    copy = await copy_in_repair(metadata, settings.name)
+    if settings.accept_older_store:
+        if why is not None or copy is not None:
+            await accept(metadata, environment, settings.name)
+            log.warning("older_store_accepted", reason=why or (copy and copy.why), meaning="what it lacks is given up")
+        return None
+    if why is not None:
+        copy = await admit(metadata, environment, settings.name, why)
+    if copy is not None:
+        log.warning(
+            "older_store",
+            reason=copy.why,
+            meaning="it serves what it has, and answers that it does not know about the rest",
+            next="the auditor copies what it lacks from other bookies; or put the newest copy back",
+        )
+    return copy
 
 
 async def _serve(
@@ -132,15 +172,14 @@ async def _serve(
     metadata: Metadata,
     settings: BookieNodeSettings,
     log: Logger,
-    environment: Environment,
-    disk: Revision,
-    age: StoreAge,
+    on: _CheckedDisk,
     owned: tuple[Collection[LedgerId], Revision],
     cluster: str,
     ready: Callable[[ServingBookie], None],
     stop: trio.Event,
 ) -> None:
-    store = EntryStore(environment, world.clock)
+    environment, disk, age = on.environment, on.revision, on.age
+    store = EntryStore(environment, world.clock, may_have_lost=on.copy)
     store.owned(*owned)
     async with trio.open_nursery() as nursery:
         try:
@@ -164,6 +203,8 @@ async def _serve(
             nursery.start_soon(_tell_state, world, store, presence, registration)
             nursery.start_soon(server.run)
             nursery.start_soon(_stop_when_dismissed, world, metadata, settings.name, disk, log, stop)
+            if on.copy is not None:
+                nursery.start_soon(_tell_when_repaired, world, metadata, settings.name, on.copy, store, log)
             if await _announced(presence, stop):
                 ready(ServingBookie(listener.host, listener.port, store, garbage, environment, presence))
             await stop.wait()
@@ -209,6 +250,14 @@ async def _tell_state(world: World, store: EntryStore, presence: Presence, regis
         await world.clock.sleep(STATE_SECONDS)
         store.adds.probe()
         presence.update(replace(registration, read_only=store.read_only is not None).encode())
+
+
+async def _tell_when_repaired(
+    world: World, metadata: Metadata, name: BookieId, copy: OlderCopy, store: EntryStore, log: Logger
+) -> None:
+    await until_repaired(metadata, world.clock, name, copy)
+    store.repaired()
+    log.info("older_store_repaired", meaning="it lacks nothing any more")
 
 
 async def _stop_when_dismissed(

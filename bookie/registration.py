@@ -2,8 +2,8 @@
 
 `bookies/<name>` holds the address of a live bookie, under the bookie's lease. `cookies/<name>` exists as long as the
 bookie is a member of the cluster. `bookies-draining/<name>` exists from the request that the bookie leave the cluster
-until it has left. `bookies-dismissed/<name>` then names the disk that was dismissed, and `ages/<name>` has the age of
-the member's store.
+until it has left. `bookies-dismissed/<name>` then names the disk that was dismissed. `ages/<name>` has the age of the
+member's store, `bookies-older/<name>` the reason while that store is an older copy that is not repaired yet.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ DISMISSED: Final = "bookies-dismissed/"
 """Prefix of the keys that name bookies which have left; each holds the revision of the disk (`cookie`) in decimal."""
 AGES: Final = "ages/"
 """Prefix of the keys that hold the ages of the members' stores (`age`)."""
+OLDER: Final = "bookies-older/"
+"""Prefix of the keys that name bookies whose store is, or was, an older copy of itself (`older_store`)."""
+REPAIRED: Final = b""
+"""The value of such a key once the auditor has repaired the store."""
 
 
 @dataclass(frozen=True, slots=True)

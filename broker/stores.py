@@ -21,7 +21,7 @@ import trio
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.local_bookie import LocalBookie, LocalBookies
 from gnomon.bookie.registration import COOKIES
-from gnomon.bookie.storage.age import StoreAge
+from gnomon.bookie.storage.age import OlderStore, StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import DATABASES as BOOKIE_DATABASES
 from gnomon.bookie.storage.entry_store import EntryStore
@@ -109,7 +109,12 @@ async def _opened(
         )
     age = StoreAge(metadata, entries, BOOKIE_NAME, member.disk)
     revision = (await metadata.range(COOKIES)).revision
-    await age.compare(revision, accept_older_metadata=settings.bookie.accept_older_metadata)
+    older = await age.compare(revision, accept_older_metadata=settings.bookie.accept_older_metadata)
+    if older is not None and not settings.bookie.accept_older_store:
+        raise OlderStore(
+            f"{older}, and no other bookie has them: put the newest copy of {settings.data_dir / BOOKIE_FOLDER} back; "
+            "to give up the records that it lacks, start once with bookie.accept_older_store"
+        )
     store = EntryStore(entries, world.clock, on_group=on_group)
     nursery.start_soon(store.run)
     return Stores(metadata, store, age, bookies_on(store, world, nursery), environments)

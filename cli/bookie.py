@@ -110,6 +110,7 @@ def _told(settings: Settings) -> BookieNodeSettings:
         lease_seconds=at.lease_seconds,
         garbage_interval_seconds=settings.bookie.garbage_interval_seconds,
         accept_older_metadata=settings.bookie.accept_older_metadata,
+        accept_older_store=settings.bookie.accept_older_store,
     )
 
 
@@ -169,6 +170,11 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
     watch = metrics.watch
     watch("bookie_file_bytes", "Size of the entry store's file", store.file_bytes)
     watch("bookie_read_only", "1 while the bookie takes no entries", lambda: store.read_only is not None)
+    watch(
+        "bookie_older_copy",
+        "1 while the store is an older copy that is not repaired yet",
+        lambda: store.may_have_lost is not None,
+    )
     watch("entries_collected", "Entries removed from disk since the start", lambda: serving.garbage.total.entries)
     watch("auditor_elected", "1 where this process is the cluster's auditor", lambda: auditor.elected)
     watch("auditor_copied_bytes", "Bytes that repair copied since the start", lambda: auditor.copied_bytes)
@@ -196,8 +202,10 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBookie, au
 
 def _checks(serving: ServingBookie, clock: Clock) -> list[HealthCheck]:
     """The conditions for entries to be sent to this bookie."""
+    lost = serving.store.may_have_lost
     kept = serving.presence.alive_until > clock.monotonic()
     return [
         HealthCheck("bookie", serving.store.read_only),
+        HealthCheck("copies", None if lost is None else f"{lost.why}; the auditor copies them from other bookies"),
         HealthCheck("registration", None if kept else "its lease is not kept: the metadata does not answer"),
     ]

@@ -11,7 +11,7 @@ import trio
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.ledgers import Ledgers
-from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, OLDER, REPAIRED, BookieRegistration
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.daemon import address
@@ -50,6 +50,7 @@ async def members(ledgers: Ledgers) -> list[dict[str, Any]]:
     metadata = ledgers.metadata
     cookies = _names(COOKIES, (await metadata.range(COOKIES)).items)
     draining = _names(DRAINING, (await metadata.range(DRAINING)).items)
+    older = _names(OLDER, tuple(item for item in (await metadata.range(OLDER)).items if item.value != REPAIRED))
     registered = (await metadata.range(BOOKIES)).items
     alive = {BookieId(item.key.removeprefix(BOOKIES)): BookieRegistration.decode(item.value) for item in registered}
     rows = []
@@ -57,6 +58,7 @@ async def members(ledgers: Ledgers) -> list[dict[str, Any]]:
         at = alive.get(name)
         states = ["away" if at is None else "read-only" if at.read_only else "alive"]
         states += ["draining"] if name in draining else []
+        states += ["older copy"] if name in older else []
         rows.append(
             {
                 "bookie": name,

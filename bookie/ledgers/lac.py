@@ -10,7 +10,7 @@ from math import inf
 import trio
 
 from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, Confirmed, known_bookie
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, NoSuchEntry
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId
 from gnomon.bookie.record import Fragment
 from gnomon.metadata.client import KeyValue, MetadataError
@@ -50,9 +50,13 @@ async def ask_stored(bookies: Bookies, ledger: LedgerId, fragment: Fragment, con
                 runs = await bookie.present(
                     ledger, EntryId(last + 1), EntryId(last + PRESENT_ENTRIES_MAX), fragment.session
                 )
-                if not runs:
+                if runs:
+                    last = runs[-1][1]
+                    continue
+                try:  # a bookie that may have lost entries has no runs, and yet does not say that there are no more
+                    await bookie.read(ledger, EntryId(last + 1), fragment.session)
+                except NoSuchEntry:
                     break
-                last = runs[-1][1]
     except (LedgerError, WorldError):
         return None
     return last

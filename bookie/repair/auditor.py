@@ -8,7 +8,8 @@
 3. A report of a writer or claimer (`missing/`) names a ledger of which a bookie may lack entries. The entries that each
    bookie of the ledger should have and lacks are copied to it. The report is deleted once no bookie lacks any, unless
    the ledger was reported again meanwhile.
-4. The membership of a draining bookie ends when no record names it any more: its cookie and registration are deleted.
+4. A bookie whose store is an older copy of itself gets the entries that it lacks (`older_copy`, invariant 4).
+5. The membership of a draining bookie ends when no record names it any more: its cookie and registration are deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.catalog import end_fragment
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LEDGERS, RECORDS_PER_TURN, LedgerRecord, decode_record, ledger_key
-from gnomon.bookie.registration import AGES, BOOKIES, COOKIES, DISMISSED, DRAINING
+from gnomon.bookie.registration import AGES, BOOKIES, COOKIES, DISMISSED, DRAINING, OLDER, REPAIRED
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.bookie.repair.repair import LedgerRepair, Throttle
 from gnomon.metadata.client import Compare, Delete, KeyField, KeyValue, LeaseId, Metadata, MetadataError, Put, Revision
@@ -53,6 +54,8 @@ class AuditTotals:
     fragments_ended: int = 0
     reports_settled: int = 0
     bookies_drained: int = 0
+    bookies_repaired: int = 0
+    """Bookies whose store was an older copy."""
 
 
 class Auditor:
@@ -127,6 +130,7 @@ class Auditor:
         draining = {
             BookieId(item.key.removeprefix(DRAINING)): item.create_revision for item in await self._range(DRAINING)
         }
+        older = [item for item in await self._range(OLDER) if item.value != REPAIRED]
         lost = self._lost(draining)
         reported = await self._range(MISSING)
         self.reports_open = len(reported)
@@ -135,6 +139,8 @@ class Auditor:
                 await self._attempt(self._leave_bookies(item, lost))
         if draining:
             await self._dismiss(draining)
+        for item in older:
+            await self._attempt(self._make_whole(item))
         for report in reported:
             await self._attempt(self._settle(report))
 
@@ -208,7 +214,7 @@ class Auditor:
         for name in sorted(asked):
             if name not in named:
                 cookie = await self._metadata.get(f"{COOKIES}{name}")
-                gone = tuple(Delete(f"{prefix}{name}") for prefix in (COOKIES, DRAINING, BOOKIES, AGES))
+                gone = tuple(Delete(f"{prefix}{name}") for prefix in (COOKIES, DRAINING, BOOKIES, AGES, OLDER))
                 word = () if cookie is None else (Put(f"{DISMISSED}{name}", str(cookie.create_revision).encode()),)
                 same = Compare(
                     f"{DRAINING}{name}", KeyField.CREATE_REVISION, asked[name]
@@ -216,6 +222,22 @@ class Auditor:
                 if (await self._metadata.txn((same,), (*gone, *word))).succeeded:
                     self.totals.bookies_drained += 1
                     self._log.info("bookie_drained", bookie=name)
+
+    async def _make_whole(self, older: KeyValue) -> None:
+        """Copies to a bookie what it lacks. Records that it is repaired, unless its store was replaced again since."""
+        name = BookieId(older.key.removeprefix(OLDER))
+        if name not in self._bookies.available():
+            return
+        for stored, _ in await self._naming([name]):
+            repair = self._repair(stored)
+            if await repair.is_refused_by(name):
+                repair = self._repair(await end_fragment(self._metadata, self._bookies, stored))
+                self.totals.fragments_ended += 1
+            await repair.fill_gaps_of(name)
+        unchanged = Compare(older.key, KeyField.MOD_REVISION, older.mod_revision)
+        if not self._unreadable and (await self._metadata.txn((unchanged,), (Put(older.key, REPAIRED),))).succeeded:
+            self.totals.bookies_repaired += 1
+            self._log.info("older_store_repaired", bookie=name)
 
     async def _settle(self, report: KeyValue) -> None:
         name = report.value.decode()

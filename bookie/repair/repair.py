@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from gnomon.bookie.bookie import PRESENT_ENTRIES_MAX, Bookie, Bookies, known_bookie
-from gnomon.bookie.errors import EntryShrunk
+from gnomon.bookie.errors import EntryShrunk, Fenced
 from gnomon.bookie.ids import BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.ledgers.copies import BATCH_BYTES_MAX, read_run
 from gnomon.bookie.ledgers.held_record import replace_record
@@ -136,6 +136,30 @@ class LedgerRepair:
                     continue
                 await self._copy(fragment, last, index, name)
         return complete
+
+    async def is_refused_by(self, name: BookieId) -> bool:
+        """Whether a bookie refuses the record's session: it has promised a higher one.
+
+        Raises:
+            LedgerError, WorldError: it did not answer, or the ledger is deleted there.
+        """
+        try:
+            await known_bookie(self._bookies, name).put_copies(self.id, SessionId(self.record.session), ())
+        except Fenced as error:
+            if error.deleted:
+                raise
+            return True
+        return False
+
+    async def fill_gaps_of(self, name: BookieId) -> None:
+        """Copies to one bookie the entries of closed fragments that it should store and lacks.
+
+        Raises:
+            LedgerError, WorldError: as `move_from`.
+        """
+        for fragment, last in self.closed_fragments():
+            if name in fragment.bookies:
+                await self._copy(fragment, last, fragment.bookies.index(name), name)
 
     async def _open_fragment(self) -> list[tuple[Fragment, EntryId]]:
         if self.record.sealed:

@@ -3,7 +3,7 @@
 1. The store and the metadata both keep the age of the store, a number that grows with each start, and once in
    GROW_SECONDS while entries are added. The store has a new age before the metadata has it.
 2. A store that is younger than the metadata knows it to be is an older copy: it may lack entries and promises that it
-   has acknowledged. It does not serve.
+   has acknowledged. `older_copy` says how it serves. In its next run it is older than the metadata knows.
 3. The store remembers the highest revision of the metadata that its bookie has seen. Metadata of a lower revision is an
    older copy: the bookie does not serve with it, and removes nothing on its word.
 4. A bookie removes nothing while the metadata does not list it as a member with this disk: otherwise metadata without
@@ -33,7 +33,7 @@ _NUMBER: Final = struct.Struct(">Q")
 
 
 class OlderStore(ForeignDisk):
-    """The store is an older copy of itself."""
+    """The store is an older copy of itself, and there is no other one to repair it from."""
 
 
 class OlderMetadata(ForeignDisk):
@@ -75,27 +75,33 @@ class StoreAge:
         # Like an operation that frees space, because it takes next to none: a bookie on a full disk starts too.
         await self._environment.commit(Freeing(lambda transaction: transaction.put(key, value, db=self._states)))
 
-    async def compare(self, revision: Revision, *, accept_older_metadata: bool = False) -> None:
-        """Checks that neither the store nor the metadata is an older copy; writes nothing.
+    async def compare(self, revision: Revision, *, accept_older_metadata: bool = False) -> str | None:
+        """Checks whether the store or the metadata is an older copy; writes nothing.
 
         Args:
             revision: of the metadata, as read now.
             accept_older_metadata: an operator says that the metadata is to be believed although it is older.
 
+        Returns:
+            Why the store is an older copy; None if it is the newest one.
+
         Raises:
-            OlderStore, OlderMetadata: one of them is an older copy.
+            OlderMetadata: the metadata is an older copy.
             MetadataError: they could not be compared.
         """
         item = await self._metadata.get(AGES + self._bookie)
         known = 0 if item is None else int(_NUMBER.unpack(item.value)[0])
+        why = None
         if self._age < known:
-            raise OlderStore(
+            why = (
                 f"the store of bookie {self._bookie!r} is an older copy: its age is {self._age}, the metadata knows "
-                f"{known}: it may lack entries that were acknowledged; put the newest copy back"
+                f"{known}: it may lack entries that were acknowledged"
             )
+            self._age = known
         if accept_older_metadata:
             self._seen = min(self._seen, revision)
         self._check_revision(revision)
+        return why
 
     async def begin(self, revision: Revision) -> None:
         """The store grows older, because a bookie starts on it.

@@ -9,7 +9,7 @@
 4. The promise of a deleted ledger stays until the metadata has confirmed the deletion: `owned` gets the list of the
    ledgers that exist. From then on the store refuses every session of an older ledger that is not in the list. So no
    add to a deleted ledger is acknowledged, even if its writer was paused for a long time.
-5. A store that may have lost synced entries never answers `NoSuchEntry`.
+5. A store that may have lost synced entries of a ledger never answers `NoSuchEntry` about it.
 6. When the disk is full, the store refuses adds (`read_only` gives the reason). Once a second it accepts one, to check
    whether there is space again. After a failed write nothing is written any more, and `run` raises DiskFailed to stop
    the node.
@@ -46,6 +46,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import ANY_SESSION, ENTRY_MAX, FIRST_ENTRY, NO_ENTRY, SESSION_MAX, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.received_copies import put_copies
 from gnomon.bookie.storage.store_view import StoreView, end_of
 from gnomon.bookie.storage.stored_ledger import StoredLedger
@@ -71,13 +72,13 @@ class EntryStore:
         environment: Environment,
         clock: Clock,
         *,
-        may_have_lost: str | None = None,
+        may_have_lost: OlderCopy | None = None,
         on_group: Callable[[], None] | None = None,
     ) -> None:
         """Opens the store in an environment that was opened with `DATABASES`.
 
         Args:
-            may_have_lost: why synced entries may be missing here (a new disk under an old name), None normally.
+            may_have_lost: why synced entries may be missing here, and of which ledgers; None normally.
             on_group: called when a whole group of adds was reported: replies that it made ready can leave together.
         """
         self._environment = environment
@@ -95,6 +96,15 @@ class EntryStore:
     def read_only(self) -> str | None:
         """The reason why adds are refused for now, None while they are accepted."""
         return self.adds.read_only
+
+    @property
+    def may_have_lost(self) -> OlderCopy | None:
+        """Why synced entries may be missing here; None if none is."""
+        return self._may_have_lost
+
+    def repaired(self) -> None:
+        """No synced entry is missing here any more."""
+        self._may_have_lost = None
 
     async def run(self) -> NoReturn:
         """Waits for the device to fail.
@@ -303,8 +313,9 @@ class EntryStore:
         state = self._state(ledger)
         if entry < state.kept_from:
             return EntryShrunk(ledger, entry, state.kept_from)
-        if self._may_have_lost is not None:
-            return EntryUnknown(ledger, entry, self._may_have_lost)
+        lost = self._may_have_lost
+        if lost is not None and ledger <= lost.last_ledger:
+            return EntryUnknown(ledger, entry, lost.why)
         return NoSuchEntry(ledger, entry)
 
     def last_add_confirmed(self, ledger: LedgerId) -> Confirmed:

@@ -46,10 +46,14 @@ async def _check(ledgers: Ledgers) -> list[Check]:
 def bookies_check(rows: Sequence[Mapping[str, Any]]) -> Check:
     """Whether all bookies are alive and take entries; `rows` as `gnomon bookie list` shows them."""
     away = [row["bookie"] for row in rows if row["state"].startswith("away")]
+    older = [row["bookie"] for row in rows if "older copy" in row["state"]]
     full = [row["bookie"] for row in rows if row["state"].startswith("read-only")]
     if away:
         advice = "start them again, or decommission those whose disks are lost: `gnomon bookie decommission NAME`"
         return Check("bookies", CheckStatus.FAIL, f"{len(away)} of {len(rows)} are away: {_some(away)}", advice)
+    if older:
+        advice = "the auditor copies what they lack from other bookies; or put the newest copies of their disks back"
+        return Check("bookies", CheckStatus.WARN, f"serve from an older copy of their disks: {_some(older)}", advice)
     if full:
         return Check("bookies", CheckStatus.WARN, f"read-only: {_some(full)}", "give their disks more room")
     return Check("bookies", CheckStatus.OK, f"{len(rows)} alive")

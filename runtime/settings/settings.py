@@ -120,6 +120,11 @@ class BookieSettings:
         "Start with metadata that is older than this bookie has seen. It removes the entries of every ledger that the "
         "metadata does not name: only after a restore that cannot be avoided.",
     )
+    accept_older_store: bool = _setting(
+        False,
+        "Start on an older copy of the entry store, and give up the records that it lacks. A bookie of a cluster does "
+        "not need it, since it is repaired from other copies. Unset it after the start.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gnomon.bookie.local_bookie import LocalBookie
 from gnomon.bookie.registration import COOKIES
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 NAME = BookieId("b0")
@@ -43,7 +44,7 @@ def test_a_new_disk_under_an_old_name_may_have_lost_entries(
         for _ in range(2):
             why = (await check_cookie(metadata, wiped, NAME, random.Random(2))).lost
             assert why is not None
-        store = EntryStore(wiped, clock, may_have_lost=why)
+        store = EntryStore(wiped, clock, may_have_lost=OlderCopy(why, ledger.id))
         with pytest.raises(NotEnoughBookies, match="another disk"):
             await open_ledger(
                 metadata, BookiesAtHand({NAME: LocalBookie(store)}, clock), "ledger", mode=OpenMode.O_APPEND

@@ -17,13 +17,14 @@ from gnomon.bookie.entry import encode_entry
 from gnomon.bookie.errors import DigestMismatch, EntryUnknown
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.storage.entry_store import DATABASES, EntryStore
+from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.runtime.outcome import outcome_of
 from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import DiskFailed, DiskFull, Durability
 
 
 def test_a_store_that_may_have_lost_entries_never_reports_an_entry_as_absent(manual: Any, clock: Any) -> None:
-    store = EntryStore(manual, clock, may_have_lost="the disk is new")
+    store = EntryStore(manual, clock, may_have_lost=OlderCopy("the disk is new", LEDGER))
     with pytest.raises(EntryUnknown, match="the disk is new"):
         read(store, 0)
 

@@ -135,6 +135,17 @@ class MachineDisk:
             environment.flip_bit(database, key)
         return key
 
+    def image(self, path: Path) -> bytes:
+        """A copy of an environment's file, for `put_back`; no process may have it open."""
+        assert path not in self.environments, f"{path} is in use"
+        return (self.real(path) / "data.mdb").read_bytes()
+
+    def put_back(self, path: Path, image: bytes) -> None:
+        """Replaces an environment's file by an older copy of it; no process may have it open."""
+        assert path not in self.environments, f"{path} is in use"
+        self.trace.add(f"{self.name}  {path} is replaced by a copy of {len(image)} bytes")
+        (self.real(path) / "data.mdb").write_bytes(image)
+
 
 class SimulatedDisk:
     """`Disk` for one process."""

@@ -296,7 +296,7 @@ def check_copies(
     Args:
         entries: the confirmed entries.
         copies: by bookie, its copies of the ledger's entries.
-        damaged: the copies in which bits were flipped; these copies count.
+        damaged: the copies in which bits were flipped, or which an older copy of a disk may lack; these copies count.
     """
     flipped = set(damaged)
     wrong = []

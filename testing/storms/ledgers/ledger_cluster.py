@@ -28,6 +28,7 @@ from gnomon.bookie.node import BookieNodeSettings, ServingBookie, run_bookie
 from gnomon.bookie.registration import COOKIES, DRAINING
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.bookie.repair.auditor import Auditor, AuditSettings
+from gnomon.bookie.storage.older_store import copy_in_repair
 from gnomon.metadata.client import Compare, KeyField, Metadata, MetadataUnavailable, Put
 from gnomon.metadata.node import MetadataNodeSettings, run_metadata
 from gnomon.metadata.remote import RemoteMetadata
@@ -192,6 +193,18 @@ class LedgerCluster:
         self._audit = None
         for scope in self._auditing:
             scope.cancel()
+
+    async def in_repair(self, client: LedgerClient) -> list[BookieId]:
+        """The bookies whose stores are older copies that no auditor has repaired yet."""
+        while True:
+            with suppress(MetadataUnavailable):
+                return [name for name in self.names if await copy_in_repair(client.metadata, name) is not None]
+            await client.world.clock.sleep(START_AGAIN_SECONDS)
+
+    async def repaired(self, client: LedgerClient) -> None:
+        """Waits until auditors, if there are any, have repaired every bookie whose store is an older copy."""
+        while self._audit is not None and await self.in_repair(client):
+            await client.world.clock.sleep(START_AGAIN_SECONDS)
 
     def data(self, name: BookieId) -> Path:
         """The directory of a bookie's entries on its machine; each disk has a directory of its own."""

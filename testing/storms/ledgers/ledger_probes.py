@@ -16,6 +16,7 @@ from gnomon.bookie.entry import session_of
 from gnomon.bookie.errors import (
     DigestMismatch,
     EntryShrunk,
+    EntryUnknown,
     Fenced,
     LedgerError,
     LedgerFailed,
@@ -30,8 +31,9 @@ from gnomon.bookie.ledgers.appender import Appender
 from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.bookie.ledgers.writer import LedgerWriter
 from gnomon.bookie.repair.repair import LedgerRepair
-from gnomon.bookie.storage import entry_store, removal
+from gnomon.bookie.storage import entry_store, older_store, removal
 from gnomon.bookie.storage.add_queue import AddQueue
+from gnomon.bookie.storage.entry_store import EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
 from gnomon.bookie.storage.store_view import StoreView
 from gnomon.bookie.storage.stored_ledger import StoredLedger
@@ -74,6 +76,10 @@ PROBES = tuple(
         "shrunk entry asked for",
         "ledgers dropped by garbage collection",
         "entries removed by garbage collection",
+        "copies removed that nothing proves",
+        "older copy asked for an entry that it lacks",
+        "ledger claimed for a repair",
+        "older copy repaired",
     )
 )
 """The counters that every sweep has to reach."""
@@ -94,6 +100,7 @@ def ledger_probes(coverage: Coverage) -> Iterator[None]:
         _probe_bookies(patch, count)
         _probe_readers(patch, count)
         _probe_repair(patch, count)
+        _probe_older_copies(patch, count)
         yield
 
 
@@ -301,6 +308,47 @@ def _probe_repair(patch: Patches, count: Count) -> None:
         return probed
 
     patch(LedgerRepair, "replace_bookie", replace)
+
+
+def _probe_older_copies(patch: Patches, count: Count) -> None:
+    def remove_unproved(before: Callable[..., tuple[int, Any]]) -> Any:
+        def probed(*args: Any, **options: Any) -> tuple[int, Any]:
+            removed, end = before(*args, **options)
+            if removed:
+                count("copies removed that nothing proves")
+            return removed, end
+
+        return probed
+
+    def why_absent(before: Callable[..., LedgerError]) -> Any:
+        def probed(*args: Any) -> LedgerError:
+            error = before(*args)
+            if isinstance(error, EntryUnknown):
+                count("older copy asked for an entry that it lacks")
+            return error
+
+        return probed
+
+    def is_refused_by(before: Callable[..., Awaitable[bool]]) -> Any:
+        async def probed(*args: Any) -> bool:
+            refused = await before(*args)
+            if refused:
+                count("ledger claimed for a repair")
+            return refused
+
+        return probed
+
+    def repaired(before: Callable[..., None]) -> Any:
+        def probed(store: EntryStore) -> None:
+            count("older copy repaired")
+            before(store)
+
+        return probed
+
+    patch(older_store, "remove_unproved", remove_unproved)
+    patch(EntryStore, "why_absent", why_absent)
+    patch(LedgerRepair, "is_refused_by", is_refused_by)
+    patch(EntryStore, "repaired", repaired)
 
 
 def _probe_readers(patch: Patches, count: Count) -> None:

@@ -7,7 +7,8 @@
 2. Safety: the ledger checker finds no anomaly in the clients' observations, in the history of the records or in the
    bookies' stores.
 3. Liveness: within `liveness_seconds` after the storm every ledger is claimed, accepts appends and is read whole, a new
-   ledger is created, and every follower of a ledger reaches its end.
+   ledger is created, and every follower of a ledger reaches its end. Where there are auditors, every
+   bookie with an older copy of its disk is repaired.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerClu
 from gnomon.testing.storms.ledgers.ledger_probes import PROBES, ledger_probes
 from gnomon.testing.storms.ledgers.ledger_storm import LedgerStorm
 from gnomon.testing.storms.ledgers.ledger_verdict import LedgerVerdict, Seen
+from gnomon.testing.storms.ledgers.older_copies import OlderCopies
 
 QUORUMS = (
     Quorum(3, 3, 2),
@@ -52,6 +54,7 @@ COUNTERS = (
     *(fault.counter for fault in Fault),
     *LedgerStorm.COUNTERS,
     Isolation.COUNTER,
+    OlderCopies.COUNTER,
     *PROBES,
     *(
         f"ledger/{event}"
@@ -95,6 +98,7 @@ class LedgerScenario:
         mix: the mix of faults; replaces the one that each seed draws.
         isolated: the share of seeds in which bookies are isolated until they are replaced (`Isolation`). Those seeds
             draw quorum, bookies, habits and mix in a way of their own, so it has to be 0 if one of them is given.
+        older: the share of seeds in which disks are replaced by older copies of themselves (`OlderCopies`).
     """
 
     names: int = 3
@@ -107,6 +111,7 @@ class LedgerScenario:
     habits: Habits | None = None
     mix: FaultMix | None = None
     isolated: float = 0.2
+    older: float = 0.5
 
     async def __call__(self, simulation: Simulation) -> int:
         """Runs the scenario once.
@@ -189,10 +194,13 @@ class _LedgerRun:
             cluster, clients, flips=quorum.ack_quorum > 1, drains=audit is not None and bookies > quorum.ensemble_size
         )
         isolation = Isolation(cluster, clients)
+        copies = OlderCopies(cluster, quorum.ack_quorum, [beside.flipping], scenario.older)
         simulation.start_soon((isolation if self.isolates else beside).rage, scenario.storm_seconds)
+        simulation.start_soon(copies.rage, scenario.storm_seconds)
         await storm.rage(scenario.storm_seconds)
         beside.calm()
         isolation.calm()
+        copies.calm()
         for client in clients:
             if client.name.startswith("writer"):
                 client.kill()
@@ -210,16 +218,18 @@ class _LedgerRun:
             await cluster.run_client("finisher", lambda client: verdict.finish(client, names, quorum))
             while not all(map(self._caught_up, self.readers.values())):
                 await simulation.sleep(RETRY_SECONDS)
+            await cluster.run_client("inspector", cluster.repaired)
             cluster.stop_auditing()
             await simulation.sleep(SETTLED_SECONDS)
             await cluster.run_client("recorder", verdict.read_records)
+            in_repair = await cluster.run_client("inspector", cluster.in_repair)
         wrong = self.history.check(verdict.records)
         if verdict.events:
             wrong += check_watch(verdict.events, self.watched, caught_up=False)
         if liveness.cancelled_caught:
             wrong.append(f"{scenario.liveness_seconds} virtual seconds after the storm: {self._missing(names)}")
         else:
-            wrong += verdict.check_stores(cluster, beside.flipped)
+            wrong += verdict.check_stores(cluster, beside.flipped, in_repair)
         assert not wrong, "; ".join(wrong)
         return sum(len(life.final or ()) for life in self.history.lives.values())
 

@@ -45,7 +45,8 @@ class LedgerStorm:
             self._inject["bit flip"] = self._flip
         if drains:
             self._inject["decommission"] = self._decommission
-        self._flipping = self.random.choice(cluster.names)
+        self.flipping = self.random.choice(cluster.names)
+        """The bookie whose bits are flipped."""
         rates = {kind: 1 / (0.5 * 40 ** self.random.random()) for kind in self._inject if self.random.random() < 0.5}
         self._rates = rates
         self._raging = True
@@ -105,11 +106,11 @@ class LedgerStorm:
             self._simulation.start_soon(self._cluster.decommission, name)
 
     def _flip(self) -> None:
-        machine = self._cluster.bookies[self._flipping]
-        path = self._cluster.data(self._flipping) / FOLDER
+        machine = self._cluster.bookies[self.flipping]
+        path = self._cluster.data(self.flipping) / FOLDER
         if path in machine.disk.environments:
             key = machine.disk.flip_bit(path, ENTRIES)
             if key is not None:
                 ledger, entry = ENTRY_KEY.unpack(key)
-                self.flipped.add((self._flipping, LedgerId(ledger), EntryId(entry)))
-                self._count("bit flip", f"{self._flipping}: entry {entry} of ledger {ledger}")
+                self.flipped.add((self.flipping, LedgerId(ledger), EntryId(entry)))
+                self._count("bit flip", f"{self.flipping}: entry {entry} of ledger {ledger}")

@@ -57,12 +57,16 @@ class LedgerVerdict:
         await self.read_records(client)
 
     def check_stores(
-        self, cluster: LedgerCluster, flipped: Collection[tuple[BookieId, LedgerId, EntryId]] = ()
+        self,
+        cluster: LedgerCluster,
+        flipped: Collection[tuple[BookieId, LedgerId, EntryId]] = (),
+        in_repair: Collection[BookieId] = (),
     ) -> list[str]:
         """The entries of the final read whose copies on the bookies are missing or wrong, as texts.
 
         Args:
             flipped: copies in which a bit was flipped.
+            in_repair: bookies that may have lost any of their entries.
         """
         copies = {name: _stored(machine, cluster.data(name)) for name, machine in cluster.bookies.items()}
         wrong = []
@@ -72,6 +76,7 @@ class LedgerVerdict:
             record = decode_record([value for value in self.records[life.name] if value is not None][-1].value)
             held = {name: all_.get(ledger, {}) for name, all_ in copies.items()}
             damaged = [(name, entry) for name, at, entry in flipped if at == ledger]
+            damaged += [(name, entry) for name in in_repair for entry in life.final if entry not in held[name]]
             wrong += [f"{life.name} ({ledger}): {text}" for text in check_copies(record, life.final, held, damaged)]
         return wrong
 

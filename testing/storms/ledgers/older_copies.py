@@ -1,0 +1,92 @@
+"""A fault of storms over ledgers: the disk of a stopped bookie is replaced by an older copy of itself.
+
+    copies = OlderCopies(cluster, ack_quorum=2, of=[bookie], share=0.5)
+    simulation.start_soon(copies.rage, 15.0)
+    copies.calm()
+
+1. At most ack quorum - 1 bookies are treated so: each acknowledged entry has been on another bookie as well.
+2. A copy is put back only where the bookie can notice it: the store has begun a run since (`bookie.storage.age`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+
+from gnomon.bookie.ids import BookieId
+from gnomon.bookie.node import FOLDER
+from gnomon.bookie.storage.entry_store import STATES
+from gnomon.testing.storms.ledgers.ledger_cluster import LedgerCluster
+
+_AGE = struct.Struct(">Q")
+
+
+class OlderCopies:
+    """Takes copies of bookies' disks, and puts them back later."""
+
+    COUNTER = "fault/older copy"
+
+    def __init__(self, cluster: LedgerCluster, ack_quorum: int, of: Sequence[BookieId], share: float) -> None:
+        """Args:
+        of: bookies that are treated, if the ack quorum allows it, before others are.
+        share: of seeds with this fault, among those whose ledgers have several copies.
+        """
+        self._cluster = cluster
+        self._simulation = cluster.simulation
+        self.random = self._simulation.random("older copies")
+        others = [name for name in cluster.names if name not in of]
+        self.random.shuffle(others)
+        self._names = [*of, *others][: ack_quorum - 1]
+        self._images: dict[tuple[BookieId, Path], bytes] = {}
+        self._mean_seconds = self.random.choice([0.4, 1.0, 3.0])
+        self._raging = bool(self._names) and self.random.random() < share
+
+    async def rage(self, seconds: float) -> None:
+        """Treats bookies for `seconds` or until `calm`."""
+        end = self._simulation.clock.monotonic() + seconds
+        while self._raging:
+            await self._simulation.sleep(self.random.expovariate(1 / self._mean_seconds))
+            if self._raging and self._simulation.clock.monotonic() < end:
+                self._treat(self.random.choice(self._names))
+
+    def calm(self) -> None:
+        """Replaces no more disks."""
+        self._raging = False
+
+    def _treat(self, name: BookieId) -> None:
+        """Stops a bookie, and copies its disk or puts a copy back. The storm starts it again."""
+        machine, path = self._cluster.bookies[name], self._cluster.data(name) / FOLDER
+        machine.kill()
+        file = machine.disk.real(path) / "data.mdb"
+        if not file.exists():
+            return
+        image = self._images.get((name, path))
+        if image is None:
+            if _age(file):
+                self._images[name, path] = machine.disk.image(path)
+        elif _age(file) > self._age_of(image, file):
+            machine.disk.put_back(path, image)
+            self._simulation.coverage.count(self.COUNTER)
+            if self.random.random() < 0.3:
+                del self._images[name, path]
+
+    @staticmethod
+    def _age_of(image: bytes, file: Path) -> int:
+        beside = file.with_suffix(".image")
+        beside.write_bytes(image)
+        try:
+            return _age(beside)
+        finally:
+            beside.unlink()
+
+
+def _age(file: Path) -> int:
+    """The age of the store in a file; 0 if it has none yet."""
+    with lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=4) as environment:
+        states = environment.open_db(STATES.encode(), create=False)
+        with environment.begin(db=states) as transaction:
+            found = transaction.get(b"age")
+            return 0 if found is None else int(_AGE.unpack(found)[0])
