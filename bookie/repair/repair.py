@@ -10,6 +10,8 @@
 5. Entries of a fragment at a bookie that the fragment does not name are overwritten. They may be an earlier writer's,
    left there when the bookie was away. The record possibly excludes such entries no longer: it drops their bound once
    the named bookies have removed theirs.
+6. A bookie that has promised a higher session than the record's gets the entries under that one: a claim that was given
+   up may have fenced it. It then makes no other promise.
 """
 
 from __future__ import annotations
@@ -138,11 +140,13 @@ class LedgerRepair:
         return complete
 
     async def is_refused_by(self, name: BookieId) -> bool:
-        """Whether a bookie refuses the record's session: it has promised a higher one.
+        """Whether a bookie of the open fragment refuses the record's session: it has promised a higher one.
 
         Raises:
             LedgerError, WorldError: it did not answer, or the ledger is deleted there.
         """
+        if self.record.sealed or name not in self.record.fragments[-1].bookies:
+            return False
         try:
             await known_bookie(self._bookies, name).put_copies(self.id, SessionId(self.record.session), ())
         except Fenced as error:
@@ -205,8 +209,16 @@ class LedgerRepair:
             while at < len(wanted) and wanted[at] < first + len(run):
                 batch.append((wanted[at], bytes(run[wanted[at] - first].value)))
                 at += 1
-            await bookie.put_copies(self.id, SessionId(self.record.session), batch)
+            await self._put(bookie, batch)
             await self._throttle.spend(sum(len(value) for _, value in batch))
+
+    async def _put(self, bookie: Bookie, batch: list[tuple[EntryId, bytes]]) -> None:
+        try:
+            await bookie.put_copies(self.id, SessionId(self.record.session), batch)
+        except Fenced as error:
+            if error.deleted:
+                raise
+            await bookie.put_copies(self.id, error.promised, batch)  # invariant 6
 
 
 def counts(fragment: Fragment, bookie: BookieId) -> bool:

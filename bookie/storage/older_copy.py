@@ -12,8 +12,8 @@ Pure: functions over records and over one LMDB transaction. `older_store` carrie
 3. Until it is repaired, it answers "unknown" about each entry that it lacks, of every ledger that existed when the copy
    was found. About later ledgers it answers as any bookie does.
 4. It is repaired once the auditor has copied to it, for each ledger that names it, all entries of closed fragments that
-   it lacks. A ledger of which it refuses the record's session is claimed before: its open fragment may have had entries
-   that only the lost store and one other bookie acknowledged.
+   it lacks. An open fragment that names it, and whose session it refuses, is closed before by a claim: it may have had
+   entries that the lost store was the last one to acknowledge.
 5. The metadata names the copy before anything of the store changes. The store gets a new age only after 1 and 2 are
    durable: after a crash the next start begins again.
 """

@@ -12,12 +12,13 @@ from numbered_entries import fill
 from turns import turns_during
 from with_cluster import with_cluster
 
-from gnomon.bookie.ids import BookieId, EntryId
+from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
 from gnomon.bookie.repair.auditor import ELECTION, Auditor, AuditSettings
 from gnomon.metadata.client import Compare, Delete, MetadataUnavailable, Operation, Put, TxnResult
+from gnomon.runtime.world import WorldError
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
@@ -268,3 +269,30 @@ def test_a_late_auditor_does_not_dismiss_the_next_bookie_of_the_same_name() -> N
         assert auditor.totals.bookies_drained == 1
 
     with_cluster(work)
+
+
+def test_a_sealed_ledger_is_repaired_at_a_bookie_that_a_claimer_fenced_before_it_gave_up() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        away = cluster.bookies[BookieId("bookie-2")]
+        away.kill()
+        await fill(ledger, 5)
+        await ledger.seal()
+        away.start()
+        bookie = client.bookies.get(BookieId("bookie-2"))
+        assert bookie is not None
+        with trio.fail_after(60):
+            while True:
+                try:
+                    await bookie.fence(ledger.id, SessionId(9))
+                    break
+                except WorldError:
+                    await client.world.clock.sleep(0.5)
+
+        async def settled(auditor: Auditor) -> bool:
+            return auditor.totals.reports_settled == 1
+
+        await audited(client, settled)
+        assert set(map(len, (await copies_of(client, "ledger")).values())) == {3}
+
+    with_cluster(work, bookies=3)

@@ -18,6 +18,7 @@ RARE = (
     "ledger/copy put over an orphan",
     "ledger/given up: close",
     "ledger/given up: seal",
+    "ledger/ledger claimed for a repair",
     "ledger/reader met a shrink",
     "ledger/replaced bookie stands in again",
 )
