@@ -66,13 +66,14 @@ def read_settings(config_file: Path | None, given: tuple[str, ...] = (), /, **fl
     """
     asked = {**pairs(given, "--set"), **{name: value for name, value in flags.items() if value is not None}}
     declared = declared_settings()
-    named = {name if name in declared else _full_name(name): value for name, value in asked.items()}
+    named = {name if name in declared else full_name(name): value for name, value in asked.items()}
     no_settings = (BOOTSTRAP_VARIABLE, NATIVE_VARIABLE, PASSWORD_VARIABLE, PROFILE_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in no_settings}
     return load_settings(config_file, environment, named, kafka_names=_kafka_names, kafka_check=_check_kafka)
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
+    """The name of a setting that may have been given by Kafka's plain name."""
     return KAFKA + name if name in _kafka_names() else name
 
 

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from gnomon.cli.names.suggestion import CommandGroup
 
@@ -78,6 +79,13 @@ class Commands(CommandGroup):
         """Lists the commands from the table, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.line) for name, place in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes a command from the table, or an option."""
+        found = [
+            CompletionItem(name, help=place.line) for name, place in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Prints the help or the version if asked for."""

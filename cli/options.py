@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,16 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(profile_option(command))
 
 
+def bootstrap_of(ctx: click.Context) -> str:
+    """The address that `--bootstrap-server` has or would have, in a command line that is being completed."""
+    return (
+        ctx.params.get("bootstrap")
+        or os.environ.get(BOOTSTRAP_VARIABLE)
+        or profile_of_command(ctx).bootstrap_server
+        or BOOTSTRAP_DEFAULT
+    )
+
+
 def native_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--native-address` of a command whose question Kafka's protocol cannot express."""
     return click.option(
@@ -130,8 +141,20 @@ def durability_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--set` of a daemon."""
     return click.option(
-        "--set", "given", metavar="NAME=VALUE", multiple=True, help="Any setting by its name; may be repeated."
+        "--set",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        shell_complete=_setting_names,
+        help="Any setting by its name; may be repeated.",
     )(command)
+
+
+def _setting_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from gnomon.broker.configs.broker_configs import BROKER_CONFIGS
+    from gnomon.runtime.settings.settings import declared_settings
+
+    return [f"{name}=" for name in (*declared_settings(), *BROKER_CONFIGS) if name.startswith(incomplete)]
 
 
 def metadata_option(command: Callable[..., Any]) -> Callable[..., Any]:

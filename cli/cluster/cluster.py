@@ -19,8 +19,9 @@ from gnomon.cli.cluster.kept_process import KeptProcess
 from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
+from gnomon.cli.given_settings import KAFKA, full_name, read_settings
 from gnomon.cli.names.suggestion import CommandGroup
-from gnomon.cli.options import PORT
+from gnomon.cli.options import PORT, pairs, set_option
 from gnomon.cli.output import note
 from gnomon.cli.signals import stop_on_signal
 from gnomon.metadata.client import MetadataUnavailable
@@ -33,6 +34,22 @@ HOST = "127.0.0.1"
 ETCD_HISTORY_REVISIONS = 10_000
 COPIES = 3
 """Copies of each entry, if there are that many bookies."""
+OWN_SETTINGS = {
+    "data_dir",
+    "cluster.metadata",
+    "kafka.broker.id",
+    "broker.kafka_host",
+    "broker.kafka_port",
+    "broker.advertised_host",
+    "broker.native_port",
+    "broker.admin_port",
+    "bookie_service.name",
+    "bookie_service.port",
+    "bookie_service.admin_port",
+    "metadata_service.port",
+    "metadata_service.admin_port",
+}
+"""Settings that differ between the processes, or have an option of `gnomon cluster up`."""
 PORTS = {
     "metadata": {"--port": "metadata", "--admin-port": "admin"},
     "bookie": {"--port": "bookie", "--admin-port": "admin"},
@@ -74,6 +91,7 @@ def cluster() -> None:
     "--native-port", type=PORT, default=0, help="Port of the first broker for native clients; as --kafka-port."
 )
 @click.option("--metadata-port", type=PORT, default=0, help="Port of the metadata; a free one unless given.")
+@set_option
 def up(
     brokers: int,
     bookies: int,
@@ -84,19 +102,40 @@ def up(
     advertised_host: str | None,
     native_port: int,
     metadata_port: int,
+    given: tuple[str, ...],
 ) -> None:
     """Start metadata, bookies and brokers, and stop them as one on SIGTERM or SIGINT.
 
     Writes one line to standard output once all of it serves. A killed process is started again, on its ports; a process
     that ends with an error ends all of it.
     """
+    shared, for_brokers = _shared_settings(given)
     ports = [tuple(first + number if first else 0 for first in (kafka_port, native_port)) for number in range(brokers)]
     hosts = ("--kafka-host", kafka_host, *(() if advertised_host is None else ("--advertised-host", advertised_host)))
+    brokers_take = (*hosts, *for_brokers)
     if data_dir is not None:
-        trio.run(_up, Plan(data_dir, ports, hosts, bookies, kind, metadata_port))
+        trio.run(_up, Plan(data_dir, ports, brokers_take, bookies, kind, metadata_port, shared))
         return
     with tempfile.TemporaryDirectory(prefix="gnomon-cluster-", ignore_cleanup_errors=True) as temporary:
-        trio.run(_up, Plan(Path(temporary), ports, hosts, bookies, kind, metadata_port))
+        trio.run(_up, Plan(Path(temporary), ports, brokers_take, bookies, kind, metadata_port, shared))
+
+
+def _shared_settings(given: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The options for the settings of `--set`: those for every process, and those for brokers alone, which are Kafka's.
+
+    Raises:
+        SettingsError: one is unknown or unfit.
+        UsageError: one is not shared by processes of the cluster.
+    """
+    read_settings(None, given)  # an error is of this command, not of its first process
+    shared: list[str] = []
+    for_brokers: list[str] = []
+    for name, value in pairs(given, "--set").items():
+        if full_name(name) in OWN_SETTINGS:
+            raise click.UsageError(f"--set {name}: each process of the cluster gets its own from `gnomon cluster up`")
+        options = for_brokers if full_name(name).startswith(KAFKA) else shared
+        options.append(f"--set={name}={value}")
+    return shared, for_brokers
 
 
 class Plan:
@@ -106,23 +145,26 @@ class Plan:
         self,
         directory: Path,
         broker_ports: Sequence[tuple[int, ...]],
-        broker_hosts: Sequence[str],
+        broker_options: Sequence[str],
         bookies: int,
         kind: str,
         metadata_port: int,
+        shared: Sequence[str],
     ) -> None:
         """Takes the processes to start.
 
         Args:
             broker_ports: for each broker the ports for Kafka's and for native clients.
-            broker_hosts: the options of all brokers that say where they listen and where clients connect.
+            broker_options: further options of all brokers.
+            shared: further options of all processes, except an etcd.
         """
         self.directory = directory
         self.broker_ports = broker_ports
-        self.broker_hosts = broker_hosts
+        self.broker_options = broker_options
         self.bookies = bookies
         self.kind = kind
         self.metadata_port = metadata_port
+        self.shared = shared
         self.stages: list[list[KeptProcess]] = []
         """In starting order; they are stopped in reverse order."""
 
@@ -158,7 +200,7 @@ class Plan:
             self._gnomon(
                 f"broker-{number}",
                 *("broker", "--id", str(number), "--kafka-port", str(kafka), "--native-port", str(native)),
-                *(*self.broker_hosts, *at, *quorum),
+                *(*at, *quorum, *self.broker_options),
             )
             for number, (kafka, native) in enumerate(self.broker_ports, 1)
         ]
@@ -169,7 +211,7 @@ class Plan:
         return f"ready kafka={kafka} admin={admin} metadata={metadata} native={native}"
 
     def _gnomon(self, name: str, *command: str) -> KeptProcess:
-        return KeptProcess(name, command, self.directory / f"{name}.log", PORTS[command[0]])
+        return KeptProcess(name, [*command, *self.shared], self.directory / f"{name}.log", PORTS[command[0]])
 
     async def _start_stage(self, nursery: trio.Nursery, stage: list[KeptProcess]) -> None:
         self.stages.append(stage)

@@ -25,9 +25,10 @@ from gnomon.cli.kafka.kafka_client import (
     from_time,
     offsets,
 )
-from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, position_given
+from gnomon.cli.kafka.known_names import group_names, topic_names
+from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, edge_names, position_given
 from gnomon.cli.kafka.reading import ReadingBounds, newest
-from gnomon.cli.kafka.record_format import Form, format_given
+from gnomon.cli.kafka.record_format import Form, format_given, format_names
 from gnomon.cli.options import COUNT, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option
 from gnomon.cli.streams import check_reader, writes_output
 
@@ -39,20 +40,38 @@ EDGE_OFFSETS: dict[Position, int] = {LogEdge.EARLIEST: OFFSET_BEGINNING, LogEdge
 
 
 @click.command()
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.option(
-    "--from", "start", callback=position_given, metavar="POSITION", help="First record: earliest unless given."
+    "--from",
+    "start",
+    callback=position_given,
+    shell_complete=edge_names,
+    metavar="POSITION",
+    help="First record: earliest unless given.",
 )
-@click.option("--to", "stop", callback=position_given, metavar="POSITION", help="End before this record.")
+@click.option(
+    "--to",
+    "stop",
+    callback=position_given,
+    shell_complete=edge_names,
+    metavar="POSITION",
+    help="End before this record.",
+)
 @click.option("--last", type=click.IntRange(1, LAST_MAX), help="The last records of the topic, up to its end now.")
 @click.option("--partition", "only", type=PARTITION, multiple=True, help="Read only this partition; may be repeated.")
-@click.option("--group", type=TEXT, help="Read as a member of this group: start at its offsets, and commit.")
+@click.option(
+    "--group",
+    type=TEXT,
+    shell_complete=group_names,
+    help="Read as a member of this group: start at its offsets, and commit.",
+)
 @click.option("--count", type=COUNT, help="End after this many records.")
 @click.option("--timeout", type=Seconds(0, SECONDS_MAX), help="End after this many seconds without a record.")
 @click.option(
     "--format",
     "form",
     callback=format_given,
+    shell_complete=format_names,
     metavar="value|kv|json|STRING",
     default="value",
     show_default=True,

@@ -22,6 +22,7 @@ from gnomon.cli.kafka.kafka_client import (
     from_time,
     offsets,
 )
+from gnomon.cli.kafka.known_names import group_names, topic_names
 from gnomon.cli.kafka.position import time_given
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import OFFSET, PARTITION, SHIFT, TEXT, TOPIC, bootstrap_option
@@ -50,7 +51,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 
 
 @group.command()
-@click.argument("name", type=TEXT, metavar="GROUP")
+@click.argument("name", type=TEXT, shell_complete=group_names, metavar="GROUP")
 @bootstrap_option
 @output_option
 def describe(name: str, bootstrap: str, output: str) -> None:
@@ -110,8 +111,8 @@ def _lags(admin: AdminClient, committed: Mapping[tuple[str, int], int]) -> list[
 
 
 @group.command("reset-offsets")
-@click.argument("name", type=TEXT, metavar="GROUP")
-@click.option("--topic", type=TOPIC, required=True, help="Topic whose offsets are moved.")
+@click.argument("name", type=TEXT, shell_complete=group_names, metavar="GROUP")
+@click.option("--topic", type=TOPIC, shell_complete=topic_names, required=True, help="Topic whose offsets are moved.")
 @click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
@@ -190,7 +191,7 @@ def _targets(
 
 
 @group.command()
-@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="GROUP...")
+@click.argument("names", type=TEXT, shell_complete=group_names, nargs=-1, required=True, metavar="GROUP...")
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
     """Delete groups with their offsets; none of their members may be running."""

@@ -113,6 +113,11 @@ def position_given(_ctx: click.Context, _param: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from None
 
 
+def edge_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the name of an edge."""
+    return [name for name in EDGES if name.startswith(incomplete)]
+
+
 def time_given(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
     """The callback of an option that takes a time; its value is in milliseconds since 1970."""
     try:

@@ -20,6 +20,7 @@ from gnomon.cli.kafka.kafka_client import (
     kafka_errors,
     topic_configs,
 )
+from gnomon.cli.kafka.known_names import topic_names
 from gnomon.cli.kafka.record_lines import NewRecord, TextLine, UnfitLine, json_record
 from gnomon.cli.options import PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option, pairs
 from gnomon.cli.streams import check_input
@@ -31,7 +32,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @click.command()
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of a line."
 )

@@ -116,3 +116,8 @@ def format_given(_ctx: click.Context, _param: click.Parameter, text: str) -> For
         return format_string(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def format_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the name of a format."""
+    return [name for name in FORMATS if name.startswith(incomplete)]

@@ -29,6 +29,7 @@ from gnomon.cli.kafka.kafka_client import (
     kafka_errors,
     source_of,
 )
+from gnomon.cli.kafka.known_names import config_names, topic_names
 from gnomon.cli.kafka.replication import replication_of
 from gnomon.cli.kafka.topic_description import topic_id, topic_record
 from gnomon.cli.names.suggestion import CommandGroup
@@ -60,7 +61,14 @@ def topic() -> None:
 @topic.command()
 @click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", type=PARTITIONS, help="Partition count; the broker's `num.partitions` unless given.")
-@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A topic config; may be repeated.")
+@click.option(
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=config_names,
+    help="A topic config; may be repeated.",
+)
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is left as it is, and no error.")
 @bootstrap_option
 def create(
@@ -94,7 +102,7 @@ def _created(admin: AdminClient, name: str) -> str:
 
 
 @topic.command("create-shadow")
-@click.argument("source", type=TOPIC)
+@click.argument("source", type=TOPIC, shell_complete=topic_names)
 @click.argument("shadow", type=TOPIC)
 @bootstrap_option
 def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
@@ -140,7 +148,7 @@ def list_topics(bootstrap: str, output: str) -> None:
 
 
 @topic.command()
-@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", type=TOPIC, shell_complete=topic_names, nargs=-1, required=True, metavar="NAME...")
 @click.option("--all-configs", is_flag=True, help="Show the configs with their default value, too.")
 @bootstrap_option
 @output_option
@@ -159,7 +167,7 @@ def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, output: 
 
 
 @topic.command()
-@click.argument("name", type=TOPIC)
+@click.argument("name", type=TOPIC, shell_complete=topic_names)
 @native_option
 @output_option
 def stats(name: str, native: str, output: str) -> None:
@@ -168,10 +176,23 @@ def stats(name: str, native: str, output: str) -> None:
 
 
 @topic.command()
-@click.argument("name", type=TOPIC)
+@click.argument("name", type=TOPIC, shell_complete=topic_names)
 @click.option("--partitions", type=PARTITIONS, help="New partition count; larger than now.")
-@click.option("--set", "given", metavar="NAME=VALUE", multiple=True, help="Set a config; may be repeated.")
-@click.option("--unset", metavar="NAME", multiple=True, help="Return a config to its default; may be repeated.")
+@click.option(
+    "--set",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=config_names,
+    help="Set a config; may be repeated.",
+)
+@click.option(
+    "--unset",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=config_names,
+    help="Return a config to its default; may be repeated.",
+)
 @bootstrap_option
 def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
     """Add partitions to the topic NAME, or change its configs."""
@@ -196,7 +217,7 @@ def alter(name: str, partitions: int | None, given: tuple[str, ...], unset: tupl
 
 
 @topic.command()
-@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", type=TOPIC, shell_complete=topic_names, nargs=-1, required=True, metavar="NAME...")
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 @bootstrap_option
 def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
@@ -225,7 +246,7 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
 
 
 @topic.command()
-@click.argument("name", type=TOPIC)
+@click.argument("name", type=TOPIC, shell_complete=topic_names)
 @bootstrap_option
 def truncate(name: str, bootstrap: str) -> None:
     """Delete all records that the topic NAME has now, read or not; the topic stays.

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gnomon.cli.kafka.known_names import topic_names
 from gnomon.cli.kafka.position import time_given
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.native.native_client import with_native_client
@@ -28,7 +29,7 @@ def subscription() -> None:
 
 
 @subscription.command("list")
-@click.argument("topics", type=TOPIC, nargs=-1, metavar="[TOPIC...]")
+@click.argument("topics", type=TOPIC, shell_complete=topic_names, nargs=-1, metavar="[TOPIC...]")
 @native_option
 @output_option
 def list_subscriptions(topics: tuple[str, ...], native: str, output: str) -> None:
@@ -50,7 +51,7 @@ def list_subscriptions(topics: tuple[str, ...], native: str, output: str) -> Non
 
 
 @subscription.command()
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.argument("name", type=TEXT, metavar="SUBSCRIPTION")
 @native_option
 @output_option
@@ -93,7 +94,7 @@ def _record(found: DescribedSubscription) -> dict[str, Any]:
 
 
 @subscription.command()
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.argument("name", type=TEXT, metavar="SUBSCRIPTION")
 @click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
@@ -136,7 +137,7 @@ async def _seek(
 
 
 @subscription.command()
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", type=TOPIC, shell_complete=topic_names)
 @click.argument("names", type=TEXT, nargs=-1, required=True, metavar="SUBSCRIPTION...")
 @native_option
 def delete(topic: str, names: tuple[str, ...], native: str) -> None:

@@ -17,6 +17,7 @@ from gnomon.cli.profile.profiles import (
     Profile,
     Profiles,
     load_profiles,
+    profile_names,
     profiles_file,
     save_profiles,
 )
@@ -72,7 +73,7 @@ def list_profiles(output: str) -> None:
 
 
 @profile.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=profile_names)
 @click.option("--none", is_flag=True, help="Use no profile.")
 def use(name: str | None, none: bool) -> None:
     """Let commands use the addresses of the profile NAME, unless they are given others."""
@@ -86,7 +87,7 @@ def use(name: str | None, none: bool) -> None:
 
 
 @profile.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=profile_names)
 @output_option
 def show(name: str | None, output: str) -> None:
     """Show the profile NAME, or the one that commands use."""
@@ -98,7 +99,7 @@ def show(name: str | None, output: str) -> None:
 
 
 @profile.command()
-@click.argument("name")
+@click.argument("name", shell_complete=profile_names)
 def delete(name: str) -> None:
     """Delete the profile NAME."""
     profiles = load_profiles()

@@ -121,6 +121,14 @@ def save_profiles(profiles: Profiles) -> None:
     new.replace(path)
 
 
+def profile_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the name of a profile; a file that cannot be read has none."""
+    try:
+        return [name for name in sorted(load_profiles().named) if name.startswith(incomplete)]
+    except (Failure, OSError):
+        return []
+
+
 def profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--profile` of a command that takes an address; the command itself does not get it.
 
@@ -136,6 +144,7 @@ def profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
         expose_value=False,
         is_eager=True,  # before the addresses, whose defaults it changes
         callback=_ask_for,
+        shell_complete=profile_names,
         help="Profile that has the addresses; the one in use unless given.",
     )(command)
 
@@ -145,9 +154,13 @@ def _ask_for(ctx: click.Context, _param: click.Parameter, name: str | None) -> N
         ctx.meta[_ASKED] = load_profiles().find(name)
 
 
-def profile_of_command() -> Profile:
-    """The profile that the running command was given, else the one in use, else an empty one."""
-    asked = click.get_current_context().meta.get(_ASKED)
+def profile_of_command(ctx: click.Context | None = None) -> Profile:
+    """The profile that the command was given, else the one in use, else an empty one.
+
+    Args:
+        ctx: of the command; that of the running one unless given.
+    """
+    asked = (ctx or click.get_current_context()).meta.get(_ASKED)
     if isinstance(asked, Profile):
         return asked
     profiles = load_profiles()

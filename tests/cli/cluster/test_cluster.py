@@ -294,3 +294,31 @@ def test_a_broker_refuses_missing_and_invalid_options(inside: Run) -> None:
     assert "give --metadata" in inside("broker", "--id", 1).stderr
     odd = inside("broker", "--metadata", "127.0.0.1:1", "--set", "broker_service.ack_quorum=4")
     assert (odd.returncode, odd.stderr.count("\n")) == (2, 1)
+
+
+def test_settings_reach_every_process_and_those_of_kafka_the_brokers_alone(inside: Run) -> None:
+    settings = ("--set", "log.level=warning", "--set", "num.partitions=7", "--set", "broker_service.ack_quorum=1")
+    with up("--brokers", "2", "--bookies", "2", *settings) as cluster:
+        lines = [" ".join(child.cmdline()) for child in cluster.children()]
+        assert [line.count("--set=log.level=warning") for line in lines] == [1] * 5
+        assert sum("--set=num.partitions=7" in line for line in lines) == 2
+        created = inside("topic", "create", "wide", "--bootstrap-server", cluster.kafka)
+        assert created.stderr == "created topic 'wide' with 7 partitions\n"
+        ledgers = ("ledger", "list", "topics/", "--metadata", cluster.metadata, "--output", "json")
+        inside("produce", "wide", "--partition", 0, "--bootstrap-server", cluster.kafka, stdin="x\n")
+        assert '"ack_quorum": 1' in inside(*ledgers).stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("num.partitons=3", "did you mean kafka.num.partitions"),
+        ("log.level=loud", "log.level"),
+        ("broker.id=3", "each process of the cluster gets its own"),
+        ("data_dir=/tmp/x", "each process of the cluster gets its own"),
+        ("broker", "give NAME=VALUE"),
+    ],
+)
+def test_an_unfit_setting_is_refused_before_a_process_starts(inside: Run, setting: str, why: str) -> None:
+    done = inside("cluster", "up", "--set", setting)
+    assert (done.returncode, done.stdout, why in done.stderr) == (2, "", True), done.stderr
