@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -304,9 +305,11 @@ def test_settings_reach_every_process_and_those_of_kafka_the_brokers_alone(insid
         assert sum("--set=num.partitions=7" in line for line in lines) == 2
         created = inside("topic", "create", "wide", "--bootstrap-server", cluster.kafka)
         assert created.stderr == "created topic 'wide' with 7 partitions\n"
-        ledgers = ("ledger", "list", "topics/", "--metadata", cluster.metadata, "--output", "json")
         inside("produce", "wide", "--partition", 0, "--bootstrap-server", cluster.kafka, stdin="x\n")
-        assert '"ack_quorum": 1' in inside(*ledgers).stdout
+        at = ("--metadata", cluster.metadata, "--output", "json")
+        (ledger,) = json.loads(inside("ledger", "list", "topics/", *at).stdout)
+        shown = json.loads(inside("ledger", "show", ledger["ledger"], *at).stdout)
+        assert (shown["write_quorum"], shown["ack_quorum"]) == (2, 1)
 
 
 @pytest.mark.parametrize(
