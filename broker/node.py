@@ -132,7 +132,7 @@ async def serve(
             native_at = await native.listen(at.native_host, at.native_port)
             membership.serves_at(replace(me, native_port=at.native_advertised_port or native_at.port))
             await nursery.start(membership.run)
-            parts = (broker, server, native, membership, broker.metrics, administered(world, broker))
+            parts = (broker, server, native, membership, broker.metrics, administered(world, broker, native))
             ready(ServingBroker(listeners, native_at.host, native_at.port, *parts))
             await stop.wait()
             await membership.give_away()
@@ -274,7 +274,7 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
     return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, wings, counted)
 
 
-def administered(world: World, broker: Broker) -> Administered:
+def administered(world: World, broker: Broker, native: NativeServer) -> Administered:
     """The parts of a broker for its admin API."""
     return Administered(
         broker.topics,
@@ -283,6 +283,7 @@ def administered(world: World, broker: Broker) -> Administered:
         broker.placement,
         broker.partitions,
         broker.replication,
+        SubscriptionAdmin(native.hosts, broker.topics, broker.storage, broker.placement.node_id, world.clock),
         broker.configs,
         broker.authorizer,
         broker.cluster_id,

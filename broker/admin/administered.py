@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gnomon.broker.authorization.authorizer import Authorizer
 from gnomon.broker.configs.broker_configs import BrokerConfigs
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.replication.shadow_replication import ShadowReplication
 from gnomon.broker.storage import Storage
@@ -27,6 +28,7 @@ class Administered:
     placement: Placement
     partitions: PartitionsInUse
     replication: ShadowReplication
+    subscriptions: SubscriptionAdmin
     configs: BrokerConfigs
     authorizer: Authorizer
     cluster_id: str

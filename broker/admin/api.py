@@ -12,26 +12,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gnomon.broker.admin.administered import Administered
+from gnomon.broker.admin.leader_calls import LeaderCalls
 from gnomon.broker.admin.shadow_topics import ShadowTopics
 from gnomon.broker.admin.topic_stats import TopicStats
+from gnomon.broker.admin.topic_subscriptions import TopicSubscriptions
 from gnomon.broker.authorization.admin_table import ADMIN_RULES
 from gnomon.broker.authorization.authorizer import Access
+from gnomon.broker.native.peers import Peers
 
 
 def api_routes(served: Administered) -> list[Route]:
     """The routes of one broker."""
     access = Access(served.authorizer, ADMIN_RULES)
     shadow_topics = ShadowTopics(served.topics, served.records, served.admin, served.storage, served.configs, access)
+    peers = Peers(served.world, served.cluster_id)
     stats = TopicStats(
-        served.topics,
-        served.records,
-        served.placement,
-        served.partitions,
-        served.replication,
-        served.cluster_id,
-        served.world,
-        access,
+        served.topics, served.records, served.placement, served.partitions, served.replication, peers, access
     )
+    leaders = LeaderCalls(served.placement, served.subscriptions, peers)
+    subscriptions = TopicSubscriptions(served.records, served.placement, leaders, access)
     document = files(__package__).joinpath("openapi.json").read_bytes()
 
     async def openapi(request: Request) -> Response:
@@ -41,4 +40,5 @@ def api_routes(served: Administered) -> list[Route]:
         Route("/admin/v2/openapi.json", openapi, methods=["GET"]),
         *shadow_topics.routes(),
         *stats.routes(),
+        *subscriptions.routes(),
     ]

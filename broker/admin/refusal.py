@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -12,6 +13,15 @@ from starlette.types import ExceptionHandler
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError
+from gnomon.client.errors import (
+    InvalidCall,
+    NativeError,
+    NoSuchSubscription,
+    NoSuchTopic,
+    NotAuthorized,
+    SubscriptionTaken,
+)
+from gnomon.log.subscription_keys import SubscriptionsError
 from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import WorldError
@@ -20,6 +30,7 @@ from gnomon.wire.kafka.errors import ErrorCode
 STATUSES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: HTTPStatus.FORBIDDEN,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: HTTPStatus.FORBIDDEN,
     ErrorCode.TOPIC_ALREADY_EXISTS: HTTPStatus.CONFLICT,
     ErrorCode.INVALID_TOPIC_EXCEPTION: HTTPStatus.CONFLICT,
     ErrorCode.INVALID_CONFIG: HTTPStatus.PRECONDITION_FAILED,
@@ -27,9 +38,20 @@ STATUSES = {
     ErrorCode.POLICY_VIOLATION: HTTPStatus.PRECONDITION_FAILED,
     ErrorCode.KAFKA_STORAGE_ERROR: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """The HTTP status of each Kafka error of topic administration. Names are checked before; an INVALID_TOPIC_EXCEPTION
 after that check means that the name collides with the name of another topic."""
+
+
+NATIVE_STATUSES: Final[Mapping[type[NativeError], HTTPStatus]] = {
+    NoSuchTopic: HTTPStatus.NOT_FOUND,
+    NoSuchSubscription: HTTPStatus.NOT_FOUND,
+    SubscriptionTaken: HTTPStatus.PRECONDITION_FAILED,
+    InvalidCall: HTTPStatus.BAD_REQUEST,
+    NotAuthorized: HTTPStatus.FORBIDDEN,
+}
+"""The HTTP status of an error of the native service; each other one is 503."""
 
 
 class AdminRefused(HTTPException):
@@ -50,7 +72,8 @@ def exception_handlers(log: Logger) -> dict[type[Exception], ExceptionHandler]:
         HTTPException: _refused,
         KafkaError: _refused_as_kafka,
         ClientDisconnect: _gone,
-        **dict.fromkeys((MetadataError, WorldError, LedgerError), _unavailable),
+        NativeError: _refused_as_native,
+        **dict.fromkeys((MetadataError, WorldError, LedgerError, SubscriptionsError), _unavailable),
         Exception: broken,
     }
 
@@ -73,6 +96,12 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _refused_as_kafka(request: Request, error: Exception) -> Response:
     assert isinstance(error, KafkaError)
     return _answer(STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR), error.text)
+
+
+async def _refused_as_native(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NativeError)
+    status = NATIVE_STATUSES.get(type(error), HTTPStatus.SERVICE_UNAVAILABLE)
+    return _answer(status, str(error) if status != HTTPStatus.SERVICE_UNAVAILABLE else f"try again: {error}")
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:

@@ -23,21 +23,16 @@ from gnomon.broker.authorization.admin_table import AdminRoute
 from gnomon.broker.authorization.authorizer import Access
 from gnomon.broker.authorization.operation import Operation
 from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
+from gnomon.broker.native.peers import Peers
 from gnomon.broker.placement.leadership import NOBODY, LiveBroker
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.replication.shadow_replication import ShadowReplication
 from gnomon.broker.topics.topic_records import TopicRecords
 from gnomon.broker.topics.topics import Topics
-from gnomon.client.errors import ERRORS, NativeError
-from gnomon.client.protocol import SERVICE
+from gnomon.client.errors import NativeError
 from gnomon.log.topic import Topic
-from gnomon.runtime.background import background
-from gnomon.runtime.rpc.client import RpcClient
 from gnomon.runtime.rpc.errors import RpcFailed
-from gnomon.runtime.world import Unreachable, World
-
-ASK_SECONDS = 2.0
-"""The time that another broker may take to answer."""
+from gnomon.runtime.world import Unreachable
 
 
 class TopicStats:
@@ -50,8 +45,7 @@ class TopicStats:
         placement: Placement,
         partitions: PartitionsInUse,
         replication: ShadowReplication,
-        cluster_id: str,
-        world: World,
+        peers: Peers,
         access: Access[AdminRoute],
     ) -> None:
         self._topics = topics
@@ -59,8 +53,7 @@ class TopicStats:
         self._placement = placement
         self._partitions = partitions
         self._replication = replication
-        self._cluster_id = cluster_id
-        self._world = world
+        self._peers = peers
         self._access = access
 
     def routes(self) -> list[Route]:
@@ -71,7 +64,7 @@ class TopicStats:
         check_topic(self._access, AdminRoute.STATS, request, Operation.DESCRIBE)
         topic = await topic_at(self._records, request)
         shadows = shadows_of(self._topics, topic)
-        known = _GatheredStats(topic, self._placement, self._cluster_id, self._world)
+        known = _GatheredStats(topic, self._placement, self._peers)
         known.add_own(self._partitions, self._replication, shadows)
         await known.gather()
         return JSONResponse(
@@ -94,11 +87,10 @@ class TopicStats:
 class _GatheredStats:
     """The statistics of one topic, gathered from this broker and the other leaders."""
 
-    def __init__(self, topic: Topic, placement: Placement, cluster_id: str, world: World) -> None:
+    def __init__(self, topic: Topic, placement: Placement, peers: Peers) -> None:
         self._topic = topic
         self._placement = placement
-        self._cluster_id = cluster_id
-        self._world = world
+        self._peers = peers
         self._bounds: dict[int, tuple[int, int]] = {}
         self._replicated: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -121,10 +113,8 @@ class _GatheredStats:
                     nursery.start_soon(self._ask, peer)
 
     async def _ask(self, peer: LiveBroker) -> None:
-        name, cluster = self._topic.name, self._cluster_id
-        async with background() as nursery:
-            client = RpcClient(self._world, *peer.native, SERVICE, ERRORS, cluster=cluster, call_seconds=ASK_SECONDS)
-            nursery.start_soon(client.run)
+        name = self._topic.name
+        async with self._peers.connected(peer) as client:
             try:
                 _, bounds = await client.call("topic", name)
                 rows = await client.call("replication", name)

@@ -21,11 +21,24 @@ class AdminRoute(Enum):
     ADD_SHADOWS = "POST shadowTopics"
     DELETE_SHADOWS = "DELETE shadowTopics"
     STATS = "GET stats"
+    LIST_SUBSCRIPTIONS = "GET subscriptions"
+    DESCRIBE_SUBSCRIPTION = "GET subscription/{subscription}"
+    DELETE_SUBSCRIPTION = "DELETE subscription/{subscription}"
+    SEEK_SUBSCRIPTION = "POST subscription/{subscription}/seek"
+    SEEK_SUBSCRIPTION_TO_TIME = "POST subscription/{subscription}/resetcursor/{timestamp}"
     OPENAPI = "GET /admin/v2/openapi.json"
 
 
 _CAST = (Rule(Operation.CAST, ResourceType.TOPIC, RefusalEffect.REQUEST),)
 _DESCRIBE = (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.REQUEST),)
+
+_READ = (Rule(Operation.READ, ResourceType.TOPIC, RefusalEffect.REQUEST),)
+
+
+def _of_group(operation: Operation, refusal: RefusalEffect = RefusalEffect.REQUEST) -> Rule:
+    """A rule for a subscription, which is a resource of type GROUP."""
+    return Rule(operation, ResourceType.GROUP, refusal)
+
 
 ADMIN_RULES: Final[Mapping[AdminRoute, tuple[Rule, ...]]] = {
     AdminRoute.LIST_SHADOWS: _DESCRIBE,
@@ -33,6 +46,11 @@ ADMIN_RULES: Final[Mapping[AdminRoute, tuple[Rule, ...]]] = {
     AdminRoute.ADD_SHADOWS: _CAST,
     AdminRoute.DELETE_SHADOWS: _CAST,
     AdminRoute.STATS: _DESCRIBE,
+    AdminRoute.LIST_SUBSCRIPTIONS: (*_DESCRIBE, _of_group(Operation.DESCRIBE, RefusalEffect.HIDDEN)),
+    AdminRoute.DESCRIBE_SUBSCRIPTION: (*_DESCRIBE, _of_group(Operation.DESCRIBE)),
+    AdminRoute.DELETE_SUBSCRIPTION: (*_READ, _of_group(Operation.DELETE)),
+    AdminRoute.SEEK_SUBSCRIPTION: (*_READ, _of_group(Operation.READ)),
+    AdminRoute.SEEK_SUBSCRIPTION_TO_TIME: (*_READ, _of_group(Operation.READ)),
     AdminRoute.OPENAPI: (),
 }
 """A request that is refused has the status 403."""

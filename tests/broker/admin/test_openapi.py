@@ -53,7 +53,7 @@ def test_every_answer_matches_the_document(broker: KafkaBroker, tmp_path: Path, 
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"Tested: 8\b", done.stdout)
+    assert re.search(r"Tested: 13\b", done.stdout)
     assert "admin_request_failed" not in broker.log()
     assert urllib.request.urlopen(f"{broker.admin_url}/readyz").status == 200
 
