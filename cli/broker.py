@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
@@ -22,6 +23,9 @@ from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
 from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from gnomon.cli.child import ControlChannel
+
 
 @click.command()
 @click.option("--id", "number", type=BROKER_ID, help="The broker's number, unique in the cluster.")
@@ -33,7 +37,9 @@ from gnomon.runtime.settings.settings import Settings
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @config_option
 @set_option
+@click.pass_obj
 def broker(
+    control: ControlChannel | None,
     number: int | None,
     metadata_address: str | None,
     kafka_host: str | None,
@@ -58,7 +64,7 @@ def broker(
         "broker.admin_port": admin_port,
         "broker.id": number,
     }
-    trio.run(_serve, read_settings(config_file, given, **named).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings, control)
 
 
 def _told(settings: Settings) -> BrokerNodeSettings:
@@ -79,7 +85,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
     )
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, control: ControlChannel | None) -> None:
     told = _told(settings)
     where = metadata_address(settings)
     async with (
@@ -95,6 +101,8 @@ async def _serve(settings: Settings) -> None:
         answered()
 
         def ready(serving: ServingBroker) -> None:
+            if control is not None:
+                control.open(serving.broker, serving.server, daemon.world.clock)
             _ready(daemon, settings, serving)
 
         await run_broker(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
@@ -18,6 +19,9 @@ from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.settings.listeners import kafka_listeners
 from gnomon.runtime.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from gnomon.cli.child import ControlChannel
+
 
 @click.command()
 @data_dir_option
@@ -27,7 +31,9 @@ from gnomon.runtime.settings.settings import Settings
 @durability_option
 @config_option
 @set_option
+@click.pass_obj
 def standalone(
+    control: ControlChannel | None,
     data_dir: str | None,
     kafka_port: int | None,
     native_port: int | None,
@@ -47,10 +53,10 @@ def standalone(
         "broker.admin_port": admin_port,
         "bookie.durability": durability,
     }
-    trio.run(_serve, read_settings(config_file, given, **named).settings)
+    trio.run(_serve, read_settings(config_file, given, **named).settings, control)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, control: ControlChannel | None) -> None:
     at = settings.broker
     kafka = kafka_listeners(at, settings.kafka)
     listens = (*((one.host, one.port) for one in kafka), (at.native_host, at.native_port))
@@ -59,6 +65,8 @@ async def _serve(settings: Settings) -> None:
     ) as daemon:
 
         def ready(serving: Serving) -> None:
+            if control is not None:
+                control.open(serving.broker, serving.server, daemon.world.clock)
             daemon.ready(
                 serving.metrics,
                 partial(checks, serving),

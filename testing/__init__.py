@@ -1,4 +1,5 @@
-"""Test support: a real broker in a child process, and a simulated world. Names are imported at their first use."""
+"""Test support: real brokers and clusters in child processes, and a simulated world. Names are imported at their first
+use."""
 
 from __future__ import annotations
 
@@ -6,12 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gnomon.testing.kafka_broker import BrokerNotStarted as BrokerNotStarted
     from gnomon.testing.kafka_broker import KafkaBroker as KafkaBroker
+    from gnomon.testing.kafka_cluster import KafkaCluster as KafkaCluster
+    from gnomon.testing.node_process import BrokerNotStarted as BrokerNotStarted
+    from gnomon.testing.node_process import BrokerProcess as BrokerProcess
+    from gnomon.testing.node_process import NodeProcess as NodeProcess
 
 _MODULES = {
-    "BrokerNotStarted": "kafka_broker",
+    "BrokerProcess": "node_process",
+    "BrokerNotStarted": "node_process",
     "KafkaBroker": "kafka_broker",
+    "KafkaCluster": "kafka_cluster",
+    "NodeProcess": "node_process",
 }
 
 

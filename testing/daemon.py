@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import selectors
@@ -10,12 +11,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import gnomon
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
+ANSWER_SECONDS_MAX = 10.0
 
 
 class DaemonNotStarted(Exception):
@@ -77,6 +79,7 @@ class Daemon:
         self.ready: dict[str, str] = {}
         self.log = log
         self._name = f"gnomon {command[0]}"
+        self._answers = True
         self._process = spawn(command, log, prefix=prefix, variables=variables, program=program)
 
     def wait_ready(self) -> Self:
@@ -85,7 +88,7 @@ class Daemon:
         Raises:
             DaemonNotStarted: with its output.
         """
-        line = self._first_line()
+        line = self._line(START_SECONDS_MAX)
         if not line.startswith("ready "):
             end = "was silent for too long" if self.running else "ended"
             self.kill()
@@ -93,11 +96,30 @@ class Daemon:
         self.ready = ready_facts(line)
         return self
 
-    def _first_line(self) -> str:
+    def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        """Sends a request to the control channel of a broker, and returns its answer.
+
+        Raises:
+            TimeoutError: there is none, also for all further requests: late answers would be mixed up.
+        """
+        if not self._answers:
+            raise TimeoutError(f"{self._name} has not answered an earlier request: start it again")
+        assert self._process.stdin is not None
+        self._answers = False
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        line = self._line(ANSWER_SECONDS_MAX)
+        if not line:
+            raise TimeoutError(f"{self._name} {'does not answer' if self.running else 'has ended'}")
+        self._answers = True
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _line(self, seconds: float) -> str:
+        """The next line of standard output; empty if there is none in time."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(START_SECONDS_MAX):
+            if not selector.select(seconds):
                 return ""
         line = self._process.stdout.readline()
         if not line:
@@ -115,8 +137,9 @@ class Daemon:
         return self._process.poll() is None
 
     def stop(self) -> int:
-        """Sends SIGTERM, and waits as `wait`."""
+        """Sends SIGTERM, resumes the process if it is paused, and waits as `wait`."""
         self._process.terminate()
+        self.resume()
         return self.wait()
 
     def wait(self) -> int:
@@ -137,8 +160,12 @@ class Daemon:
         return code
 
     def pause(self) -> None:
-        """Pauses the process (SIGSTOP): it stays connected and is silent."""
+        """Pauses the process (SIGSTOP) and returns once it is suspended: it stays connected and is silent.
+
+        The kernel ends it with this process: it sends SIGHUP and SIGCONT to suspended processes whose parent has ended.
+        """
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Undoes `pause`."""

@@ -12,15 +12,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-from gnomon.testing.daemon import Daemon, DaemonNotStarted
+from gnomon.testing.node_process import BrokerNotStarted as BrokerNotStarted
+from gnomon.testing.node_process import BrokerProcess
+
+BROKER_PORTS = {"--kafka-port": "kafka", "--native-port": "native", "--admin-port": "admin"}
 
 
-class BrokerNotStarted(Exception):
-    """The broker ended or stayed silent before it was ready; the text contains its output."""
-
-
-class KafkaBroker:
+class KafkaBroker(BrokerProcess):
     """A standalone broker in a process of its own, which ends with this one.
 
     Args:
@@ -46,87 +46,20 @@ class KafkaBroker:
     ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="gnomon-"))
         self.data_dir = self._directory / "data" if data_dir is None else Path(data_dir)
-        self._log = self._directory / "log"
-        self._variables = _variables({"log.level": "warning", "bookie.durability": durability, **(settings or {})})
-        self._command = command
-        self._daemon: Daemon | None = None
-        self.host = "127.0.0.1"
-        self.port = 0
-        self.native_host = "127.0.0.1"
-        self.native_port = 0
-        self.admin_host = "127.0.0.1"
-        self.admin_port = 0
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """`host:port` for Kafka clients; stays the same over `stop`, `kill` and `start`."""
-        return f"{self.host}:{self.port}"
-
-    @property
-    def native_address(self) -> str:
-        """`host:port` for `gnomon.connect`; stays the same over `stop`, `kill` and `start`."""
-        return f"{self.native_host}:{self.native_port}"
-
-    @property
-    def admin_url(self) -> str:
-        """The address of health, metrics and the admin API."""
-        return f"http://{self.admin_host}:{self.admin_port}"
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running broker."""
-        assert self._daemon is not None, "the broker does not run: call start()"
-        return self._daemon.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is running."""
-        return self._daemon is not None and self._daemon.running
-
-    def log(self) -> str:
-        """Its standard error so far, of all starts."""
-        return self._log.read_text(errors="replace")
-
-    def start(self) -> None:
-        """Starts the broker and returns once it serves: the first time on a free port, then on the same one.
-
-        Raises:
-            BrokerNotStarted: with its output.
-        """
-        assert not self.running, "the broker runs already"
-        ports = ("--kafka-port", self.port, "--native-port", self.native_port, "--admin-port", self.admin_port)
-        words = ("standalone", "--data-dir", self.data_dir, *ports)
-        self._daemon = Daemon(words, self._log, self._variables, self._command)
-        try:
-            ready = self._daemon.wait_ready().ready
-        except DaemonNotStarted as error:
-            self._daemon = None
-            raise BrokerNotStarted(str(error)) from None
-        self.host, self.port = _place(ready["kafka"])
-        self.native_host, self.native_port = _place(ready["native"])
-        self.admin_host, self.admin_port = _place(ready["admin"])
-
-    def stop(self) -> int:
-        """Asks the broker to end (SIGTERM) and waits: pending requests are answered first.
-
-        Returns:
-            its exit code, 0 when all went well.
-        """
-        daemon, self._daemon = self._daemon, None
-        return 0 if daemon is None else daemon.stop()
-
-    def kill(self) -> None:
-        """Ends the broker at once (SIGKILL), at any point of its work."""
-        daemon, self._daemon = self._daemon, None
-        if daemon is not None:
-            daemon.kill()
+        super().__init__(
+            ("standalone", "--data-dir", self.data_dir),
+            BROKER_PORTS,
+            self._directory / "log",
+            variables_of({"log.level": "warning", "bookie.durability": durability, **(settings or {})}),
+            command,
+        )
 
     def close(self) -> None:
         """Stops the broker and removes its temporary directory."""
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def __enter__(self) -> KafkaBroker:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -140,7 +73,7 @@ class KafkaBroker:
         self.close()
 
 
-def _variables(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
+def variables_of(settings: Mapping[str, str | int | float | bool]) -> dict[str, str]:
     """The settings as environment variables."""
     from gnomon.runtime.settings.settings import declared_settings
 
@@ -150,8 +83,3 @@ def _variables(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
         variable = own[name].variable if name in own else "GNOMON_KAFKA__" + name.replace(".", "_").upper()
         variables[variable] = str(value).lower() if isinstance(value, bool) else str(value)
     return variables
-
-
-def _place(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures that start brokers. It imports next to nothing until a fixture is used."""
+"""The pytest plugin: fixtures that start brokers and clusters. It imports next to nothing until a fixture is used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from gnomon.testing.kafka_broker import KafkaBroker
+    from gnomon.testing.kafka_cluster import KafkaCluster
 
 
 @pytest.fixture(scope="session")
@@ -30,5 +31,27 @@ def kafka_broker_factory() -> Iterator[Callable[..., KafkaBroker]]:
 
         def start(**arguments: Any) -> KafkaBroker:
             return stack.enter_context(KafkaBroker(**arguments))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster() -> Iterator[KafkaCluster]:
+    """One cluster of two brokers and three bookies for the whole session: leave its members running."""
+    from gnomon.testing.kafka_cluster import KafkaCluster
+
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster_factory() -> Iterator[Callable[..., KafkaCluster]]:
+    """Starts clusters that end with the test: a function with the arguments of `KafkaCluster`."""
+    from gnomon.testing.kafka_cluster import KafkaCluster
+
+    with ExitStack() as stack:
+
+        def start(**arguments: Any) -> KafkaCluster:
+            return stack.enter_context(KafkaCluster(**arguments))
 
         yield start

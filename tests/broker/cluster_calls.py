@@ -15,7 +15,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from gnomon.wire.kafka.messages.positions import (
@@ -39,7 +39,7 @@ LEASE_SECONDS = 3.0
 
 
 def on_one_partition(
-    seed: int, brokers: int, work: Callable[[BrokerCluster, KafkaCluster], Awaitable[None]], **kafka: str
+    seed: int, brokers: int, work: Callable[[BrokerCluster, WireCluster], Awaitable[None]], **kafka: str
 ) -> None:
     """Runs `work` on a client of a cluster of `brokers` brokers, whose topic `orders` has one partition."""
 
@@ -47,7 +47,7 @@ def on_one_partition(
         cluster = BrokerCluster(simulation, brokers, lease_seconds=LEASE_SECONDS, kafka=kafka)
         await cluster.start()
 
-        async def client(client: KafkaCluster) -> None:
+        async def client(client: WireCluster) -> None:
             await create(client, 1)
             await work(cluster, client)
 
@@ -56,7 +56,7 @@ def on_one_partition(
     simulate(seed, scenario)
 
 
-async def produce(client: KafkaCluster, history: LogHistory, name: str, partition: int, count: int) -> None:
+async def produce(client: WireCluster, history: LogHistory, name: str, partition: int, count: int) -> None:
     producer = SimulatedProducer(client, "orders", {partition: history}, name=name)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(producer.run)
@@ -67,22 +67,22 @@ async def produce(client: KafkaCluster, history: LogHistory, name: str, partitio
         nursery.cancel_scope.cancel()
 
 
-async def read_all(client: KafkaCluster, history: LogHistory, partition: int) -> None:
+async def read_all(client: WireCluster, history: LogHistory, partition: int) -> None:
     history.final = await SimulatedConsumer(client, "orders", partition, history, name="final").read_all()
 
 
-async def at(client: KafkaCluster, number: int) -> WireConnection:
+async def at(client: WireCluster, number: int) -> WireConnection:
     return await WireConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
 
 
-async def create(client: KafkaCluster, partitions: int, number: int | None = None) -> None:
+async def create(client: WireCluster, partitions: int, number: int | None = None) -> None:
     connection = await (client.connect() if number is None else at(client, number))
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
-async def delete(client: KafkaCluster, number: int) -> ErrorCode:
+async def delete(client: WireCluster, number: int) -> ErrorCode:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
     answer = await (await at(client, number)).request(request, 6, DeleteTopicsResponse)
     return ErrorCode(answer.responses[0].error_code)

@@ -16,7 +16,7 @@ from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 
 LEASE_SECONDS = 3.0
 
@@ -33,7 +33,7 @@ class Shadowed:
     async def start(self, **configs: str) -> None:
         await self.cluster.start()
 
-        async def cast(client: KafkaCluster) -> None:
+        async def cast(client: WireCluster) -> None:
             await create_topic(client, "orders", {"retention.ms": "-1", **configs})
             await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
 
@@ -76,7 +76,7 @@ class Shadowed:
         """Produces one record at a time; returns the seconds that each took."""
         took: list[float] = []
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             producer = SimulatedProducer(client, "orders", {0: LogHistory()}, name=name)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(producer.run)
@@ -92,7 +92,7 @@ class Shadowed:
         return took
 
     async def read_all(self, topic: str) -> list[tuple[int, bytes]]:
-        async def work(client: KafkaCluster) -> list[tuple[int, bytes]]:
+        async def work(client: WireCluster) -> list[tuple[int, bytes]]:
             return await SimulatedConsumer(client, topic, 0, LogHistory(), name=f"final {topic}").read_all()
 
         return await self.cluster.run_client(f"final-{topic}-{self.clock.monotonic()}", work)

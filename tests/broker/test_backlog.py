@@ -20,7 +20,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
@@ -331,7 +331,7 @@ def test_consumers_of_a_shadow_on_another_broker_are_notified_too() -> None:
         cluster = BrokerCluster(simulation, 3, kafka=SELDOM)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create_topic(client, "orders", {"segment.bytes": "14", "retention.ms": "-1"})
             await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
             addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in cluster.brokers)

@@ -25,7 +25,7 @@ from gnomon.testing.simulation.ground import SimulationFailed
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
-from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
     DescribeClusterRequest,
@@ -57,7 +57,7 @@ def test_all_brokers_describe_the_same_brokers_and_leaders_and_refuse_requests_f
         cluster = BrokerCluster(simulation, 3)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create(client, 30)
             told = []
             for number in cluster.brokers:
@@ -119,7 +119,7 @@ def test_segments_due_to_roll_accept_appends_while_the_metadata_is_away_and_roll
 
 
 def test_a_takeover_of_a_partition_costs_one_metadata_read_and_one_write() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         assert await produce_one(await at(client, cluster.leader("orders", 0))) is ErrorCode.NONE
         second = await lose_leader(cluster)
         await client.world.clock.sleep(1)
@@ -136,7 +136,7 @@ def test_starting_a_broker_costs_the_same_with_100_000_partitions_as_with_one() 
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create(client, partitions)
             assert await produce_one(await client.connect()) is ErrorCode.NONE
 
@@ -165,7 +165,7 @@ def test_no_broker_ever_sends_clients_an_empty_list_of_brokers() -> None:
         await cluster.start()
         told: dict[int, list[list[int]]] = {number: [] for number in cluster.brokers}
 
-        async def ask(client: KafkaCluster, number: int) -> None:
+        async def ask(client: WireCluster, number: int) -> None:
             while True:
                 try:
                     connection = await at(client, number)
@@ -210,7 +210,7 @@ def test_a_client_gets_the_brokers_address_before_the_native_port_is_bound(
         go_on = listening_late(monkeypatch)
         cluster.start_broker(1)
 
-        async def ask(client: KafkaCluster) -> None:
+        async def ask(client: WireCluster) -> None:
             connection = await at(client, 1)
             answer = await connection.request(MetadataRequest(topics=[]), METADATA_VERSION, MetadataResponse)
             assert [(one.host, one.port) for one in answer.brokers] == [("broker-1", KAFKA_PORT)]
@@ -271,7 +271,7 @@ def test_acks_all_is_refused_if_min_insync_replicas_exceeds_the_ack_quorum() -> 
         cluster = BrokerCluster(simulation, 1, lease_seconds=LEASE_SECONDS)
         await cluster.start()
 
-        async def ask(client: KafkaCluster) -> list[int]:
+        async def ask(client: WireCluster) -> list[int]:
             connection = await at(client, 1)
             topics = [
                 CreatableTopic(

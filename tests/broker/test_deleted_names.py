@@ -13,13 +13,13 @@ from gnomon.log.topic import Topic, deleted_key, topic_key
 from gnomon.metadata.client import Delete, Put
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.errors import ErrorCode
 
 
 @pytest.mark.parametrize("away_seconds", [0.0, 1.0, 20.0])  # the longest one ends the broker's lease
 def test_a_topic_is_created_again_once_no_broker_serves_its_last_life(away_seconds: float) -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         clock, network = cluster.simulation.clock, cluster.simulation.network
         old = cluster.leader("orders", 0)
         for _ in range(3):

@@ -7,7 +7,7 @@ from cluster_calls import LEASE_SECONDS, create
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import ask_until, commit_offsets, create_topic, delete_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
@@ -17,11 +17,11 @@ def test_groups_move_with_their_partition_and_no_committed_offset_goes_back() ->
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS, kafka={"offsets.topic.num.partitions": "1"})
         await cluster.start()
 
-        async def prepare(client: KafkaCluster) -> int:
+        async def prepare(client: WireCluster) -> int:
             await create(client, 1)
             return await coordinator(client)
 
-        async def coordinator(client: KafkaCluster) -> int:
+        async def coordinator(client: WireCluster) -> int:
             async def ask(connection: WireConnection) -> FindCoordinatorResponse:
                 request = FindCoordinatorRequest(key="readers", key_type=0)
                 return await connection.request(request, 3, FindCoordinatorResponse)
@@ -55,7 +55,7 @@ def test_all_brokers_delete_the_offsets_of_a_deleted_topic_before_its_name_is_fr
         cluster = BrokerCluster(simulation, 3, kafka={"offsets.topic.num.partitions": "6"})
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create(client, 1)
             for group in groups:
                 await ask_coordinator(client, group)
@@ -75,7 +75,7 @@ def test_all_brokers_delete_the_offsets_of_a_deleted_topic_before_its_name_is_fr
     simulate(11, scenario)
 
 
-async def ask_coordinator(client: KafkaCluster, group: str) -> WireConnection:
+async def ask_coordinator(client: WireCluster, group: str) -> WireConnection:
     connection = await client.connect()
     request = FindCoordinatorRequest(key=group, key_type=0)
     found = await connection.request(request, 3, FindCoordinatorResponse)

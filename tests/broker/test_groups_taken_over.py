@@ -10,7 +10,7 @@ from cluster_calls import at, create, fetch, held_up, on_one_partition, rejoin, 
 
 from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import ask_until, delete_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import FindCoordinatorRequest, FindCoordinatorResponse
 from gnomon.wire.kafka.messages.offsets import (
@@ -24,11 +24,11 @@ from gnomon.wire.kafka.messages.offsets import (
 )
 
 OFFSETS = "__consumer_offsets"
-Work: TypeAlias = Callable[[BrokerCluster, KafkaCluster, int, int], Awaitable[None]]
+Work: TypeAlias = Callable[[BrokerCluster, WireCluster, int, int], Awaitable[None]]
 
 
 def test_a_coordinator_returns_no_offset_from_an_open_log_that_another_broker_has_claimed() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster, old: int, new: int) -> None:
         assert await commit(await at(client, new), 5) is ErrorCode.NONE
         cluster.brokers[new].kill()
         await cluster.settled(old)
@@ -45,7 +45,7 @@ def test_a_coordinator_returns_no_offset_from_an_open_log_that_another_broker_ha
 
 
 def test_a_coordinator_that_lost_its_groups_to_a_broker_that_lags_loads_them_again_on_request() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster, old: int, new: int) -> None:
         cluster.brokers[new].kill()
         await cluster.settled(old)
         with unheard(cluster, old):
@@ -60,7 +60,7 @@ def test_a_coordinator_that_lost_its_groups_to_a_broker_that_lags_loads_them_aga
 
 
 def test_a_replaced_coordinator_does_not_confirm_the_deletion_of_offsets_that_it_does_not_know() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster, old: int, new: int) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster, old: int, new: int) -> None:
         cluster.brokers[new].kill()
         await cluster.settled(old)
         assert await offset(await at(client, old)) == (ErrorCode.NONE, -1)
@@ -69,7 +69,7 @@ def test_a_replaced_coordinator_does_not_confirm_the_deletion_of_offsets_that_it
                 await rejoin(cluster, new, OFFSETS)
                 assert await commit(await at(client, new), 50) is ErrorCode.NONE
                 with held_up(cluster.serving[new].broker.topics.follower):
-                    await delete_topic(KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "deleter"), "orders")
+                    await delete_topic(WireCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "deleter"), "orders")
                     nursery.start_soon(create, client, 1, old)
                     await client.world.clock.sleep(1)
         assert await offset_at_last(client, new) == -1
@@ -80,7 +80,7 @@ def test_a_replaced_coordinator_does_not_confirm_the_deletion_of_offsets_that_it
 def on_one_partition_of_groups(seed: int, work: Work) -> None:
     """Runs `work` with a client and the numbers of two brokers: the second coordinates all groups while it lives."""
 
-    async def between(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def between(cluster: BrokerCluster, client: WireCluster) -> None:
         found, _ = await ask_until(client, find)
         await work(cluster, client, 3 - found.node_id, found.node_id)
 
@@ -106,7 +106,7 @@ async def offset(connection: WireConnection) -> tuple[ErrorCode, int]:
     return ErrorCode(answer.error_code), found[0] if found else -1
 
 
-async def offset_at_last(client: KafkaCluster, number: int) -> int:
+async def offset_at_last(client: WireCluster, number: int) -> int:
     """The offset that a coordinator returns within a second: it may have to read its log again first."""
     for _ in range(10):
         error, found = await offset(await at(client, number))

@@ -21,7 +21,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.records import Record, build_batch
 
 SELDOM = {"log.retention.check.interval.ms": "100000000"}
@@ -344,7 +344,7 @@ def test_a_subscription_of_a_shadow_on_another_broker_holds_also_while_that_brok
         cluster = BrokerCluster(simulation, 3, kafka=SELDOM)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create_topic(client, "orders", ONE_RECORD_A_SEGMENT)
             await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
             assert cluster.leader("copy", 0) != cluster.leader("orders", 0)

@@ -23,7 +23,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import BrokerClient, EmbeddedBroker, simulate_broker
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.metadata.counting_metadata import CountingMetadata
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.produce import PartitionProduceResponse
@@ -337,7 +337,7 @@ def test_the_sources_broker_reads_the_positions_of_a_shadow_also_after_the_shado
         cluster = BrokerCluster(simulation, 3, kafka={"log.retention.check.interval.ms": "1000"})
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await create_topic(client, "orders", {**DUE, **QUOTA})
             await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
             owner = cluster.leader("copy", 0)

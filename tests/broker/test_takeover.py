@@ -27,7 +27,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
 from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.positions import (
     OffsetForLeaderEpochRequest,
@@ -64,7 +64,7 @@ def test_idempotent_producers_lose_and_duplicate_nothing_while_brokers_are_kille
         history = LogHistory()
         producer = cluster.start_client("producer", lambda client: produce(client, history, "producer", 0, 1200))
 
-        async def consume(client: KafkaCluster) -> None:
+        async def consume(client: WireCluster) -> None:
             await SimulatedConsumer(client, "orders", 0, history, name="consumer").run()
 
         cluster.start_client("consumer", consume)
@@ -116,7 +116,7 @@ def test_clients_see_a_rolling_restart_only_as_a_change_of_leader() -> None:
 
 
 def test_leader_epochs_rise_with_each_claim_and_old_epochs_keep_their_end() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         connection = await at(client, cluster.leader("orders", 0))
         assert await produce_one(connection) is ErrorCode.NONE
         assert await latest(connection) == (ErrorCode.NONE, 1, 0)
@@ -146,9 +146,9 @@ def test_two_brokers_that_both_believe_they_lead_never_acknowledge_divergent_dat
         old = cluster.leader("orders", 0)
         new = 3 - old
 
-        async def stubborn(client: KafkaCluster) -> None:
+        async def stubborn(client: WireCluster) -> None:
             """Produces as a client that knows only the old leader."""
-            only = KafkaCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "stubborn")
+            only = WireCluster(client.world, [(f"broker-{old}", KAFKA_PORT)], "stubborn")
             await produce(only, history, "stubborn", 0, 1000)
 
         producer = cluster.start_client("stubborn", stubborn)
@@ -159,7 +159,7 @@ def test_two_brokers_that_both_believe_they_lead_never_acknowledge_divergent_dat
         assert not believed.placement.lease_lives()
         await cluster.run_client("second", lambda client: produce_at(client, new, history))
 
-        async def ask_the_old_one(client: KafkaCluster) -> None:
+        async def ask_the_old_one(client: WireCluster) -> None:
             assert (await latest(await at(client, old)))[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
         await cluster.run_client("reader", ask_the_old_one)
@@ -174,7 +174,7 @@ def test_two_brokers_that_both_believe_they_lead_never_acknowledge_divergent_dat
 
 
 def test_a_broker_that_was_cut_off_refuses_requests_until_it_knows_who_led_meanwhile() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         old = cluster.leader("orders", 0)
         new = 3 - old
         connection = await at(client, old)
@@ -197,7 +197,7 @@ def test_a_broker_that_was_cut_off_refuses_requests_until_it_knows_who_led_meanw
 
 
 def test_a_producer_gets_an_out_of_order_error_only_while_the_metadata_answers() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         connection = await at(client, 1)
         assert await produce_one(connection, producer_id=7, sequence=0) is ErrorCode.NONE
         assert await produce_one(connection, producer_id=7, sequence=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -209,7 +209,7 @@ def test_a_producer_gets_an_out_of_order_error_only_while_the_metadata_answers()
 
 
 def test_a_replaced_leader_that_lags_redirects_a_reader_that_is_ahead_of_it() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         new = cluster.leader("orders", 0)
         old = 3 - new
         cluster.brokers[new].kill()
@@ -229,7 +229,7 @@ def test_a_replaced_leader_that_lags_redirects_a_reader_that_is_ahead_of_it() ->
 
 
 def test_a_reader_beyond_the_end_gets_offset_out_of_range_on_its_second_fetch() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         connection = await at(client, 1)
         assert await produce_one(connection) is ErrorCode.NONE
         answers = []
@@ -250,7 +250,7 @@ async def fetch_behind_it(connection: WireConnection) -> ErrorCode:
 def test_a_leader_learns_by_read_index_that_a_broker_that_lags_has_claimed_its_log(
     ask: Callable[[WireConnection], Awaitable[ErrorCode]],
 ) -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         new = cluster.leader("orders", 0)
         old = 3 - new
         cluster.brokers[new].kill()
@@ -269,6 +269,6 @@ def test_a_leader_learns_by_read_index_that_a_broker_that_lags_has_claimed_its_l
     on_one_partition(12, 2, work)
 
 
-async def produce_at(client: KafkaCluster, number: int, history: LogHistory) -> None:
-    only = KafkaCluster(client.world, [(f"broker-{number}", KAFKA_PORT)], "second")
+async def produce_at(client: WireCluster, number: int, history: LogHistory) -> None:
+    only = WireCluster(client.world, [(f"broker-{number}", KAFKA_PORT)], "second")
     await produce(only, history, "second", 0, 50)

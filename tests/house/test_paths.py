@@ -26,7 +26,7 @@ from gnomon.runtime.trio_world import open_trio_world
 from gnomon.runtime.world import Durability, Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.api import ApiKey, request_header_version
 from gnomon.wire.kafka.messages.cluster import ApiVersionsRequest
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -220,7 +220,7 @@ def test_every_function_that_a_path_names_is_called(tmp_path: Path, recorder: Re
         assert sorted(set(steps(title)) - called) == [], title
 
 
-async def leader(client: KafkaCluster) -> WireConnection:
+async def leader(client: WireCluster) -> WireConnection:
     """A connection to the leader of the topic's partition; waits until there is one."""
     while True:
         try:
@@ -232,12 +232,12 @@ async def leader(client: KafkaCluster) -> WireConnection:
 def test_every_function_that_the_path_to_remote_bookies_names_is_called(recorder: Recorder) -> None:
     called: Called = set()
 
-    async def produce(client: KafkaCluster) -> None:
+    async def produce(client: WireCluster) -> None:
         connection = await leader(client)
         for sequence in range(20):
             await connection.request(produce_request(sequence, bytes(10_000)), 9, ProduceResponse)
 
-    async def fetch(client: KafkaCluster) -> None:
+    async def fetch(client: WireCluster) -> None:
         connection = await leader(client)
         for offset in range(20):
             answer = await connection.request(fetch_request(offset, 10_000, 20_000), 11, FetchResponse)

@@ -30,7 +30,7 @@ from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT
 from gnomon.testing.storms.processes.ledger_processes import LedgerProcesses
 from gnomon.wire.kafka.records import iterate_records
@@ -91,13 +91,13 @@ class Written:
         await self.cluster.run_client("admin", self._create)
 
     @staticmethod
-    async def _create(client: KafkaCluster) -> None:
+    async def _create(client: WireCluster) -> None:
         await create_topic(client, "orders", SEGMENTS)
         await create_topic(client, "copy", {SHADOW_SOURCE: "orders"})
         await create_topic(client, "unused", {})
 
     async def produce(self, first: int, end: int) -> None:
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             producer = SimulatedProducer(client, "orders", {0: LogHistory()}, name="writer", batch_records_max=3)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(producer.run)
@@ -114,7 +114,7 @@ class Written:
             machine.kill()
 
     async def read(self, work: Callable[[Ledgers], Awaitable[None]]) -> None:
-        async def client(kafka: KafkaCluster) -> None:
+        async def client(kafka: WireCluster) -> None:
             async with connect_ledgers(ADDRESS, world=kafka.world) as ledgers:
                 await work(ledgers)
 

@@ -18,7 +18,7 @@ from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.coverage import Coverage
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 
 WORKERS = 3
 CALL_SECONDS = 5.0
@@ -70,7 +70,7 @@ class CounterHistory:
         self.certain |= seen
 
 
-async def count_up(cluster: KafkaCluster, seconds: float, *, history: CounterHistory, coverage: Coverage) -> None:
+async def count_up(cluster: WireCluster, seconds: float, *, history: CounterHistory, coverage: Coverage) -> None:
     """Adds to a counter and reads it, several calls at a time, and judges every total, and the last one at the end."""
     await create_topic(cluster, TOPIC, {}, PARTITIONS)
     client = _Client(cluster, history, coverage)
@@ -86,7 +86,7 @@ async def count_up(cluster: KafkaCluster, seconds: float, *, history: CounterHis
 
 
 class _Client:
-    def __init__(self, cluster: KafkaCluster, history: CounterHistory, coverage: Coverage) -> None:
+    def __init__(self, cluster: WireCluster, history: CounterHistory, coverage: Coverage) -> None:
         self.brokers = [
             RpcClient(cluster.world, host, PORT, SERVICE, ERRORS, call_seconds=CALL_SECONDS) for host in cluster.hosts
         ]

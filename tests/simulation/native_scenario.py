@@ -12,7 +12,7 @@ from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import one_of
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.subscriptions.cancelled_calls import cancel_calls
 from gnomon.testing.storms.subscriptions.seek_clients import seek_and_read
 from gnomon.testing.storms.subscriptions.slow_streams import slow_streams
@@ -57,7 +57,7 @@ async def cancelled_calls(simulation: Simulation) -> int:
     shadow = stream.random() < 0.5
 
     async def client(world: SimulatedWorld) -> None:
-        cut = await cancel_calls(KafkaCluster(world, bootstrap, "client"), CALLS_CANCELLED, shadow=shadow)
+        cut = await cancel_calls(WireCluster(world, bootstrap, "client"), CALLS_CANCELLED, shadow=shadow)
         simulation.coverage.count(CUT_OFF, cut)
 
     machine = simulation.machine("client")

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 import trio
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from gnomon.testing import BrokerNotStarted, KafkaBroker
+from gnomon.testing import BrokerNotStarted, KafkaBroker, daemon
 
 
 def topics(broker: KafkaBroker) -> set[str]:
@@ -27,6 +28,22 @@ def produce(broker: KafkaBroker, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, b"value")
     assert producer.flush(10) == 0
+
+
+@pytest.fixture(scope="module")
+def shared_broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_broker(shared_broker: KafkaBroker) -> KafkaBroker:
+    """A broker of these tests, which runs and has no faults."""
+    if not shared_broker.running:
+        shared_broker.start()
+    shared_broker.resume()
+    shared_broker.heal()
+    return shared_broker
 
 
 def test_a_broker_serves_and_leaves_no_files() -> None:
@@ -87,12 +104,14 @@ def test_a_broker_starts_inside_asyncio_and_trio() -> None:
     assert trio.run(main) != ""
 
 
-def test_a_broker_ends_when_its_parent_is_killed() -> None:
+@pytest.mark.parametrize("before", ["", "broker.pause()"])
+def test_a_broker_ends_when_its_parent_is_killed(before: str) -> None:
     script = (
         "import time\n"
         "from gnomon.testing import KafkaBroker\n"
         "broker = KafkaBroker()\n"
         "broker.start()\n"
+        f"{before}\n"
         "print(broker.pid, broker.data_dir.parent, flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -107,6 +126,75 @@ def test_a_broker_ends_when_its_parent_is_killed() -> None:
         assert time.monotonic() < deadline, "the broker outlives its parent"
         os.sched_yield()
     subprocess.run(["rm", "-rf", directory], check=True)
+
+
+def test_a_paused_broker_is_silent_and_goes_on_where_it_stood(own_broker: KafkaBroker) -> None:
+    produce(own_broker, "paused")
+    own_broker.pause()
+    assert own_broker.paused
+    assert own_broker.running
+    producer = confluent_kafka.Producer({"bootstrap.servers": own_broker.bootstrap_servers})
+    producer.produce("paused", b"value")
+    assert producer.flush(0.3) == 1
+    with pytest.raises(AssertionError, match="paused: call resume"):
+        own_broker.fail("Produce", error="NOT_LEADER_OR_FOLLOWER")
+    own_broker.resume()
+    assert not own_broker.paused
+    assert producer.flush(10) == 0
+
+
+def test_a_paused_broker_can_be_stopped_and_killed(own_broker: KafkaBroker) -> None:
+    own_broker.pause()
+    assert own_broker.stop() == 0
+    own_broker.start()
+    own_broker.pause()
+    own_broker.kill()
+    own_broker.start()
+    produce(own_broker, "again")
+
+
+def test_clients_get_the_errors_and_delays_that_were_asked_for(own_broker: KafkaBroker) -> None:
+    produce(own_broker, "orders")
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap_servers})
+    own_broker.fail("CreateTopics", error="POLICY_VIOLATION", topic="refused")
+    futures = admin.create_topics([NewTopic("refused", 1)])
+    with pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"):
+        futures["refused"].result(10)
+    own_broker.fail("Produce", error="NOT_LEADER_OR_FOLLOWER", calls=2)
+    own_broker.delay("Produce", seconds=0.3, topic="orders")
+    began = time.monotonic()
+    produce(own_broker, "orders")  # the client tries again
+    assert time.monotonic() - began > 0.3
+    assert own_broker.faults_left == 0
+    own_broker.delay("Fetch", seconds=60, calls=3, client_id="nobody")
+    assert own_broker.faults_left == 3
+    own_broker.heal()
+    assert own_broker.faults_left == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ({"api": "Prodce", "error": "UNKNOWN_SERVER_ERROR"}, "there is no API 'Prodce': did you mean 'PRODUCE'"),
+        ({"api": "Produce", "error": "NOT_LEADER"}, "there is no error 'NOT_LEADER': did you mean 'NOT_LEADER_OR"),
+        ({"api": "Produce", "error": "NONE"}, "NONE is no error"),
+        ({"api": "Produce", "error": "UNKNOWN_SERVER_ERROR", "calls": 0}, "calls is a number from 1"),
+    ],
+)
+def test_a_fault_that_does_not_exist_is_refused(kafka_broker: KafkaBroker, fault: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        kafka_broker.fail(fault.pop("api"), **fault)
+    with pytest.raises(ValueError, match="seconds is a number from 0"):
+        kafka_broker.delay("Produce", seconds=-1)
+    assert kafka_broker.faults_left == 0
+
+
+def test_a_broker_of_the_command_line_has_no_control_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "ANSWER_SECONDS_MAX", 0.5)
+    with KafkaBroker(command=[sys.executable, "-P", "-m", "gnomon.cli.main"]) as broker:
+        with pytest.raises(TimeoutError, match="does not answer"):
+            broker.fail("Produce", error="NOT_LEADER_OR_FOLLOWER")
+        produce(broker, "orders")
 
 
 def test_the_plugin_provides_brokers(

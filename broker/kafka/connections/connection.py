@@ -212,6 +212,11 @@ class KafkaConnection:
         """Takes the next request only after this one is answered; must be called before the answer."""
         self._holding = exchange
 
+    def release(self, exchange: Exchange) -> None:
+        """See `ExchangeConnection.release`."""
+        if self._holding is exchange:
+            self._holding = None
+
     def charge(self, exchange: Exchange, count: int) -> None:
         """See `ExchangeConnection.charge`."""
         exchange.size += count

@@ -32,6 +32,9 @@ class ExchangeConnection(Protocol):
     def hold(self, exchange: Exchange) -> None:
         """Takes no further request until this one is answered; call it before the answer is given."""
 
+    def release(self, exchange: Exchange) -> None:
+        """Undoes `hold` of this request; the next one is taken at the next `flush`."""
+
     def charge(self, exchange: Exchange, count: int) -> None:
         """Counts `count` further bytes of memory for a request, until it is answered."""
 

@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import trio
 
@@ -88,6 +89,15 @@ class RequestHandling:
         else:
             request = self._request(exchange, message, count)
             self._call(api.key, request, self._judge(api.key, request))
+
+    def handle_amended(
+        self, key: ApiKey, exchange: Exchange, message: ProtocolMessage, amendment: Callable[[Any], None]
+    ) -> None:
+        """Handles a decoded request, and amends its answer."""
+        exchange.connection.hold(exchange)
+        request = self._request(exchange, message, elements_taken())
+        request.amend(amendment)
+        self._call(key, request, self._judge(key, request))
 
     async def _handle_long(
         self, api: Api, exchange: Exchange, frame: bytes, header: RequestHeader, ended: trio.Event

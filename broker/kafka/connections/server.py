@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import trio
 
@@ -31,6 +32,8 @@ from gnomon.wire.kafka.api import APIS, ApiKey
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.frame import MalformedFrame, RequestHeader, response_prefix
 from gnomon.wire.kafka.schema import encode
+
+Handle: TypeAlias = Callable[[Exchange, memoryview, RequestHeader], None]
 
 STARTING = "the broker starts, and does not know the addresses of all its listeners yet"
 DRAIN_SECONDS = 5.0
@@ -65,7 +68,7 @@ class KafkaServer:
         """
         self._produce = produce
         self._fetch = fetch
-        self._requests = requests
+        self.requests = requests
         self._replies = replies
         self._finish_groups = finish_groups
         self._configs = configs
@@ -86,6 +89,7 @@ class KafkaServer:
         self._listening: list[Listener] = []
         self._complete = False
         """Whether all listeners are bound, so that their addresses are known."""
+        self._handle: Handle = self.handle
         metrics.watch("request_bytes", "Bytes of requests received and not yet answered", lambda: self.request_bytes)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -93,7 +97,7 @@ class KafkaServer:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._produce.run)
             await nursery.start(self._fetch.run)
-            await nursery.start(self._requests.run)
+            await nursery.start(self.requests.run)
             task_status.started()
 
     @property
@@ -235,7 +239,18 @@ class KafkaServer:
         peer, client = exchange.connection.transport.peer, exchange.client_id
         self._warn("long_request", peer, api=name, peer=peer, client=client, seconds=round(seconds, 3))
 
-    def _handle(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+    def intercept(self, handle: Handle | None) -> None:
+        """Passes each request to `handle` from now on, in place of `self.handle`; None ends that."""
+        self._handle = handle or self.handle
+        for connection in self._connections:
+            connection.shortcut = None  # it would skip this
+
+    def handle(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
+        """Passes a request to the handler of its API.
+
+        Raises:
+            MalformedFrame: the connection cannot go on.
+        """
         key, version = header.api_key, header.api_version
         api = APIS.get(key)
         if api is None:
@@ -252,7 +267,7 @@ class KafkaServer:
         elif key == ApiKey.FETCH:
             self._fetch.handle(exchange, frame, header.body_start)
         else:
-            self._requests.handle(api, exchange, frame, header)
+            self.requests.handle(api, exchange, frame, header)
 
     def _refuse_version(self, exchange: Exchange, frame: memoryview, header: RequestHeader) -> None:
         if header.api_key == ApiKey.API_VERSIONS:  # KIP-511: answered in version 0, whatever the request's version

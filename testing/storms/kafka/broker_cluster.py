@@ -2,7 +2,7 @@
 
     cluster = BrokerCluster(simulation, brokers=2)
     await cluster.start()
-    async def work(client): ...                    # `client` is a `KafkaCluster` that knows all brokers
+    async def work(client): ...                    # `client` is a `WireCluster` that knows all brokers
     await cluster.run_client("client", work)
 
 Brokers are machines `broker-1` …, with the ids 1 …. A test may kill them, cut their links, terminate them and start
@@ -28,7 +28,7 @@ from gnomon.runtime.settings.settings import ShadowReplicationSettings
 from gnomon.testing.simulation.machine import Machine, Node, result_of
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA, METADATA_PORT, START_AGAIN_SECONDS, LedgerCluster
 from gnomon.testing.storms.metadata.counting_metadata import Cost, CountingMetadata
 
@@ -116,15 +116,15 @@ class BrokerCluster:
         broker = self.serving[number].broker
         return broker.placement.leader(broker.topics.find(topic), partition)
 
-    async def run_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[T]]) -> T:
+    async def run_client(self, name: str, work: Callable[[WireCluster], Awaitable[T]]) -> T:
         """Runs `work` on a machine of its own until it is done; returns its result."""
         return await result_of(self.start_client, name, work)
 
-    def start_client(self, name: str, work: Callable[[KafkaCluster], Awaitable[object]]) -> Machine:
+    def start_client(self, name: str, work: Callable[[WireCluster], Awaitable[object]]) -> Machine:
         """Starts a machine that runs `work`; returns the machine."""
 
         async def node(world: SimulatedWorld) -> None:
-            await work(KafkaCluster(world, self.bootstrap, name))
+            await work(WireCluster(world, self.bootstrap, name))
 
         machine = self.simulation.machine(name)
         machine.start(node)

@@ -21,7 +21,7 @@ from gnomon.testing.storms.kafka.storm_clients import (
     create_topic,
     expect,
 )
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
 from gnomon.wire.kafka.messages.group import (
@@ -70,7 +70,7 @@ class MembershipLost(Exception):
     """The group removed the member, or the member has to rejoin."""
 
 
-async def read_and_leave_topics(cluster: KafkaCluster, seconds: float, *, group: str = "subscribers") -> None:
+async def read_and_leave_topics(cluster: WireCluster, seconds: float, *, group: str = "subscribers") -> None:
     """Joins repeatedly, commits offsets of a topic that the member reads and of one that it left, and deletes them."""
     clock, stream = cluster.world.clock, cluster.world.random(group)
     member = _OneMember(cluster, group)
@@ -92,7 +92,7 @@ async def read_and_leave_topics(cluster: KafkaCluster, seconds: float, *, group:
 class _OneMember:
     """The member, and the possible offsets of the topic that it reads."""
 
-    def __init__(self, cluster: KafkaCluster, group: str) -> None:
+    def __init__(self, cluster: WireCluster, group: str) -> None:
         self.read, self.left = f"{group}-read", f"{group}-left"
         self._cluster = cluster
         self._group = group

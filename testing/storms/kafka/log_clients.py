@@ -28,7 +28,7 @@ import trio
 
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.storms.kafka.log_checker import LogHistory, Send
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireAnswer, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireAnswer, WireCluster, WireConnection
 from gnomon.wire.kafka.batch import HEADER_BYTES, parse_batch
 from gnomon.wire.kafka.compression import Codec
 from gnomon.wire.kafka.errors import ErrorCode
@@ -94,7 +94,7 @@ class SimulatedProducer:
 
     def __init__(
         self,
-        cluster: KafkaCluster,
+        cluster: WireCluster,
         topic: str,
         histories: Mapping[int, LogHistory],
         *,
@@ -250,7 +250,7 @@ class SimulatedProducer:
 class SimulatedConsumer:
     """Reads one partition from its start, with long polls."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, partition: int, history: LogHistory, *, name: str) -> None:
+    def __init__(self, cluster: WireCluster, topic: str, partition: int, history: LogHistory, *, name: str) -> None:
         self.name = name
         self.position = 0
         self.batches = 0

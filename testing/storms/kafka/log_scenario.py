@@ -26,7 +26,7 @@ from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
 from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import StormClient, delete_records
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class LogScenario:
 
     def _beside(self, client: StormClient, name: str) -> Node:
         async def node(world: SimulatedWorld) -> None:
-            await client(KafkaCluster(world, self.bootstrap, name, auto_create=False), self.storm_seconds)
+            await client(WireCluster(world, self.bootstrap, name, auto_create=False), self.storm_seconds)
 
         return node
 
     def _producer(self, histories: Mapping[int, LogHistory], name: str) -> Node:
         async def node(world: SimulatedWorld) -> None:
-            cluster = KafkaCluster(world, self.bootstrap, name)
+            cluster = WireCluster(world, self.bootstrap, name)
             stream = world.random("pace")
             producer = SimulatedProducer(
                 cluster,
@@ -150,14 +150,14 @@ class LogScenario:
 
     def _consumer(self, partition: int, history: LogHistory, name: str) -> Node:
         async def node(world: SimulatedWorld) -> None:
-            cluster = KafkaCluster(world, self.bootstrap, name)
+            cluster = WireCluster(world, self.bootstrap, name)
             await SimulatedConsumer(cluster, self.topic, partition, history, name=name).run()
 
         return node
 
     def _final_reader(self, partition: int, history: LogHistory) -> Node:
         async def node(world: SimulatedWorld) -> None:
-            cluster = KafkaCluster(world, self.bootstrap, "final")
+            cluster = WireCluster(world, self.bootstrap, "final")
             reader = SimulatedConsumer(cluster, self.topic, partition, history, name="final")
             history.final = await reader.read_all()
 

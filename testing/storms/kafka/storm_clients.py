@@ -25,7 +25,7 @@ from gnomon.testing.storms.kafka.log_clients import (
     SimulatedConsumer,
     SimulatedProducer,
 )
-from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from gnomon.wire.kafka.messages.offsets import (
@@ -52,7 +52,7 @@ from gnomon.wire.kafka.messages.topics import (
 )
 
 T = TypeVar("T")
-StormClient: TypeAlias = Callable[[KafkaCluster, float], Awaitable[None]]
+StormClient: TypeAlias = Callable[[WireCluster, float], Awaitable[None]]
 """Called with its cluster and the duration of the storm in virtual seconds."""
 
 OFFSET_COMMIT_VERSION = 8
@@ -73,12 +73,12 @@ def one_of(*clients: StormClient) -> StormClient:
     return partial(_one_of, clients)
 
 
-async def _one_of(clients: Sequence[StormClient], cluster: KafkaCluster, seconds: float) -> None:
+async def _one_of(clients: Sequence[StormClient], cluster: WireCluster, seconds: float) -> None:
     await cluster.world.random("one of").choice(clients)(cluster, seconds)
 
 
 async def ask_until(
-    cluster: KafkaCluster,
+    cluster: WireCluster,
     ask: Callable[[WireConnection], Awaitable[T]],
     connect: Callable[[], Awaitable[WireConnection]] | None = None,
 ) -> tuple[T, bool]:
@@ -138,7 +138,7 @@ class OffsetsHistory:
 
 
 async def commit_offsets(
-    cluster: KafkaCluster, seconds: float, *, group: str = "readers", commits_a_second: float = 10.0
+    cluster: WireCluster, seconds: float, *, group: str = "readers", commits_a_second: float = 10.0
 ) -> None:
     """Commits rising offsets to a group while another connection fetches them, and fetches the last one at the end."""
     history = OffsetsHistory()
@@ -203,7 +203,7 @@ async def commit_offsets(
         nursery.cancel_scope.cancel()
 
 
-async def create_topic(cluster: KafkaCluster, name: str, configs: dict[str, str], partitions: int = 1) -> bool:
+async def create_topic(cluster: WireCluster, name: str, configs: dict[str, str], partitions: int = 1) -> bool:
     """Creates a topic that did not exist; returns whether an earlier try may still be in flight."""
 
     async def create(connection: WireConnection) -> None:
@@ -218,7 +218,7 @@ async def create_topic(cluster: KafkaCluster, name: str, configs: dict[str, str]
     return (await ask_until(cluster, create))[1]
 
 
-async def delete_topic(cluster: KafkaCluster, name: str) -> bool:
+async def delete_topic(cluster: WireCluster, name: str) -> bool:
     """Deletes a topic that exists; returns as `create_topic`."""
 
     async def delete(connection: WireConnection) -> None:
@@ -231,7 +231,7 @@ async def delete_topic(cluster: KafkaCluster, name: str) -> bool:
     return (await ask_until(cluster, delete))[1]
 
 
-async def recreate_topics(cluster: KafkaCluster, seconds: float, *, lag_seconds: float = 0.0) -> None:
+async def recreate_topics(cluster: WireCluster, seconds: float, *, lag_seconds: float = 0.0) -> None:
     """Creates a topic, fills, reads and deletes it, again and again: each life has only its own records.
 
     Args:
@@ -251,7 +251,7 @@ async def recreate_topics(cluster: KafkaCluster, seconds: float, *, lag_seconds:
         await clock.sleep(stream.expovariate(2.0))
 
 
-async def _fill_and_read(cluster: KafkaCluster, topic: str, life: str, records: int) -> None:
+async def _fill_and_read(cluster: WireCluster, topic: str, life: str, records: int) -> None:
     history = LogHistory()
     producer = SimulatedProducer(cluster, topic, {0: history}, name=life, batch_records_max=5)
     async with trio.open_nursery() as nursery:
@@ -267,7 +267,7 @@ async def _fill_and_read(cluster: KafkaCluster, topic: str, life: str, records: 
         raise ProduceRefused(f"{topic}, {life}: {'; '.join(found)}")
 
 
-async def _expect_gone(cluster: KafkaCluster, name: str, lag_seconds: float) -> None:
+async def _expect_gone(cluster: WireCluster, name: str, lag_seconds: float) -> None:
     async def look(connection: WireConnection) -> int:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         return (await connection.request(request, METADATA_VERSION, MetadataResponse)).topics[0].error_code
@@ -280,7 +280,7 @@ async def _expect_gone(cluster: KafkaCluster, name: str, lag_seconds: float) -> 
 
 
 async def keep_short_log(
-    cluster: KafkaCluster, seconds: float, *, retention_bytes: int = 8192, segment_bytes: int = 2048
+    cluster: WireCluster, seconds: float, *, retention_bytes: int = 8192, segment_bytes: int = 2048
 ) -> None:
     """Writes to a topic with `retention.bytes`: the log keeps these bytes, without gaps, and not many more."""
     clock, stream = cluster.world.clock, cluster.world.random("short")
@@ -324,7 +324,7 @@ async def _read_until_kept(consumer: SimulatedConsumer, clock: Clock) -> list[tu
 
 
 async def delete_records(
-    cluster: KafkaCluster,
+    cluster: WireCluster,
     seconds: float,
     topic: str,
     partition: int,

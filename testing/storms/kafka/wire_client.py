@@ -1,6 +1,6 @@
 """A small Kafka client over a world's network, for simulations: connections, partition leaders and coordinators.
 
-    cluster = KafkaCluster(world, [("broker-1", 9092)])
+    cluster = WireCluster(world, [("broker-1", 9092)])
     connection = await cluster.leader("orders", 0)
     response = await connection.request(FetchRequest(...), version=12)
 
@@ -147,7 +147,7 @@ class WireConnection:
         answer.settled.set()
 
 
-class KafkaCluster:
+class WireCluster:
     """Finds the leaders of partitions and the coordinators of groups.
 
     Args:

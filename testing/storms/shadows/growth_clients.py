@@ -27,7 +27,7 @@ from gnomon.testing.storms.kafka.storm_clients import (
     delete_topic,
     expect,
 )
-from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.testing.storms.shadows.shadow_clients import CATCH_UP_SECONDS, SHADOW_SOURCE
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -54,7 +54,7 @@ AGREE_SECONDS_MAX = 30.0
 """Time for the brokers to agree, after CATCH_UP_SECONDS."""
 
 
-async def grow_shadowed(cluster: KafkaCluster, seconds: float, *, source: str = "grown") -> None:
+async def grow_shadowed(cluster: WireCluster, seconds: float, *, source: str = "grown") -> None:
     """Grows a topic while its shadows are cast and deleted; then compares the topics that the brokers show."""
     await create_topic(cluster, source, {})
     async with trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def grow_shadowed(cluster: KafkaCluster, seconds: float, *, source: str = 
     await _wait_for_agreement(cluster, source)
 
 
-async def _repeat(cluster: KafkaCluster, seconds: float, name: str, act: Callable[[float], Awaitable[None]]) -> None:
+async def _repeat(cluster: WireCluster, seconds: float, name: str, act: Callable[[float], Awaitable[None]]) -> None:
     """Calls `act` repeatedly, each time with a number drawn from 0 to 1."""
     clock, stream = cluster.world.clock, cluster.world.random(name)
     end = clock.monotonic() + seconds
@@ -76,7 +76,7 @@ async def _repeat(cluster: KafkaCluster, seconds: float, name: str, act: Callabl
         await act(stream.random())
 
 
-async def _grow(cluster: KafkaCluster, source: str, drawn: float) -> None:
+async def _grow(cluster: WireCluster, source: str, drawn: float) -> None:
     async def ask(connection: WireConnection) -> None:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=source)], allow_auto_topic_creation=False)
         shown = (await connection.request(asked, METADATA_VERSION, MetadataResponse)).topics[0]
@@ -92,7 +92,7 @@ async def _grow(cluster: KafkaCluster, source: str, drawn: float) -> None:
     await ask_until(cluster, ask)
 
 
-async def _cast_or_delete(cluster: KafkaCluster, source: str, shadow: str, drawn: float) -> None:
+async def _cast_or_delete(cluster: WireCluster, source: str, shadow: str, drawn: float) -> None:
     async def cast(connection: WireConnection) -> None:
         config = CreatableTopicConfig(name=SHADOW_SOURCE, value=source)
         topic = CreatableTopic(name=shadow, num_partitions=-1, replication_factor=-1, configs=[config])
@@ -108,7 +108,7 @@ async def _cast_or_delete(cluster: KafkaCluster, source: str, shadow: str, drawn
         await delete_topic(cluster, shadow)
 
 
-async def _delete_source(cluster: KafkaCluster, source: str, drawn: float) -> None:
+async def _delete_source(cluster: WireCluster, source: str, drawn: float) -> None:
     async def delete(connection: WireConnection) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=source)])
         answer = await connection.request(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
@@ -122,7 +122,7 @@ async def _delete_source(cluster: KafkaCluster, source: str, drawn: float) -> No
         await create_topic(cluster, source, {})
 
 
-async def _subscribe(cluster: KafkaCluster, source: str, drawn: float) -> None:
+async def _subscribe(cluster: WireCluster, source: str, drawn: float) -> None:
     addresses = ",".join(f"{host}:{NATIVE_PORT}" for host in cluster.hosts)
     topic = source if drawn < 0.3 else f"{source}-{int(drawn * 100) % CASTERS}"
     with trio.move_on_after(SUBSCRIBE_SECONDS_MAX):
@@ -135,7 +135,7 @@ async def _subscribe(cluster: KafkaCluster, source: str, drawn: float) -> None:
                 pass  # the topic does not exist at this moment, or its broker is away
 
 
-async def _wait_for_agreement(cluster: KafkaCluster, source: str) -> None:
+async def _wait_for_agreement(cluster: WireCluster, source: str) -> None:
     clock = cluster.world.clock
     end = clock.monotonic() + AGREE_SECONDS_MAX
     while (difference := await _difference(cluster, source)) and clock.monotonic() < end:
@@ -144,7 +144,7 @@ async def _wait_for_agreement(cluster: KafkaCluster, source: str) -> None:
         raise ProduceRefused(difference)
 
 
-async def _shown(cluster: KafkaCluster, host: str, source: str) -> dict[str, tuple[ErrorCode, int]]:
+async def _shown(cluster: WireCluster, host: str, source: str) -> dict[str, tuple[ErrorCode, int]]:
     """The topic and its shadows as a broker shows them: error and number of partitions, by name."""
 
     async def ask(connection: WireConnection) -> dict[str, tuple[ErrorCode, int]]:
@@ -156,7 +156,7 @@ async def _shown(cluster: KafkaCluster, host: str, source: str) -> dict[str, tup
     return (await ask_until(cluster, ask, connect_to))[0]
 
 
-async def _difference(cluster: KafkaCluster, source: str) -> str | None:
+async def _difference(cluster: WireCluster, source: str) -> str | None:
     """A difference between the brokers, or between a shadow and its source; None if there is none."""
     shown = {host: await _shown(cluster, host, source) for host in cluster.hosts}
     first = cluster.hosts[0]

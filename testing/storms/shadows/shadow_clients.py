@@ -24,7 +24,7 @@ from gnomon.testing.storms.kafka.storm_clients import (
     expect,
     keep_short_log,
 )
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
@@ -38,7 +38,7 @@ CATCH_UP_SECONDS = 15.0
 """Time after the storm in which leases end, partitions are claimed and bookies are reached again."""
 
 
-async def cast_shadow(cluster: KafkaCluster, source: str, shadow: str) -> None:
+async def cast_shadow(cluster: WireCluster, source: str, shadow: str) -> None:
     """Casts a shadow of a topic; retries until the topic exists."""
 
     async def cast(connection: WireConnection) -> None:
@@ -57,7 +57,7 @@ async def cast_shadow(cluster: KafkaCluster, source: str, shadow: str) -> None:
 
 
 async def read_shadow(
-    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow", partition: int = 0
+    cluster: WireCluster, seconds: float, *, source: str = "orders", shadow: str = "shadow", partition: int = 0
 ) -> None:
     """Casts a shadow, reads a partition of it during the storm, and compares the records with the source."""
     clock = cluster.world.clock
@@ -84,7 +84,7 @@ async def read_shadow(
 
 
 async def recast_shadow(
-    cluster: KafkaCluster, seconds: float, *, source: str = "orders", shadow: str = "recast"
+    cluster: WireCluster, seconds: float, *, source: str = "orders", shadow: str = "recast"
 ) -> None:
     """Casts a shadow, reads it for a while and deletes it, repeatedly: the source must not change."""
     clock, stream = cluster.world.clock, cluster.world.random("recast")
@@ -101,14 +101,14 @@ async def recast_shadow(
         await clock.sleep(stream.expovariate(1.0))
 
 
-async def keep_short_log_with_shadow(cluster: KafkaCluster, seconds: float) -> None:
+async def keep_short_log_with_shadow(cluster: WireCluster, seconds: float) -> None:
     """Runs a topic whose retention deletes segments all the time, and a shadow of it."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_short_log, cluster, seconds)
         nursery.start_soon(partial(read_shadow, cluster, seconds, source="short", shadow="short-shadow"))
 
 
-async def _end(cluster: KafkaCluster, source: str, partition: int, reader: SimulatedConsumer) -> int:
+async def _end(cluster: WireCluster, source: str, partition: int, reader: SimulatedConsumer) -> int:
     async def ask(connection: WireConnection) -> int:
         return await reader.offset(connection, -1)
 

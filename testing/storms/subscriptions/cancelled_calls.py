@@ -29,7 +29,7 @@ from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 
 PROMPT_SECONDS: Final = 5.0
@@ -171,7 +171,7 @@ class CancelledCalls:
         return backlog
 
 
-async def cancel_calls(cluster: KafkaCluster, times: int, *, shadow: bool = False) -> int:
+async def cancel_calls(cluster: WireCluster, times: int, *, shadow: bool = False) -> int:
     """Cancels drawn calls at drawn steps, on a new topic or on a shadow of it.
 
     The scenario must not inject faults: under a fault a call may take longer than PROMPT_SECONDS.

@@ -23,7 +23,7 @@ from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import EARLIEST, LATEST, PRODUCE_VERSION, ProduceRefused, SimulatedConsumer
 from gnomon.testing.storms.kafka.storm_clients import ask_until, create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.testing.storms.subscriptions.quota_truth import STORED_SECONDS, QuotaTruth
 from gnomon.wire.kafka.errors import ErrorCode
@@ -67,7 +67,7 @@ _NAMED = re.compile(r"of topic '([^']+)'")
 
 
 async def keep_within_quota(
-    cluster: KafkaCluster, seconds: float, *, policy: Policy = "refuse-produce", judged: bool = False
+    cluster: WireCluster, seconds: float, *, policy: Policy = "refuse-produce", judged: bool = False
 ) -> None:
     """Writes to a topic, reads the topic and a shadow of it until some time after the storm, then reads the rest.
 
@@ -83,7 +83,7 @@ async def keep_within_quota(
 class _WrittenPartition:
     """The topic, its shadow and their clients."""
 
-    def __init__(self, cluster: KafkaCluster, policy: Policy) -> None:
+    def __init__(self, cluster: WireCluster, policy: Policy) -> None:
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._policy = policy

@@ -22,7 +22,7 @@ from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.testing.storms.subscriptions.seek_truth import SeekTruth
 from gnomon.testing.storms.subscriptions.subscription_clients import SHARED
@@ -40,7 +40,7 @@ HOWS: tuple[How, ...] = ("message", "offset", "id")
 
 
 async def seek_and_read(
-    cluster: KafkaCluster, seconds: float, *, kind: Type = "exclusive", shadow: bool = False, name: str = "seek"
+    cluster: WireCluster, seconds: float, *, kind: Type = "exclusive", shadow: bool = False, name: str = "seek"
 ) -> None:
     """Writes to a topic and reads it with seeks back for `seconds`; then reads it to its end.
 
@@ -65,7 +65,7 @@ async def seek_and_read(
     truth.check_whole({send.offset: send.value for send in log.sends})
 
 
-async def _write(cluster: KafkaCluster, producer: SimulatedProducer, seconds: float, written: trio.Event) -> None:
+async def _write(cluster: WireCluster, producer: SimulatedProducer, seconds: float, written: trio.Event) -> None:
     for number in range(FIRST_RECORDS):
         producer.send(b"first/%d" % number, 0)
     await producer.flush()
@@ -79,7 +79,7 @@ async def _write(cluster: KafkaCluster, producer: SimulatedProducer, seconds: fl
 class _Seeker:
     """A series of clients, one at a time, that read and seek."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, kind: Type, truth: SeekTruth) -> None:
+    def __init__(self, cluster: WireCluster, topic: str, kind: Type, truth: SeekTruth) -> None:
         self._world = cluster.world
         self._addresses = ",".join(f"{host}:{NATIVE_PORT}" for host in cluster.hosts)
         self._topic = topic

@@ -28,7 +28,7 @@ from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import ProduceRefused, SimulatedConsumer, SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic, delete_records
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.wire.kafka.compression import Codec
 
@@ -106,7 +106,7 @@ class SubscriptionHistory:
 
 
 async def read_subscription(
-    cluster: KafkaCluster,
+    cluster: WireCluster,
     seconds: float,
     *,
     kind: Kind = "exclusive",
@@ -156,7 +156,7 @@ async def read_subscription(
 class _ReadSource:
     """The topic that is written, and the records that have to come."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, kind: Kind, *, keyed: bool, truncated: bool) -> None:
+    def __init__(self, cluster: WireCluster, topic: str, kind: Kind, *, keyed: bool, truncated: bool) -> None:
         self.topic = topic
         self.log = LogHistory()
         self.written = trio.Event()
@@ -219,7 +219,7 @@ class _SubscriptionReader:
 
     def __init__(
         self,
-        cluster: KafkaCluster,
+        cluster: WireCluster,
         topic: str,
         kind: Kind,
         history: SubscriptionHistory,

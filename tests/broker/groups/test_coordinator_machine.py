@@ -25,7 +25,7 @@ from gnomon.testing.simulation.machine import Machine
 from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.group_checker import CommitOutcome, GroupHistory
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group import (
     HeartbeatRequest,
@@ -81,7 +81,7 @@ class Member:
         self.partitions: tuple[int, ...] = ()
         self.stable = False
         self.consuming: trio.CancelScope | None = None
-        self._cluster = KafkaCluster(world, machine.cluster.bootstrap, name)
+        self._cluster = WireCluster(world, machine.cluster.bootstrap, name)
         self._clock = world.clock
         self._machine = machine
         self._plans = 0
@@ -266,7 +266,7 @@ class CoordinatorMachine(SimulatedStateMachine):
     async def commit_first(self) -> None:
         """Commits first offsets: a group with offsets is never forgotten."""
 
-        async def work(cluster: KafkaCluster) -> None:
+        async def work(cluster: WireCluster) -> None:
             while True:
                 try:
                     (await cluster.leader(TOPIC, PARTITIONS - 1)).close()

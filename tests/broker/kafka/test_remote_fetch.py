@@ -12,7 +12,7 @@ from gnomon.broker.broker import Broker
 from gnomon.runtime.world import Unreachable
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -36,7 +36,7 @@ class House:
         self.bookies = cluster.ledgers.bookies.values()
 
 
-async def leader(client: KafkaCluster) -> WireConnection:
+async def leader(client: WireCluster) -> WireConnection:
     while True:
         try:
             return await client.leader("t", 0)
@@ -47,7 +47,7 @@ async def leader(client: KafkaCluster) -> WireConnection:
 def play(batches: int, cache_bytes: int, read: Callable[[House, WireConnection], Awaitable[None]]) -> None:
     """Produces `batches` batches of 1,000 bytes to each of two partitions, restarts the broker, and reads."""
 
-    async def produce(client: KafkaCluster) -> None:
+    async def produce(client: WireCluster) -> None:
         connection = await leader(client)
         for number in range(batches):
             records = build_batch([Record(offset_delta=0, key=None, value=b"%01000d" % number)], base_timestamp=1)
@@ -67,7 +67,7 @@ def play(batches: int, cache_bytes: int, read: Callable[[House, WireConnection],
         broker = cluster.serving[1].broker
         broker.storage.entries = EntryCache(broker.storage.bookies, cache_bytes)
 
-        async def consume(client: KafkaCluster) -> None:
+        async def consume(client: WireCluster) -> None:
             connection = await leader(client)
             for index in range(2):  # opens the partition
                 assert (await fetch(connection, {index: batches}, wait_ms=0))[index].error_code in RETRIED

@@ -13,7 +13,7 @@ from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory
 from gnomon.testing.storms.kafka.log_clients import SimulatedProducer
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.topics import (
     CreatableTopic,
@@ -25,7 +25,7 @@ from gnomon.wire.kafka.messages.topics import (
 LEASE_SECONDS = 3.0
 
 
-async def produce(client: KafkaCluster, partition: int, first: int, count: int) -> None:
+async def produce(client: WireCluster, partition: int, first: int, count: int) -> None:
     producer = SimulatedProducer(client, "orders", {partition: LogHistory()}, name="producer")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(producer.run)
@@ -51,7 +51,7 @@ class Reader:
         self.subscribed = trio.Event()
         self.machine = cluster.start_client(name, self._run)
 
-    async def _run(self, client: KafkaCluster) -> None:
+    async def _run(self, client: WireCluster) -> None:
         addresses = ",".join(f"broker-{number}:{NATIVE_PORT}" for number in self.cluster.brokers)
         async with connect(addresses, world=client.world) as native:
             await self._read(native)
@@ -74,14 +74,14 @@ def values(partition: int, count: int) -> list[str]:
     return [f"{partition}/{number}" for number in range(count)]
 
 
-async def create(client: KafkaCluster, partitions: int) -> None:
+async def create(client: WireCluster, partitions: int) -> None:
     connection = await client.connect()
     topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
-async def cast(client: KafkaCluster, shadow: str) -> None:
+async def cast(client: WireCluster, shadow: str) -> None:
     connection = await client.connect()
     source = CreatableTopicConfig(name="gnomon.shadow.source", value="orders")
     topic = CreatableTopic(name=shadow, num_partitions=-1, replication_factor=-1, configs=[source])

@@ -13,7 +13,7 @@ from gnomon.client.protocol import SERVICE
 from gnomon.log.entry import NO_ABORT, LeaderEpoch, Offset, pack_header
 from gnomon.runtime.rpc.client import RpcClient
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 
 MALFORMED: list[list[object]] = [
     [],
@@ -35,7 +35,7 @@ def test_a_malformed_frame_ends_the_stream_with_a_reason_and_stops_no_broker() -
     async def scenario(shadowed: Shadowed) -> None:
         await shadowed.start()
 
-        async def forge(client: KafkaCluster) -> None:
+        async def forge(client: WireCluster) -> None:
             async with trio.open_nursery() as nursery:
                 rpc = RpcClient(client.world, f"broker-{shadowed.reader}", NATIVE_PORT, SERVICE, ERRORS)
                 nursery.start_soon(rpc.run)
@@ -75,7 +75,7 @@ def test_forged_and_stale_ids_are_refused_by_name_and_change_nothing() -> None:
         def message(entry: int, confirmed: int, *stored: bytes, said: int = session, segment: int = 0) -> list[object]:
             return [[copy], 0, [[segment, said, entry, entry, 2 * entry, 2 * entry + 1, 10, confirmed]], [*stored]]
 
-        async def forge(client: KafkaCluster) -> None:
+        async def forge(client: WireCluster) -> None:
             async with trio.open_nursery() as nursery:
                 rpc = RpcClient(client.world, f"broker-{shadowed.reader}", NATIVE_PORT, SERVICE, ERRORS)
                 nursery.start_soon(rpc.run)

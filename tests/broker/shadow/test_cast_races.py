@@ -22,7 +22,7 @@ from gnomon.log.topic import SourceRef, Topic, shadows_key, topic_key
 from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.placement import DescribeTopicPartitionsRequest, TopicRequest
 
@@ -190,7 +190,7 @@ def test_a_shadow_is_not_created_when_its_source_is_deleted_and_created_again_me
 
 
 def test_a_broker_that_lags_learns_of_all_shadows_before_it_creates_another() -> None:  # cast 1
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         first, late = (cluster.serving[number].broker for number in (1, 2))
         places = list[int]()
 
@@ -211,7 +211,7 @@ def test_a_broker_that_lags_learns_of_all_shadows_before_it_creates_another() ->
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_broker_that_lags_learns_whether_a_source_has_shadows_before_it_deletes_it(lives: bool) -> None:  # cast 3
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         first, late = (cluster.serving[number].broker for number in (1, 2))
         new = first.topic_admin.check_new("copy", -1, {SHADOW_SOURCE: "orders"})
         outcomes = list[str]()

@@ -22,7 +22,7 @@ from gnomon.testing.storms.kafka.broker_cluster import KAFKA_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory, check_log
 from gnomon.testing.storms.kafka.log_clients import SimulatedConsumer, SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.wire.kafka.batch import parse_batch
 from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -31,7 +31,7 @@ TAIL_SECONDS = 1.0
 """A shadow shows a record at most this long after its acknowledgement."""
 
 
-async def produce(client: KafkaCluster, history: LogHistory, name: str, count: int, pause: float = 0.01) -> None:
+async def produce(client: WireCluster, history: LogHistory, name: str, count: int, pause: float = 0.01) -> None:
     producer = SimulatedProducer(client, "orders", {0: history}, name=name)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(producer.run)
@@ -42,15 +42,15 @@ async def produce(client: KafkaCluster, history: LogHistory, name: str, count: i
         nursery.cancel_scope.cancel()
 
 
-async def consume(client: KafkaCluster, history: LogHistory, topic: str = "copy") -> None:
+async def consume(client: WireCluster, history: LogHistory, topic: str = "copy") -> None:
     await SimulatedConsumer(client, topic, 0, history, name=f"reader of {topic}").run()
 
 
-async def read_all(client: KafkaCluster, topic: str) -> list[tuple[int, bytes]]:
+async def read_all(client: WireCluster, topic: str) -> list[tuple[int, bytes]]:
     return await SimulatedConsumer(client, topic, 0, LogHistory(), name="final").read_all()
 
 
-async def cast(client: KafkaCluster, *shadows: str, segment_bytes: int = 1 << 20) -> None:
+async def cast(client: WireCluster, *shadows: str, segment_bytes: int = 1 << 20) -> None:
     await create_topic(client, "orders", {"segment.bytes": str(segment_bytes), "retention.ms": "-1"})
     for shadow in shadows or ("copy",):
         await create_topic(client, shadow, {SHADOW_SOURCE: "orders"})
@@ -84,7 +84,7 @@ async def shown(partition: ShadowPartition) -> list[bytes]:
     return found
 
 
-async def leaders_told(client: KafkaCluster, number: int, topic: str) -> list[int]:
+async def leaders_told(client: WireCluster, number: int, topic: str) -> list[int]:
     connection = await WireConnection.open(client.world, f"broker-{number}", KAFKA_PORT)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     answer = await connection.request(request, METADATA_VERSION, MetadataResponse)
@@ -96,7 +96,7 @@ def test_a_source_and_its_shadows_are_led_by_distinct_brokers_also_after_one_has
         cluster = BrokerCluster(simulation, 4, lease_seconds=LEASE_SECONDS)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await cast(client, "one", "two")
             for number in cluster.brokers:
                 await cluster.serving[number].broker.records.current("two")
@@ -334,7 +334,7 @@ def test_records_acknowledged_just_before_the_sources_owner_dies_are_shown_altho
         assert owner != reader
         simulation.network.block(f"broker-{owner}", f"broker-{reader}")
 
-        async def last(client: KafkaCluster) -> None:
+        async def last(client: WireCluster) -> None:
             await produce(client, history, "last", 3, pause=0.0)
             cluster.brokers[owner].kill()
 
@@ -373,7 +373,7 @@ def test_a_broker_that_starts_opens_the_written_sources_that_have_shadows(
         cluster = BrokerCluster(simulation, 2, lease_seconds=LEASE_SECONDS)
         await cluster.start()
 
-        async def work(client: KafkaCluster) -> None:
+        async def work(client: WireCluster) -> None:
             await cast(client)
             await create_topic(client, "alone", {})
             await cluster.serving[1].broker.topic_admin.grow("orders", 60)

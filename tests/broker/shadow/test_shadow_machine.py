@@ -19,7 +19,7 @@ from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.log_checker import LogHistory, SendOutcome, check_log
 from gnomon.testing.storms.kafka.log_clients import EARLIEST, LATEST, SimulatedConsumer, SimulatedProducer
 from gnomon.testing.storms.kafka.storm_clients import DELETE_RECORDS_VERSION, create_topic, delete_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.testing.storms.shadows.shadow_checker import shadow_checker
 from gnomon.testing.storms.shadows.shadow_clients import cast_shadow
 from gnomon.wire.kafka.messages.topics import (
@@ -57,14 +57,14 @@ class ShadowMachine(SimulatedStateMachine):
         self.expose([*hosts, ledgers.metadata])
 
     async def prepare(self) -> None:
-        async def make(client: KafkaCluster) -> None:
+        async def make(client: WireCluster) -> None:
             await create_topic(client, SOURCE, CONFIGS)
             await cast_shadow(client, SOURCE, SHADOW)
 
         await self.cluster.run_client("maker", make)
         ready = trio.Event()
 
-        async def write(client: KafkaCluster) -> None:
+        async def write(client: WireCluster) -> None:
             self.producer = SimulatedProducer(client, SOURCE, {0: self.history}, name="producer", batch_records_max=3)
             ready.set()
             await self.producer.run()
@@ -72,8 +72,8 @@ class ShadowMachine(SimulatedStateMachine):
         self.cluster.start_client("producer", write)
         await ready.wait()
 
-    def client(self, name: str, work: Callable[[KafkaCluster], Awaitable[object]]) -> None:
-        async def bounded(client: KafkaCluster) -> None:
+    def client(self, name: str, work: Callable[[WireCluster], Awaitable[object]]) -> None:
+        async def bounded(client: WireCluster) -> None:
             with trio.move_on_after(WAIT_SECONDS):
                 await work(client)
 
@@ -90,7 +90,7 @@ class ShadowMachine(SimulatedStateMachine):
 
     @rule(quarters=st.integers(1, 4), pause=PAUSES)
     def trim(self, quarters: int, pause: float) -> None:
-        async def delete(client: KafkaCluster) -> None:
+        async def delete(client: WireCluster) -> None:
             with suppress(Unreachable):
                 connection = await client.leader(SOURCE, 0)
                 try:
@@ -117,7 +117,7 @@ class ShadowMachine(SimulatedStateMachine):
         self.readers += 1
         name = f"reader-{self.readers}"
 
-        async def run(client: KafkaCluster) -> None:
+        async def run(client: WireCluster) -> None:
             reader = SimulatedConsumer(client, SHADOW, 0, self.shown, name=name)
             reader.of_shadow = True
             await reader.run()
@@ -130,7 +130,7 @@ class ShadowMachine(SimulatedStateMachine):
         self.casts += 1
         name = f"copy-{self.casts}"
 
-        async def run(client: KafkaCluster) -> None:
+        async def run(client: WireCluster) -> None:
             await cast_shadow(client, SOURCE, name)
             reader = SimulatedConsumer(client, name, 0, self.shown, name=f"reader of {name}")
             reader.of_shadow = True
@@ -152,7 +152,7 @@ class ShadowMachine(SimulatedStateMachine):
                 assert stored.get(offset, value) == value, f"{name} was shown {value!r} at {offset}: {stored[offset]!r}"
 
     def judge(self) -> None:
-        async def finish(client: KafkaCluster) -> bool:
+        async def finish(client: WireCluster) -> bool:
             with trio.move_on_after(LIVENESS_SECONDS):
                 await self.producer.flush()
                 while True:

@@ -14,7 +14,7 @@ from gnomon.log.topic import Topic, topic_key
 from gnomon.metadata.client import Compare, Delete, Metadata, Operation, Put, TxnResult
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
 from gnomon.testing.storms.kafka.embedded_broker import EmbeddedBroker, simulate_broker
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.configs import (
     IncrementalAlterableConfig,
@@ -74,7 +74,7 @@ def test_a_creation_that_loses_a_race_does_not_wait_for_a_topic_deleted_since() 
     simulate_broker(scenario)
 
 
-async def grow(client: KafkaCluster, number: int, partitions: int) -> ErrorCode:
+async def grow(client: WireCluster, number: int, partitions: int) -> ErrorCode:
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="orders", count=partitions, assignments=None)])
     answer = await (await at(client, number)).request(request, 3, CreatePartitionsResponse)
     return ErrorCode(answer.results[0].error_code)
@@ -82,11 +82,11 @@ async def grow(client: KafkaCluster, number: int, partitions: int) -> ErrorCode:
 
 @pytest.mark.parametrize("asked", [delete, partial(grow, partitions=2)], ids=["deletion", "growth"])
 def test_a_broker_that_lags_changes_the_next_life_of_a_topic(
-    asked: Callable[[KafkaCluster, int], Awaitable[ErrorCode]],
+    asked: Callable[[WireCluster, int], Awaitable[ErrorCode]],
 ) -> None:
     """The image of the broker asked shows the last life, which had three partitions and is deleted."""
 
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         assert await grow(client, 2, 3) is ErrorCode.NONE
         await cut_off(cluster, 2)
         assert await delete(client, 1) is ErrorCode.NONE
@@ -107,7 +107,7 @@ def test_a_broker_that_lags_changes_the_next_life_of_a_topic(
 
 
 def test_a_broker_that_lags_changes_the_configs_of_a_new_topic() -> None:
-    async def work(cluster: BrokerCluster, client: KafkaCluster) -> None:
+    async def work(cluster: BrokerCluster, client: WireCluster) -> None:
         await cut_off(cluster, 2)
         asked = CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)])
         await (await at(client, 1)).request(asked, 7, CreateTopicsResponse)
