@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from gnomon.runtime.settings.listeners import KafkaListener
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import BrokerCluster
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.cluster import (
     DescribeClusterRequest,
@@ -46,7 +46,7 @@ def only_the_first_outside(number: int) -> Sequence[KafkaListener]:
 
 
 def with_two_brokers(
-    listeners: Callable[[int], Sequence[KafkaListener]], work: Callable[[KafkaCluster], Awaitable[None]]
+    listeners: Callable[[int], Sequence[KafkaListener]], work: Callable[[WireCluster], Awaitable[None]]
 ) -> None:
     """Runs `work` on a client of two brokers, with the topic `t` of PARTITIONS partitions."""
 
@@ -54,7 +54,7 @@ def with_two_brokers(
         cluster = BrokerCluster(simulation, 2, listeners=listeners)
         await cluster.start()
 
-        async def client(client: KafkaCluster) -> None:
+        async def client(client: WireCluster) -> None:
             create = CreateTopicsRequest(
                 topics=[CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=-1)]
             )
@@ -66,7 +66,7 @@ def with_two_brokers(
     simulate(1, scenario)
 
 
-async def at(client: KafkaCluster, port: int) -> WireConnection:
+async def at(client: WireCluster, port: int) -> WireConnection:
     return await WireConnection.open(client.world, "broker-1", port)
 
 
@@ -76,7 +76,7 @@ async def metadata(connection: WireConnection) -> MetadataResponse:
 
 
 def test_a_client_gets_the_addresses_of_all_brokers_for_the_listener_that_it_is_connected_to() -> None:
-    async def work(client: KafkaCluster) -> None:
+    async def work(client: WireCluster) -> None:
         for port, addresses in [
             (INSIDE, {1: ("broker-1", INSIDE), 2: ("broker-2", INSIDE)}),
             (OUTSIDE, {1: ("public.example", 32001), 2: ("public.example", 32002)}),
@@ -96,7 +96,7 @@ def test_a_client_gets_the_addresses_of_all_brokers_for_the_listener_that_it_is_
 
 
 def test_a_broker_without_the_listener_of_a_client_is_not_named_and_its_partitions_have_no_leader_there() -> None:
-    async def work(client: KafkaCluster) -> None:
+    async def work(client: WireCluster) -> None:
         connection = await at(client, OUTSIDE)
         found = await metadata(connection)
         assert [(one.node_id, one.host) for one in found.brokers] == [(1, "public.example")]
@@ -126,7 +126,7 @@ def test_a_broker_without_the_listener_of_a_client_is_not_named_and_its_partitio
 
 
 def test_the_configs_of_a_broker_show_its_listeners() -> None:
-    async def work(client: KafkaCluster) -> None:
+    async def work(client: WireCluster) -> None:
         wanted = ["listeners", "advertised.listeners"]
         asked = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=wanted)
         connection = await at(client, OUTSIDE)

@@ -16,7 +16,7 @@ from gnomon.testing.storms.groups.generations_truth import GenerationsTruth, Lif
 from gnomon.testing.storms.groups.offsets_truth import OffsetsTruth, Place
 from gnomon.testing.storms.kafka.group_checker import CommitOutcome
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS, ProduceRefused
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
 from gnomon.wire.kafka.messages.group import (
@@ -69,7 +69,7 @@ class MemberGroup(Protocol):
     """The parts of a group that its members use; see `StormGroup`."""
 
     name: str
-    cluster: KafkaCluster
+    cluster: WireCluster
     stream: Random
     read: str
     unread: str

@@ -24,7 +24,7 @@ from gnomon.testing.storms.groups.offsets_truth import OffsetsTruth, Place
 from gnomon.testing.storms.kafka.group_checker import NO_OFFSET, CommitOutcome
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS, ProduceRefused
 from gnomon.testing.storms.kafka.storm_clients import OFFSET_FETCH_VERSION, ask_until, create_topic, expect
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import WireCluster, WireConnection
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.messages.group_admin import (
     DeleteGroupsRequest,
@@ -67,7 +67,7 @@ Shown: TypeAlias = dict[Place, int]
 
 
 async def keep_group(
-    cluster: KafkaCluster,
+    cluster: WireCluster,
     seconds: float,
     *,
     retention_seconds: float = 4.0,
@@ -89,7 +89,7 @@ async def keep_group(
 class StormGroup:
     """One group, its members and its administrators."""
 
-    def __init__(self, cluster: KafkaCluster, name: str, retention_seconds: float, several: bool) -> None:
+    def __init__(self, cluster: WireCluster, name: str, retention_seconds: float, several: bool) -> None:
         self.cluster, self.name = cluster, name
         self.read, self.unread = f"{name}-read", f"{name}-unread"
         self.partitions = PARTITIONS

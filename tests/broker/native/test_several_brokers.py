@@ -227,7 +227,7 @@ def test_acknowledged_records_are_not_delivered_again_by_a_shadow_that_lags() ->
 
 
 def test_an_operator_sees_and_moves_a_subscription_whose_partitions_several_brokers_lead() -> None:
-    async def operate(client: KafkaCluster) -> None:
+    async def operate(client: WireCluster) -> None:
         async with connect(f"broker-1:{NATIVE_PORT}", world=client.world) as native:
             (listed,) = await native.subscriptions.list("orders")
             assert (listed.name, listed.backlog_records, listed.partitions) == ("billing", 40, 4)
