@@ -10,6 +10,7 @@ import tracemalloc
 import uuid
 from typing import Any
 
+import edges
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ VERSIONS = range(VERSION_MIN, VERSION_MAX + 1)
 int8 = st.integers(-128, 127)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
-texts = st.text(max_size=20) | st.integers(100, 300).map(lambda size: "t" * size)
+texts = st.text(max_size=20) | edges.texts
 partitions_asked = st.builds(FetchPartition, int32, int32, int64, int32, int64, int32)
 requests = st.builds(
     FetchRequest,
@@ -256,7 +257,7 @@ def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
     assert request.replica_id == -1
 
 
-chunk = st.binary(max_size=50) | st.integers(100, 20_000).map(bytes)
+chunk = st.binary(max_size=50) | edges.byte_strings
 partitions_fetched = st.builds(
     FetchedPartition,
     partition=int32,

@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 from collections.abc import Sequence
 
+import edges
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,7 +61,10 @@ def split(reader: KafkaFrameReader, stream: bytes, steps: Sequence[int]) -> list
 
 
 bodies_strategy = st.lists(
-    st.one_of(st.binary(max_size=40), st.integers(0, 90_000).map(lambda size: bytes([size % 251]) * size)), max_size=8
+    st.one_of(
+        st.binary(max_size=40), edges.byte_strings, st.integers(0, 90_000).map(lambda size: bytes([size % 251]) * size)
+    ),
+    max_size=8,
 )
 
 
@@ -194,7 +198,7 @@ def test_a_frame_of_exactly_the_limit_and_an_empty_one_pass() -> None:
     st.integers(0, 2**15 - 1),
     st.integers(0, 2**15 - 1),
     st.integers(-(2**31), 2**31 - 1),
-    st.none() | st.text(max_size=40),
+    st.none() | st.text(max_size=40) | edges.texts,
     st.booleans(),
     st.binary(max_size=5),
 )

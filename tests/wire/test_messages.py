@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from edges import LENGTHS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
@@ -22,6 +23,7 @@ from gnomon.wire.kafka.api import APIS
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.fields import NO_UUID, FieldKind, ProtocolMessage, Struct
 from gnomon.wire.kafka.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from gnomon.wire.kafka.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from gnomon.wire.kafka.messages.header import RequestHeader
 from gnomon.wire.kafka.messages.offsets_topic import (
     GroupMetadataKey,
@@ -128,16 +130,44 @@ def test_decoding_gives_back_what_was_encoded(cls: type[ProtocolMessage], versio
     check()
 
 
-def _rich(cls: type[Struct], version: int) -> dict[str, Any]:
-    """A value other than the default for every field of the version."""
-    samples = {"bool": True, "uuid": UUID(int=7), "string": "ü7", "bytes": b"\1\2\3", "records": b"\4\5"}
+def _rich(cls: type[Struct], version: int, text: str = "ü7", data: bytes = b"\1\2\3", count: int = 2) -> dict[str, Any]:
+    """A value other than the default for every field of the version; `count` is the length of the outermost arrays."""
+    samples = {"bool": True, "uuid": UUID(int=7), "string": text, "bytes": data, "records": data}
     chosen: dict[str, Any] = {}
     for field in cls.FIELDS:
         if field.present(version):
             kind = field.kind
-            value = samples.get(kind.name, 77) if isinstance(kind, FieldKind) else kind(**_rich(kind, version))
-            chosen[field.name] = [value, value] if field.array else value
+            value = (
+                samples.get(kind.name, 77) if isinstance(kind, FieldKind) else kind(**_rich(kind, version, text, data))
+            )
+            chosen[field.name] = [value] * count if field.array else value
     return chosen
+
+
+@pytest.mark.parametrize(("cls", "version"), _ALL)
+def test_texts_bytes_and_arrays_of_the_lengths_at_which_their_encoding_changes_are_decoded(
+    cls: type[ProtocolMessage], version: int
+) -> None:
+    for length in LENGTHS:
+        message = cls(**_rich(cls, version, "t" * length, bytes(length), 1))
+        assert decode(cls, version, encode(message, version))[0] == message
+    for count in (0, 1, 126, 127, 128):
+        message = cls(**_rich(cls, version, count=count))
+        assert decode(cls, version, encode(message, version))[0] == message
+
+
+@pytest.mark.parametrize("version", [5, 9])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_kio_reads_texts_bytes_and_arrays_of_the_lengths_at_which_their_encoding_changes(
+    version: int, length: int
+) -> None:
+    protocols = [JoinGroupRequestProtocol(name="p", metadata=bytes(length))] * length if length < 200 else []
+    message = JoinGroupRequest(group_id="g" * length, member_id="", protocol_type="consumer", protocols=protocols)
+    ours = encode(message, version)
+    seen, size = entity_reader(_kio_class(JoinGroupRequest, version))(ours, 0)
+    assert size == len(ours)
+    assert (seen.group_id, len(seen.protocols)) == (message.group_id, len(protocols))
+    assert all(each.metadata == bytes(length) for each in seen.protocols)
 
 
 @pytest.mark.parametrize(("cls", "version"), _ALL)

@@ -10,6 +10,7 @@ import tracemalloc
 import uuid
 from typing import Any
 
+import edges
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,8 +32,8 @@ VERSIONS = range(VERSION_MIN, VERSION_MAX + 1)
 int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
-texts = st.text(max_size=20) | st.integers(100, 300).map(lambda size: "t" * size)
-records = st.none() | st.binary(max_size=60) | st.integers(100, 40_000).map(bytes)
+texts = st.text(max_size=20) | edges.texts
+records = st.none() | st.binary(max_size=60) | edges.byte_strings | st.integers(100, 40_000).map(bytes)
 requests = st.lists(st.tuples(texts, st.lists(st.tuples(int32, records), max_size=4)), max_size=4)
 
 

@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 from typing import Any
 
+import edges
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
@@ -26,9 +27,10 @@ from gnomon.wire.kafka.batch import (
 from gnomon.wire.kafka.compression import Codec, CorruptData, TooLarge
 from gnomon.wire.kafka.records import Record, build_batch, find_by_timestamp, iterate_records, read_keys
 
-LIMIT = 1 << 20
-fields = st.none() | st.binary(max_size=20) | st.integers(60, 300).map(bytes)
-headers = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=10)), max_size=3).map(tuple)
+LIMIT = 16 << 20
+fields = st.none() | st.binary(max_size=20) | edges.byte_strings
+header = st.tuples(st.text(max_size=70) | edges.texts, st.none() | st.binary(max_size=10))
+headers = st.lists(header, max_size=3).map(tuple)
 contents = st.lists(st.tuples(st.integers(0, 2**40), fields, fields, headers), min_size=1, max_size=70)
 
 

@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 from typing import Any
 
+import edges
 import msgpack
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ FIELDS: dict[FrameKind, tuple[st.SearchStrategy[Any], ...]] = {
 HEADS = st.sampled_from(list(FrameKind)).flatmap(
     lambda kind: st.tuples(*FIELDS[kind]).map(lambda fields: [int(kind), *fields])
 )
-ATTACHMENTS = st.binary(max_size=64) | st.integers(1000, 5000).map(bytes)
+ATTACHMENTS = st.binary(max_size=64) | edges.byte_strings
 
 
 def body(head: Any, attachment: bytes = b"") -> memoryview:

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gnomon.broker.partition import producers as producers_module
 from gnomon.broker.partition.producers import (
     BATCHES_REMEMBERED,
     SEQUENCE_MODULUS,
@@ -19,6 +20,7 @@ from gnomon.broker.partition.producers import (
 )
 from gnomon.log.entry import Offset, UnknownEntry
 from gnomon.wire.kafka.errors import ErrorCode
+from gnomon.wire.kafka.records import Record, build_batch
 
 LAST = SEQUENCE_MODULUS - 1
 IDS = st.integers(0, 2)
@@ -216,3 +218,62 @@ def test_a_snapshot_of_another_format_is_refused() -> None:
         UnknownEntry, match="holds a producer snapshot of format 3, this gnomon reads format 2: upgrade"
     ):
         Producers().restore_snapshot(snapshot)
+
+
+def _awaited(*batches: tuple[int, int]) -> Producers:
+    """Producers that refused batches of producer 7, given by epoch and first sequence."""
+    producers = Producers()
+    for epoch, first in batches:
+        producers.awaited.refused(7, epoch, first, 0)
+    return producers
+
+
+@pytest.mark.parametrize(
+    ("batches", "epoch", "first"),
+    [
+        (((0, 5), (0, 6)), 0, 5),
+        (((0, 6), (0, 5)), 0, 5),
+        (((0, 0), (0, LAST)), 0, LAST),
+        (((0, LAST), (0, 0)), 0, LAST),
+        (((0, 5), (1, 9)), 1, 9),
+        (((1, 9), (0, 5)), 1, 9),
+        (((3, 2), (3, 1)), 3, 1),
+        (((0, 0), (0, SEQUENCE_MODULUS // 2)), 0, 0),
+        (((0, 0), (0, SEQUENCE_MODULUS // 2 + 1)), 0, SEQUENCE_MODULUS // 2 + 1),
+    ],
+)
+def test_the_batch_of_the_newest_epoch_that_was_sent_first_is_awaited(  # invariant 5
+    batches: tuple[tuple[int, int], ...], epoch: int, first: int
+) -> None:
+    producers = _awaited(*batches)
+    assert producers.check(7, epoch, first, first) is None
+    assert producers.check(7, epoch, (first + 1) % SEQUENCE_MODULUS, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_only_the_newest_refused_batches_are_awaited_beyond_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers_module, "PRODUCERS_AWAITED_MAX", 2)
+    producers = Producers()
+    for producer_id in range(3):
+        producers.awaited.refused(producer_id, 0, 5, 0)
+    early = [producers.check(producer_id, 0, 6, 6) for producer_id in range(3)]
+    assert early == [None, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2]
+
+
+@pytest.mark.parametrize("producer_id", [0, 7])
+def test_a_batch_that_was_refused_as_it_was_sent_is_awaited_until_it_is_appended(producer_id: int) -> None:
+    producers = Producers()
+    sender = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 5}
+    records = build_batch([Record(0, 0, None, b"v")], base_timestamp=0, **sender)
+    producers.awaited.refused_batch(memoryview(records), 10)
+    producers.awaited.refused(8, 0, 5, 10)
+    assert producers.check(producer_id, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.record(producer_id, 0, 5, 5, Offset(0), 1, 10)
+    producers._states.clear()
+    assert producers.check(producer_id, 0, 6, 6) is None
+    assert producers.check(8, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_producer_that_nothing_is_awaited_of_may_append_while_others_are_awaited() -> None:
+    producers = _awaited((0, 5))
+    producers.record(9, 0, 0, 0, Offset(0), 1, 0)
+    assert producers.check(7, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
