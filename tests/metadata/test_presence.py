@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
-from gnomon.metadata.client import Compare, Put
+from gnomon.metadata.client import Compare, Metadata, Put
 from gnomon.metadata.presence import KeyTaken, NotEntitled, Presence
+from gnomon.runtime.world import Clock
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.ledgers.ledger_cluster import LedgerClient, LedgerCluster
 
@@ -125,3 +126,51 @@ def test_a_key_is_put_only_while_its_comparisons_hold() -> None:
         await cluster.run_client("client", work)
 
     simulate(4, scenario)
+
+
+class LateAnswers:
+    """Metadata that grants and renews leases at once, and answers `late_seconds` afterwards."""
+
+    def __init__(self, metadata: Metadata, clock: Clock) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self.late_seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._metadata, name)
+
+        async def late(*args: Any) -> Any:
+            answer = await method(*args)
+            await self._clock.sleep(self.late_seconds)
+            return answer
+
+        return late
+
+
+@pytest.mark.parametrize("late_at", ["grant", "keep-alive"])
+def test_the_certain_life_of_a_lease_counts_from_the_call_and_not_from_its_late_answer(late_at: str) -> None:
+    async def scenario(simulation: Simulation) -> None:
+        cluster = LedgerCluster(simulation, bookies=1)
+        await cluster.start()
+
+        async def work(client: LedgerClient) -> None:
+            clock = client.world.clock
+            metadata = LateAnswers(client.metadata, clock)
+            kept = Presence(cast("Metadata", metadata), clock, "brokers/1", b"me", TTL_SECONDS)
+            metadata.late_seconds = 2 * TTL_SECONDS if late_at == "grant" else 0.0
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(kept.run)
+                if late_at == "keep-alive":
+                    await kept.announced()
+                    metadata.late_seconds = 2 * TTL_SECONDS
+                before = kept.alive_until
+                while kept.alive_until == before:
+                    await clock.sleep(0.01)
+                assert kept.alive_until < clock.monotonic(), (
+                    "the answer came after the end of the life that it promises"
+                )
+                nursery.cancel_scope.cancel()
+
+        await cluster.run_client("client", work)
+
+    simulate(5, scenario)
