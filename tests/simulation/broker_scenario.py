@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from thresholds import lower_thresholds
 
 from gnomon.broker.coordination import hosted_machine
 from gnomon.broker.native import subscription_methods
@@ -112,7 +113,7 @@ def slice_subscriptions(simulation: Simulation, patch: pytest.MonkeyPatch) -> No
 
 
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
-    """Runs a scenario with limits that the few hundred records of a seed reach.
+    """Runs a scenario with limits that the few hundred records of a seed reach (see also `thresholds`).
 
     Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
     delivered a few records at a time.
@@ -123,6 +124,7 @@ async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
         patch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 500)
         patch.setattr(subscription_methods, "ATTACHED_AT_ONCE", 1)
         slice_subscriptions(simulation, patch)
+        lower_thresholds(simulation.random("thresholds"), patch)
         return await scenario(simulation)
 
 

@@ -1,0 +1,67 @@
+"""Thresholds of the product, lowered per seed to values that the few hundred records of a seed reach.
+
+Each seed draws its own mix: one where every request is a long one, one where each part of a snapshot has one record,
+one where the metadata keeps hardly any history. Half of the thresholds keep the value of production.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from types import ModuleType
+
+import pytest
+
+from gnomon.bookie.ledgers import claim, copies, ledgers
+from gnomon.bookie.storage import removal
+from gnomon.broker import state_logs
+from gnomon.broker.coordination import hosted_machine
+from gnomon.broker.groups import group_shard
+from gnomon.broker.kafka import fetch, long_poll, produce
+from gnomon.broker.kafka.connections import request_handling
+from gnomon.broker.partition import log, recoding, trim
+from gnomon.broker.replication import protocol, source_tail
+from gnomon.broker.shadow import image
+from gnomon.broker.shadow import partition as shadow_partition
+from gnomon.broker.subscriptions import hosted_partition, stations
+from gnomon.broker.subscriptions.positions import segment_store
+from gnomon.log import chains, log_reader
+from gnomon.metadata import service, state
+
+LOW: tuple[tuple[ModuleType, str, tuple[int, ...]], ...] = (
+    (claim, "AHEAD_ENTRIES", (1, 4)),
+    (copies, "BATCH_BYTES_MAX", (1, 300)),
+    (copies, "TAIL_ENTRIES", (1, 3)),
+    (ledgers, "READ_ENTRIES", (1, 3)),
+    (removal, "CHUNK_ENTRIES", (1, 3)),
+    (state_logs, "READ_BYTES", (1, 300)),
+    (hosted_machine, "SNAPSHOT_BATCH_BYTES", (1, 200)),
+    (hosted_machine, "APPEND_BATCH_BYTES", (1, 200)),
+    (group_shard, "SNAPSHOT_PART_RECORDS", (1, 3)),
+    (group_shard, "OFFSETS_MAX", (1, 3)),
+    (group_shard, "GROUPS_EXAMINED_MAX", (1, 2)),
+    (fetch, "ELEMENTS_AT_ONCE", (0, 2)),
+    (long_poll, "PARTITIONS_PER_TURN", (1, 2)),
+    (produce, "PARTITIONS_PER_TURN", (1, 2)),
+    (request_handling, "ELEMENTS_AT_ONCE", (0, 2)),
+    (log, "SNAPSHOT_BYTES_MIN", (500, 5_000)),
+    (recoding, "AT_ONCE_BYTES_MAX", (0, 100)),
+    (trim, "SEGMENTS_AT_ONCE", (1, 2)),
+    (protocol, "FRAMES_MAX", (1, 3)),
+    (source_tail, "FRESH_BYTES_MAX", (1, 500)),
+    (image, "WAITING_MAX", (1, 4)),
+    (shadow_partition, "TOGETHER_ENTRIES", (1, 3)),
+    (hosted_partition, "SENT_AWAY_AT_ONCE", (1, 2)),
+    (stations, "READERS_AT_ONCE", (1, 2)),
+    (segment_store, "APPENDS_MAX", (1, 3)),
+    (chains, "PARTITIONS_PER_TURN", (1, 2)),
+    (log_reader, "ENTRIES_PER_TURN", (1, 3)),
+    (service, "PART_BYTES", (1, 200)),
+    (state, "HISTORY_BYTES", (1_000, 20_000)),
+)
+"""Module, name and low values of each threshold; the module is the one that uses it."""
+
+
+def lower_thresholds(stream: Random, patch: pytest.MonkeyPatch) -> None:
+    """Draws each threshold: the value of production, or a low one."""
+    for module, name, low in LOW:
+        patch.setattr(module, name, stream.choice((getattr(module, name),) * len(low) + low))
