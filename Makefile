@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises chaos bench bench-fanout conformance trio-versions clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance trio-versions clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,6 +49,10 @@ damage: $(STAMP) ## one flipped bit in each of PLACES=1000 copies of a data dire
 
 promises: $(STAMP) ## real processes, native clients: SEEKS=500 of each kind of consumer under steady produce, CALLS=1000 cancelled at drawn steps
 	@SEEKS=$(or $(SEEKS),500) CALLS=$(or $(CALLS),1000) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/promises
+
+mutations: $(STAMP) ## changes the pure modules of bookie and partition one expression at a time, and lists what no test notices: OF=partition|bookie, half an hour each
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'mutmut>=3.8'
+	@$(BIN)/python tests/house/mutations.py $(or $(OF),partition)
 
 chaos: $(STAMP) ## a real cluster and real clients, its processes killed and stopped, disks filled, links cut (root): MINUTES=10 [SEED=n] [METADATA=etcd]
 	@MINUTES=$(or $(MINUTES),10) SEED=$(SEED) METADATA=$(METADATA) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/chaos

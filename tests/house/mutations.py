@@ -91,7 +91,7 @@ def main() -> int:
         return ran.returncode
     explained = {
         (each["function"], change.strip())
-        for each in tomllib.loads(EXPLANATIONS.read_text(encoding="utf-8"))[given.target]
+        for each in tomllib.loads(EXPLANATIONS.read_text(encoding="utf-8")).get(given.target, ())
         for change in each["changes"]
     }
     found = set(survivors())
