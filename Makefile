@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance trio-versions clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance versions clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -68,8 +68,8 @@ conformance: $(STAMP) ## other people's clients against a broker, a cluster, and
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --cluster
 	@$(BIN)/python -m pytest -q -rs tests/conformance --all-clients --shadows
 
-trio-versions: $(STAMP) ## the core with the lowest Trio that it takes and with the newest, each in an environment of its own
-	@$(BIN)/python tests/house/trio_versions.py
+versions: $(STAMP) ## the fixtures, the front ends and more with the lowest versions of all dependencies and with the newest
+	@$(BIN)/python tests/house/versions.py
 
 map: $(STAMP) ## every file with the first line of its docstring
 	@$(BIN)/python tests/house/file_map.py

@@ -71,7 +71,12 @@ class DaemonProcess:
         metrics.turn_seconds = self.turns.seconds
         dropped = "Lines of the log that could not be written when they were due"
         metrics.watch("log_lines_dropped", dropped, lambda: self.log.lines_dropped)
-        self.nursery.start_soon(self.admin.serve, partial(make_app, metrics, checks), self.stop.wait)
+        self.nursery.start_soon(
+            self.admin.serve,
+            partial(make_app, metrics, checks),
+            self.stop.wait,
+            lambda reason: self.log.error("admin_port_unserved", reason=reason),
+        )
         self.serves.set()
         print("ready", *(f"{name}={value}" for name, value in facts.items()), flush=True)
 

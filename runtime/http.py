@@ -20,6 +20,7 @@ from gnomon.runtime.world import AddressTaken
 
 BACKLOG = 100
 DESCRIPTOR_RETRY_SECONDS = 0.5
+INSTALL = "python -m pip install --upgrade hypercorn starlette"
 
 
 class HttpSocket:
@@ -45,19 +46,20 @@ class HttpSocket:
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 
-    async def serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
-        """Serves the ASGI application that `make_app` builds, from the first connection until `stop()` returns."""
-        await trio.lowlevel.wait_readable(self._socket)
-        while True:
-            try:
-                return await self._serve(make_app, stop)
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE):
-                    raise
-                await trio.sleep(DESCRIPTOR_RETRY_SECONDS)
+    async def serve(
+        self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]], report: Callable[[str], None]
+    ) -> None:
+        """Serves the ASGI application that `make_app` builds, from the first connection until `stop()` returns.
 
-    async def _serve(self, make_app: Callable[[], Any], stop: Callable[[], Awaitable[None]]) -> None:
-        await trio.to_thread.run_sync(_load)
+        If the server is not installed, `report` gets a sentence, the port is closed, and the node runs without pages.
+        """
+        await trio.lowlevel.wait_readable(self._socket)
+        try:
+            app = await _load(make_app)
+        except ImportError as error:
+            self.close()
+            report(f"no page is served, because the HTTP server is not installed ({error}): {INSTALL}")
+            return
         from hypercorn.config import Config
         from hypercorn.trio import serve
 
@@ -66,14 +68,21 @@ class HttpSocket:
         config.accesslog = None
         config.errorlog = None
         config.graceful_timeout = 1.0
-        await serve(make_app(), config, shutdown_trigger=stop)
+        await serve(app, config, shutdown_trigger=stop)
 
     def close(self) -> None:
         """Closes the socket. Idempotent."""
         self._socket.close()
 
 
-def _load() -> None:
-    """Imports the server in another thread, so that the broker runs meanwhile."""
-    importlib.import_module("hypercorn.trio")
-    importlib.import_module("starlette.applications")
+async def _load(make_app: Callable[[], Any]) -> Any:
+    """Imports the server in another thread, so that the broker runs meanwhile, and makes the application."""
+    while True:
+        try:
+            for name in ("hypercorn.config", "hypercorn.trio", "starlette.applications"):
+                await trio.to_thread.run_sync(importlib.import_module, name)
+            return make_app()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            await trio.sleep(DESCRIPTOR_RETRY_SECONDS)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ExceptionHandler
 
 from gnomon.bookie.errors import LedgerError
 from gnomon.broker.errors import KafkaError
@@ -26,6 +25,9 @@ from gnomon.metadata.client import MetadataError
 from gnomon.runtime.logs import Logger
 from gnomon.runtime.world import WorldError
 from gnomon.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from starlette.types import ExceptionHandler  # a name of 0.35
 
 STATUSES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,

@@ -44,10 +44,14 @@ def list_groups(bootstrap: str, output: str) -> None:
     if found.errors:
         raise Failure(f"cannot list all groups: {found.errors[0]}")
     rows = [
-        {"group": listed.group_id, "state": listed.state.name.lower(), "type": listed.type.name.lower()}
+        {"group": listed.group_id, "state": listed.state.name.lower(), "type": _type(listed)}
         for listed in sorted(found.valid, key=lambda listed: str(listed.group_id))
     ]
     show_list(rows, ("group", "state", "type"), output)
+
+
+def _type(listed: Any) -> str:
+    return listed.type.name.lower() if hasattr(listed, "type") else "classic"  # confluent-kafka before 2.6 has no types
 
 
 @group.command()

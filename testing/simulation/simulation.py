@@ -35,7 +35,14 @@ from gnomon.testing.simulation.machine import Machine
 
 T = TypeVar("T")
 
+TRIO_VERSION = "0.35"
+"""The simulation uses private names of this Trio, which the extra `simulation` installs."""
+
 _MEMORY_FOLDER = Path("/dev/shm")
+
+
+class UnsupportedTrio(Exception):
+    """Another version of Trio is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,7 @@ def simulate(
 
     Raises:
         SimulationFailed: a node ended with an error, or the time was over; its text has the seed and the trace's tail.
+        UnsupportedTrio: another Trio is installed.
         Exception: the error of the scenario, with the seed and the trace's tail as a note.
     """
     clock = autojumping_clock()
@@ -190,6 +198,7 @@ def prepared(
     seed: int | str, node_packages: tuple[str, ...], on_line: Callable[[str], None] = lambda line: None
 ) -> Iterator[Simulation]:
     """A simulation that may run inside the block: a folder for its disks, the seed's order of tasks, the guard."""
+    _check_trio(trio.__version__)
     parent = _MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="gnomon-simulation-", dir=parent))
     try:
@@ -199,6 +208,13 @@ def prepared(
             yield simulation
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_trio(version: str) -> None:
+    if not version.startswith(f"{TRIO_VERSION}."):
+        raise UnsupportedTrio(
+            f"the simulation needs Trio {TRIO_VERSION}, and {version} is installed: pip install 'gnomon[simulation]'"
+        )
 
 
 def autojumping_clock() -> trio.testing.MockClock:

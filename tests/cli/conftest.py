@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,6 +21,10 @@ from gnomon.testing import KafkaBroker
 
 GNOMON = [sys.executable, "-m", "gnomon.cli.main"]
 SECONDS_MAX = 60
+
+_SEPARATE: dict[str, Any] = (
+    {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+)  # click up to 8.1 mixes the streams
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -55,7 +60,7 @@ def invoke() -> Callable[..., Result]:
         with tempfile.TemporaryFile() as file:
             file.write(stdin)
             file.seek(0)
-            return CliRunner().invoke(main, given, input=file, env=variables)
+            return CliRunner(**_SEPARATE).invoke(main, given, input=file, env=variables)
 
     return run
 

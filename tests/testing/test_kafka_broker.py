@@ -86,6 +86,41 @@ def test_settings_have_kafkas_names_or_gnomons(monkeypatch: pytest.MonkeyPatch) 
         assert len(found.topics["orders"].partitions) == 5
 
 
+WITHOUT_HTTP = (sys.executable, "-P", str(Path(__file__).with_name("without_http.py")))
+
+
+def test_another_program_may_run_the_broker_which_needs_no_http_server_until_its_pages_are_asked_for() -> None:
+    with KafkaBroker(command=WITHOUT_HTTP) as broker:
+        produce(broker, "orders")
+        assert topics(broker) == {"orders"}
+        assert "admin_port_unserved" not in broker.log()
+        with pytest.raises(OSError, match=r"reset|refused|closed"):
+            urllib.request.urlopen(f"{broker.admin_url}/livez", timeout=20)
+        while "admin_port_unserved" not in broker.log():
+            os.sched_yield()
+        assert "not installed" in broker.log()
+        assert "python -m pip install --upgrade hypercorn starlette" in broker.log()
+        produce(broker, "more")
+        assert topics(broker) == {"orders", "more"}
+        assert broker.stop() == 0
+
+
+def test_the_fixture_itself_needs_no_dependency_when_another_environment_runs_the_broker() -> None:
+    script = (
+        "import sys\n"
+        "for name in ('trio', 'lmdb', 'msgpack', 'click', 'crc32c', 'cramjam', 'structlog', 'prometheus_client',\n"
+        "             'hypercorn', 'starlette', 'confluent_kafka', 'rich', 'yaml', 'sortedcontainers', 'hypothesis'):\n"
+        "    sys.modules[name] = None\n"
+        "import gnomon.testing.plugin\n"
+        "from gnomon.testing import KafkaBroker\n"
+        "with KafkaBroker(command=[sys.executable, '-P', '-m', 'gnomon.cli.child']) as broker:\n"
+        "    print(broker.bootstrap_servers)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("127.0.0.1:")
+
+
 def test_a_failed_start_reports_the_reason() -> None:
     broker = KafkaBroker(settings={"num.partition": 5})
     with pytest.raises(BrokerNotStarted, match=r"did you mean GNOMON_KAFKA__NUM_PARTITIONS"):
