@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DIST := dist
 # A test that hangs fails by its name after this time. The slowest one takes a minute on a busy machine.
 TEST_SECONDS_MAX := 300
 # The targets start hundreds of processes: where no bytecode is kept, each compiles all that it imports, for a second.
@@ -10,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is tried is what users run: where this is set, Python's streams keep nothing.
 unexport PYTHONUNBUFFERED
 
-.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance versions clean
+.PHONY: help map run test check simulate planted attacks damage promises mutations chaos bench bench-fanout conformance versions package clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,7 +22,7 @@ run: $(STAMP) ## the main job on real input: 336,776 flights through a broker th
 test: $(STAMP) ## every test that needs nothing but PyPI (below ten minutes)
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal --timeout $(TEST_SECONDS_MAX) --ignore tests/attacks  # measures alone
 
-check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built wheel
+check: $(STAMP) ## format, lint, types, import rules, tidiness, and the built package
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -70,6 +71,11 @@ conformance: $(STAMP) ## other people's clients against a broker, a cluster, and
 
 versions: $(STAMP) ## the fixtures, the front ends and more with the lowest versions of all dependencies and with the newest
 	@$(BIN)/python tests/house/versions.py
+
+package: $(STAMP) ## wheel, source distribution and container file into dist/: then docker build -t gnomon dist
+	@rm -f $(DIST)/gnomon-*
+	@$(BIN)/python -m build -q --outdir $(DIST) .
+	@cp Dockerfile $(DIST)/
 
 map: $(STAMP) ## every file with the first line of its docstring
 	@$(BIN)/python tests/house/file_map.py
