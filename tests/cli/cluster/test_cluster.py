@@ -309,7 +309,7 @@ def test_settings_reach_every_process_and_those_of_kafka_the_brokers_alone(insid
         at = ("--metadata", cluster.metadata, "--output", "json")
         (ledger,) = json.loads(inside("ledger", "list", "topics/", *at).stdout)
         shown = json.loads(inside("ledger", "show", ledger["ledger"], *at).stdout)
-        assert (shown["write_quorum"], shown["ack_quorum"]) == (2, 1)
+        assert (shown["quorum"]["write_quorum"], shown["quorum"]["ack_quorum"]) == (2, 1)
 
 
 @pytest.mark.parametrize(
