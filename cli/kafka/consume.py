@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
@@ -30,6 +28,7 @@ from gnomon.cli.kafka.position import AtOffset, AtTime, LogEdge, Position, edge_
 from gnomon.cli.kafka.reading import ReadingBounds, newest
 from gnomon.cli.kafka.record_format import Form, format_given, format_names
 from gnomon.cli.options import COUNT, PARTITION, SECONDS_MAX, TEXT, TOPIC, Seconds, bootstrap_option
+from gnomon.cli.signals import interrupt_on_sigterm
 from gnomon.cli.streams import check_reader, writes_output
 
 POLL_SECONDS = 0.1
@@ -114,7 +113,7 @@ def consume(
         starts = _found(admin, topic, chosen, start or LogEdge.EARLIEST)
         bounds = ReadingBounds(None if stop is None else _found(admin, topic, chosen, stop, to_end=True))
     consumer = _consumer(bootstrap, group, start)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         if group is not None:
             consumer.subscribe([topic])
@@ -183,10 +182,6 @@ def _last(admin: AdminClient, topic: str, partitions: list[int], count: int) -> 
     first = offsets(admin, topic, partitions, EARLIEST)
     ends = offsets(admin, topic, partitions, LATEST)
     return {partition: max(first[partition], end - count) for partition, end in ends.items()}, ends
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 class TopicReading:
