@@ -43,7 +43,7 @@ COMMANDS = {
     "produce": CommandPlace("kafka.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": CommandPlace("kafka.consume", "consume", "Write the records of a topic to standard output."),
     "bench": CommandPlace(
-        "kafka.bench", "bench", "Measure the rates and latencies that one client gets from a broker."
+        "bench.bench", "bench", "Measure the rates and latencies that one client gets from a broker."
     ),
     "ledger": CommandPlace(
         "ledger.ledger", "ledger", "Create, append to, read, follow, shrink, recover, seal and delete ledgers."

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.cli.kafka.latencies import ROW, Load, percentile
+from gnomon.cli.bench.measured_load import ROW, MeasuredLoad, percentile
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.001, 1))
@@ -18,7 +18,7 @@ def test_a_percentile_is_the_smallest_number_that_enough_of_them_do_not_exceed(
 
 
 def test_a_row_has_rates_and_latencies_in_milliseconds() -> None:
-    load = Load("produce")
+    load = MeasuredLoad("produce")
     for number in range(1, 1001):
         load.add(100, number / 1000)
     load.seconds = 2.0
@@ -38,7 +38,7 @@ def test_a_row_has_rates_and_latencies_in_milliseconds() -> None:
 
 @pytest.mark.parametrize("records", [0, 5])
 def test_figures_that_were_not_measured_are_absent(records: int) -> None:
-    load = Load("consume")
+    load = MeasuredLoad("consume")
     for _ in range(records):
         load.add(1)
     row = load.row()

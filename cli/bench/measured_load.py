@@ -17,7 +17,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(rank, 1) - 1]
 
 
-class Load:
+class MeasuredLoad:
     """The records of one phase, and their latencies if it measures any."""
 
     def __init__(self, phase: str) -> None:

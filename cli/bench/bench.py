@@ -15,9 +15,9 @@ import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from gnomon.cli.bench.measured_load import MeasuredLoad
 from gnomon.cli.exit import Failure, kafka_failure
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, answer, client_config, connect, describe_topic, kafka_errors
-from gnomon.cli.kafka.latencies import Load
 from gnomon.cli.options import Seconds, bootstrap_option
 from gnomon.cli.output import note, output_option, show_record
 from gnomon.cli.signals import interrupt_on_sigterm
@@ -144,9 +144,9 @@ class BenchRun:
         self._seconds = seconds
         self._delivered = 0
 
-    def produce(self, records: int, rate: int | None) -> Load:
+    def produce(self, records: int, rate: int | None) -> MeasuredLoad:
         """Writes records, spread over the partitions by turns."""
-        load = Load("produce")
+        load = MeasuredLoad("produce")
         producer = self._producer({"queue.buffering.max.messages": QUEUE_RECORDS})
 
         def done(error: KafkaError | None, message: Message) -> None:
@@ -180,9 +180,9 @@ class BenchRun:
                 producer.poll(POLL_SECONDS)
         producer.poll(0)
 
-    def consume(self) -> Load:
+    def consume(self) -> MeasuredLoad:
         """Reads the delivered records back."""
-        load = Load("consume")
+        load = MeasuredLoad("consume")
         consumer = self._consumer(range(self._partitions), OFFSET_BEGINNING)
         try:
             begin = time.perf_counter()
@@ -195,9 +195,9 @@ class BenchRun:
             consumer.close()
         return load
 
-    def round_trips(self) -> Load:
+    def round_trips(self) -> MeasuredLoad:
         """Sends one record at a time to a consumer that waits at the end of partition 0."""
-        load = Load("round-trip")
+        load = MeasuredLoad("round-trip")
         producer = self._producer({"linger.ms": 0})
         consumer = self._consumer([0], OFFSET_END)
         try:

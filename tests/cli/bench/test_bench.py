@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.cli.kafka import bench
-from gnomon.cli.kafka.latencies import Load
+from gnomon.cli.bench import bench
+from gnomon.cli.bench.measured_load import MeasuredLoad
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -57,7 +57,7 @@ def test_an_interrupted_load_deletes_its_topic(ask: Run, monkeypatch: pytest.Mon
 def test_records_that_were_not_delivered_are_counted_and_end_with_1(ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     produce = bench.BenchRun.produce
 
-    def partly(run: bench.BenchRun, records: int, rate: int | None) -> Load:
+    def partly(run: bench.BenchRun, records: int, rate: int | None) -> MeasuredLoad:
         run.undelivered, run.reason = 3, "timed out"
         return produce(run, records, rate)
 

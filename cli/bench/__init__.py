@@ -1,0 +1,1 @@
+"""`gnomon bench`: a load from the command line, measured."""
