@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gnomon.cli.bench.measured_load import MeasuredLoad
@@ -26,6 +26,8 @@ RECORDS_MAX = 100_000_000
 RECORD_BYTES_MAX = 1_000_000
 QUEUE_RECORDS = 10_000
 """Records in the client's queue at full speed; the latency of a record grows with the queue before it."""
+FIRST_MEASURED = 1
+"""The offset after the record that precedes the measurement in each partition."""
 ROUND_TRIPS = 1_000
 POLL_SECONDS = 0.1
 POLL_RECORDS = 1_000
@@ -156,6 +158,7 @@ class BenchRun:
                 self.undelivered += 1
                 self.reason = self.reason or str(error.str())
 
+        self._warm_up(producer)
         begin = time.perf_counter()
         for number in range(records):
             now = time.perf_counter() - begin
@@ -171,6 +174,16 @@ class BenchRun:
         self._delivered = load.records
         return load
 
+    def _warm_up(self, producer: Producer) -> None:
+        """Writes the first record of each partition, so that connections and the producer's id are there."""
+        problems: list[KafkaError] = []
+        for partition in range(self._partitions):
+            self._queue(producer, partition, lambda error, _message: problems.append(error) if error else None)
+        while producer.flush(POLL_SECONDS):
+            pass
+        if problems:
+            raise kafka_failure("write the first records", problems[0].code(), problems[0].str())
+
     def _queue(self, producer: Producer, partition: int, done: Any) -> None:
         while True:
             try:
@@ -183,7 +196,7 @@ class BenchRun:
     def consume(self) -> MeasuredLoad:
         """Reads the delivered records back."""
         load = MeasuredLoad("consume")
-        consumer = self._consumer(range(self._partitions), OFFSET_BEGINNING)
+        consumer = self._consumer(range(self._partitions), FIRST_MEASURED)
         try:
             begin = time.perf_counter()
             while load.records < self._delivered and time.perf_counter() - begin < self._seconds:

@@ -30,7 +30,7 @@ def test_a_load_is_written_and_read_back_and_its_topic_is_deleted(ask: Run) -> N
     for name in ("produce", "round-trip"):
         row = found[name]
         assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p999_ms"] <= row["max_ms"]
-        assert row["max_ms"] <= row["seconds"] * 1000
+        assert row["max_ms"] <= row["seconds"] * 1000 + 1  # seconds are rounded
     assert found["consume"]["p50_ms"] is None
     assert "the client shares this machine with the broker" in done.stderr
     assert "gnomon-bench" not in ask("topic", "list").stdout
