@@ -10,6 +10,8 @@
    wait for the metadata service to answer that report. But once a change of the ensemble was sent to the service, no
    entry is confirmed until the outcome of the change is known.
 4. Answers that a bookie sends after its replacement are ignored.
+5. A report may be settled before later entries miss the same bookie. So the transaction that seals the ledger reports
+   it again if a bookie is lost or has not answered all adds (`copies_may_be_missing`).
 """
 
 from __future__ import annotations
@@ -81,15 +83,18 @@ class Owner(Protocol):
 class _EnsembleMember:
     """One index of the ensemble: its bookie, and the receiver of the bookie's answers."""
 
-    __slots__ = ("_appender", "_index", "bookie", "name")
+    __slots__ = ("_appender", "_index", "bookie", "name", "unanswered")
 
     def __init__(self, name: BookieId, bookie: Bookie, appender: Appender, index: int) -> None:
         self.name = name
         self.bookie = bookie
+        self.unanswered = 0
+        """The adds whose answers are awaited."""
         self._appender = appender
         self._index = index
 
     def answered(self, entry: EntryId, error: StoreError | None) -> None:
+        self.unanswered -= 1
         if self._appender.places[self._index] is self:
             self._appender.heard(self._index, entry, error)
 
@@ -159,8 +164,14 @@ class Appender:
         self._pending.append((value, done))
         for index in writer.targets(entry):
             place_ = self.places[index]
+            place_.unanswered += 1
             place_.bookie.add(ledger, entry, session, confirmed, value, place_.answered)
         return entry
+
+    @property
+    def copies_may_be_missing(self) -> bool:
+        """Whether a bookie is lost, or has not answered all adds: if this writer dies, nobody else notices."""
+        return bool(self._writer.lost_bookies) or any(place_.unanswered for place_ in self.places)
 
     def heard(self, index: int, entry: EntryId, error: StoreError | None) -> None:
         """A bookie of the current ensemble has answered an add."""
@@ -346,6 +357,7 @@ class Appender:
             for index in self._quorum.write_set(entry):
                 if index in indexes:
                     place_ = self.places[index]
+                    place_.unanswered += 1
                     place_.bookie.add(self._id, entry, self._session, confirmed, value, place_.answered)
 
     async def begin_session(self, bookie: Bookie) -> None:

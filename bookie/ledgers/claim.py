@@ -36,7 +36,7 @@ class Recovered:
         self.bookies = bookies
         """The ensemble of the next fragment: bookies that did not answer are replaced if others accept entries."""
         self.complete = complete
-        """Whether every bookie answered, so that none can lack entries unnoticed."""
+        """Whether every bookie answered and has its last entry, so that none can lack entries unnoticed."""
 
 
 class ReadAhead:
@@ -84,6 +84,10 @@ class RecoveryDriver:
         self.recovery = Recovery(record)
         self._copies: dict[int, ReadAhead] = {}
         self._problems: list[LedgerError | WorldError] = []
+        self._last_entries: dict[int, EntryId] = {}
+        """The last entry of each fenced bookie."""
+        self._given_tail: set[int] = set()
+        """Bookies that have stored their entries of the tail."""
 
     async def fence(self) -> None:
         """Fences all bookies of the last fragment, or as many as answer soon after enough have."""
@@ -112,6 +116,7 @@ class RecoveryDriver:
                 self._problems.append(error)
                 return
             self._copies[index] = ReadAhead(bookie, self._ledger)
+            self._last_entries[index] = result.last_entry
             self.recovery.fenced(index, result.last_add_confirmed, result.bound)
             if self.recovery.enough_fenced:
                 enough.set()
@@ -123,8 +128,13 @@ class RecoveryDriver:
 
     @property
     def complete(self) -> bool:
-        """Whether every bookie of the ensemble has answered every request."""
-        return len(self._copies) == len(self.recovery.ensemble) and not self._problems
+        """Whether every bookie of the ensemble has answered every request, and has the newest of its entries."""
+        if len(self._copies) < len(self.recovery.ensemble) or self._problems:
+            return False
+        return not any(
+            self.recovery.lacks_entries(index, last_entry, has_tail=index in self._given_tail)
+            for index, last_entry in self._last_entries.items()
+        )
 
     async def find_end(self) -> None:
         """Reads from the last add confirmed on."""
@@ -183,6 +193,7 @@ class RecoveryDriver:
                 await bookie.put_copies(self._ledger, self._session, batch)
                 for entry, _ in batch:
                     copies[entry] += 1
+            self._given_tail.add(index)
         except (LedgerError, WorldError) as error:
             self._problems.append(error)
 

@@ -253,7 +253,9 @@ class Ledger(FollowedLedger):
             LedgerError: pending entries failed.
         """
         async with self._finishing():
-            await self._change(lambda record: self._sealed(record, properties), compare, also)
+            await self._change(
+                lambda record: self._sealed(record, properties), compare, (*also, *self._report_at_end())
+            )
 
     async def roll(
         self,
@@ -292,13 +294,18 @@ class Ledger(FollowedLedger):
             created, *_ = await self._change(
                 lambda record: self._sealed(record, sealed_properties),
                 (Compare.absent(key), *compare),
-                (put, *also),
+                (put, *also, *self._report_at_end()),
                 joining=lambda: self._joining(ensemble),
             )
         assert isinstance(created, KeyValue), f"a transaction did not return the item that it put at {key!r}"
         ledger = Ledger(self._metadata, self._bookies, created, NO_ENTRY, self._secret)
         ledger.write_on(0, places)
         return ledger
+
+    def _report_at_end(self) -> tuple[Operation, ...]:
+        """The report in the transaction that seals the ledger, if bookies may lack entries of it."""
+        missing = self._appender is not None and self._appender.copies_may_be_missing
+        return (missing_report(self.id, self.name),) if missing else ()
 
     def _place(self, name: str, wanted: Quorum) -> tuple[Quorum, tuple[BookieId, ...]]:
         """Quorum and ensemble of the next ledger.

@@ -44,7 +44,8 @@ class Recovery:
         self._read: EntryRead | None = None
         self._asked = -1
         self.ensemble = last.bookies
-        self.confirmed = EntryId(max(record.start_entry, last.first_entry) - 1)
+        self._first = max(record.start_entry, last.first_entry)
+        self.confirmed = EntryId(self._first - 1)
         """The last entry that was certainly acknowledged."""
         self.length_bytes = record.length_bytes
         """Payload bytes of the ledger up to its last entry."""
@@ -67,6 +68,23 @@ class Recovery:
         assert self._read is None, "a fence was reported after reading began"
         self._fenced[bookie] = bound
         self.confirmed = max(self.confirmed, last_add_confirmed)
+
+    def lacks_entries(self, bookie: int, last_entry: EntryId, *, has_tail: bool) -> bool:
+        """Whether a bookie of the ensemble lacks the newest entries that it should store.
+
+        The earlier writer may have died while adds were on their way to this bookie, or while it wrote without it.
+
+        Args:
+            last_entry: the last entry that the bookie had when it was fenced.
+            has_tail: whether it has got its entries of the tail since.
+        """
+        end = self.confirmed if has_tail else self.last_entry
+        mine = (
+            entry
+            for entry in range(end, self._first - 1, -1)
+            if bookie in self._record.quorum.write_set(EntryId(entry))
+        )
+        return last_entry < next(mine, NO_ENTRY)
 
     @property
     def enough_fenced(self) -> bool:

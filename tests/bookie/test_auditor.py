@@ -13,6 +13,7 @@ from turns import turns_during
 from with_cluster import with_cluster
 
 from gnomon.bookie.ids import BookieId, EntryId, SessionId
+from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.record import ledger_key
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING
@@ -66,6 +67,26 @@ def test_one_of_two_auditors_is_elected_and_the_other_takes_over_when_the_first_
         assert auditors["candidate-1"].elected
 
     simulate(4, scenario)
+
+
+def test_a_sealed_ledger_is_reported_if_its_writer_has_missed_a_bookie_since_the_last_report_was_settled() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        ledger = await client.create("ledger", WIDE)
+        away = cluster.simulation.machine("bookie-2")
+        away.kill()
+        await fill(ledger, 5)
+        while not (reported := (await client.metadata.range(MISSING)).items):
+            await client.world.clock.sleep(0.1)
+        await client.metadata.txn((), (Delete(reported[0].key),))  # an auditor has settled it
+        await fill(ledger, 1)
+        await ledger.seal()
+        assert [item.value for item in (await client.metadata.range(MISSING)).items] == [b"ledger"]
+        whole = await client.create("whole", Quorum(2, 2, 2))
+        await fill(whole, 5)
+        await whole.seal()
+        assert len((await client.metadata.range(MISSING)).items) == 1
+
+    with_cluster(work, bookies=3)
 
 
 def test_ledgers_with_missing_copies_are_counted_until_they_are_repaired() -> None:

@@ -72,3 +72,18 @@ def test_a_damaged_last_confirmed_entry_does_not_hinder_recovery() -> None:
     recovery.absent()
     assert recovery.next_read() is None
     assert recovery.last_entry == 4
+
+
+def test_a_bookie_of_the_ensemble_that_lacks_the_newest_entries_is_noticed() -> None:
+    recovery = Recovery(record_of(Quorum(3, 2, 2)))  # entry 4 is on bookies 1 and 2, entry 5 on 2 and 0
+    for bookie in range(3):
+        recovery.fenced(bookie, EntryId(4), ANY_SESSION)
+    recovery.next_read()
+    recovery.found(stored(1, b"confirmed", 500))
+    assert [recovery.lacks_entries(bookie, EntryId(3), has_tail=False) for bookie in range(3)] == [False, True, True]
+    recovery.next_read()
+    recovery.found(stored(1, b"tail", 504))
+    assert recovery.lacks_entries(0, EntryId(3), has_tail=False)
+    assert not recovery.lacks_entries(0, EntryId(3), has_tail=True), "the recovery itself has given it entry 5"
+    assert recovery.lacks_entries(2, EntryId(3), has_tail=True), "nobody has given it entry 4"
+    assert not any(recovery.lacks_entries(bookie, EntryId(5), has_tail=False) for bookie in range(3))
