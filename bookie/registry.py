@@ -142,6 +142,8 @@ class RegisteredBookies:
             leaving = BookieId(key.removeprefix(DRAINING))
             (self._draining.discard if current is None else self._draining.add)(leaving)
             return
+        if not key.startswith(BOOKIES):
+            return  # the follower's prefix also has the names of dismissed bookies
         name = BookieId(key.removeprefix(BOOKIES))
         if current is None:
             self._went(name)

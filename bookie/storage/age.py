@@ -21,7 +21,7 @@ from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.registration import AGES, COOKIES
 from gnomon.bookie.storage.entry_store import STATES
-from gnomon.metadata.client import Metadata, MetadataError, MetadataFull, Put, Revision
+from gnomon.metadata.client import Compare, KeyField, Metadata, MetadataError, MetadataFull, Put, Revision
 from gnomon.runtime.world import Clock, DiskFull, Environment, Freeing
 
 GROW_SECONDS: Final = 60.0
@@ -123,7 +123,9 @@ class StoreAge:
         """
         self._age += 1
         await self._store(_AGE, self._age)
-        await self._metadata.txn((), (Put(AGES + self._bookie, _NUMBER.pack(self._age)),))
+        # A bookie that was dismissed meanwhile must not leave an age: the next disk of its name would be an older copy.
+        member = Compare(COOKIES + self._bookie, KeyField.CREATE_REVISION, self._disk)
+        await self._metadata.txn((member,), (Put(AGES + self._bookie, _NUMBER.pack(self._age)),))
 
     async def grow_older(self, clock: Clock, entries_added: Callable[[], int]) -> NoReturn:
         """Grows older once in GROW_SECONDS while entries are added, until it is cancelled."""

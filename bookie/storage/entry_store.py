@@ -335,8 +335,14 @@ class EntryStore:
     # --- removing ---
 
     def owned(self, ledgers: Collection[LedgerId], as_of: Revision) -> None:
-        """Reports that these were all ledgers at this revision of the metadata: other ledgers up to it are deleted."""
+        """Reports that these were all ledgers at this revision of the metadata: other ledgers up to it are deleted.
+
+        Their states leave the memory. Otherwise each question about a deleted ledger would keep a state for ever.
+        """
         self._owned, self._owned_as_of = ledgers, as_of
+        for ledger in [each for each in self._ledgers.keys() - ledgers if self._is_gone(each)]:
+            if self._ledgers[ledger].kept_from != ENTRY_MAX:  # otherwise `remove` has not finished
+                del self._ledgers[ledger]
 
     def _is_gone(self, ledger: LedgerId) -> bool:
         return ledger <= self._owned_as_of and ledger not in self._owned

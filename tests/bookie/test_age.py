@@ -18,7 +18,7 @@ from gnomon.bookie.storage.age import GROW_SECONDS, OlderMetadata, StoreAge
 from gnomon.bookie.storage.cookie import check_cookie
 from gnomon.bookie.storage.entry_store import STATES, EntryStore
 from gnomon.bookie.storage.garbage import GarbageCollector
-from gnomon.metadata.client import Revision
+from gnomon.metadata.client import Delete, Revision
 from gnomon.testing.storms.ledgers.bookies_at_hand import BookiesAtHand
 
 NAME = BookieId("b0")
@@ -126,6 +126,19 @@ def test_a_start_that_ended_between_the_store_and_the_metadata_is_no_older_copy(
         await started(metadata, environment)
         metadata.keys[AGES + NAME] = known
         await started(metadata, environment)
+
+    trio.run(main)
+
+
+def test_a_bookie_that_was_dismissed_while_it_started_leaves_no_age_to_the_next_disk_of_its_name(
+    environment: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata = make_metadata()
+        age = await started(metadata, environment)
+        await metadata.txn((), (Delete(COOKIES + NAME), Delete(AGES + NAME)))  # as an auditor dismisses it
+        await age.grow()
+        assert await metadata.get(AGES + NAME) is None
 
     trio.run(main)
 

@@ -79,6 +79,25 @@ def test_a_ledger_created_while_a_collection_runs_is_kept(environment: Any, cloc
     trio.run(main)
 
 
+def test_a_collection_forgets_deleted_ledgers_that_peers_have_asked_for(
+    environment: Any, clock: Any, make_metadata: Any
+) -> None:
+    async def main() -> None:
+        metadata, store = make_metadata(), EntryStore(environment, clock)
+        bookies = BookiesAtHand({BookieId("b0"): LocalBookie(store)}, clock)
+        collector = GarbageCollector(store, metadata, TRUST, clock, interval_seconds=60)
+        ledgers = [await create_ledger(metadata, bookies, name) for name in "ab"]
+        for ledger in ledgers:
+            await ledger.add([b"payload"])
+        await delete_ledgers(metadata, [metadata.keys[ledger_key("a")]])
+        await collector.collect()
+        store.confirm(ledgers[0].id, ledgers[0].session, EntryId(0))  # a late one
+        await collector.collect()
+        assert list(store._ledgers) == [ledgers[1].id]
+
+    trio.run(main)
+
+
 def test_a_crash_between_the_metadata_change_and_the_removal_is_harmless(
     environment: Any, clock: Any, make_metadata: Any, make_environment: Any
 ) -> None:

@@ -11,7 +11,7 @@ from with_cluster import with_cluster
 
 from gnomon.bookie.ids import BookieId, LedgerId
 from gnomon.bookie.record import Quorum
-from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, BookieRegistration
+from gnomon.bookie.registration import BOOKIES, COOKIES, DISMISSED, DRAINING, BookieRegistration
 from gnomon.bookie.registry import RegisteredBookies
 from gnomon.metadata.client import Delete, Metadata, Operation, Put, RangeResult, Revision
 from gnomon.metadata.node import MetadataNodeSettings, run_metadata
@@ -158,6 +158,16 @@ def test_a_bookie_with_an_unreadable_registration_is_alive_but_not_available() -
         await said([])
         await change(Delete(f"{BOOKIES}newer"))
         await shows({"bookie-1"}, {"bookie-1"})
+
+    with_cluster(work, bookies=1)
+
+
+def test_a_bookie_that_was_dismissed_is_no_bookie_with_an_unreadable_registration() -> None:
+    async def work(client: LedgerClient, cluster: LedgerCluster) -> None:
+        dismissed = await client.metadata.txn([], [Put(f"{DISMISSED}gone", b"17")])
+        await client.bookies._follower.reached(dismissed.revision)
+        assert set(client.bookies.alive()) == {"bookie-1"}
+        assert not cluster.simulation.coverage.counts["log/registration_unreadable"]
 
     with_cluster(work, bookies=1)
 
