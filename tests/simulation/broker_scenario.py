@@ -38,6 +38,7 @@ from gnomon.testing.storms.kafka.storm_clients import (
 )
 from gnomon.testing.storms.ledgers.ledger_cluster import METADATA
 from gnomon.testing.storms.metadata.late_news import late_news
+from gnomon.testing.storms.rest.rest import judged_at_rest
 from gnomon.testing.storms.shadows.cast_checker import cast_checker
 from gnomon.testing.storms.shadows.growth_clients import grow_shadowed
 from gnomon.testing.storms.shadows.shadow_checker import shadow_checker
@@ -115,17 +116,19 @@ def slice_subscriptions(simulation: Simulation, patch: pytest.MonkeyPatch) -> No
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
     """Runs a scenario with limits that the few hundred records of a seed reach (see also `thresholds`).
 
-    Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
+    Then it judges the state at rest. Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
     delivered a few records at a time.
     """
-    with append_checker(simulation), pytest.MonkeyPatch.context() as patch:
+    with append_checker(simulation), judged_at_rest(simulation) as rest, pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
         patch.setattr(log, "OVERRUN_BYTES_MAX", 1024)
         patch.setattr(hosted_machine, "SNAPSHOT_BYTES_MIN", 500)
         patch.setattr(subscription_methods, "ATTACHED_AT_ONCE", 1)
         slice_subscriptions(simulation, patch)
         lower_thresholds(simulation.random("thresholds"), patch)
-        return await scenario(simulation)
+        result = await scenario(simulation)
+        await rest.judge()
+        return result
 
 
 SHADOWS = {"shadow": read_shadow, "second": partial(read_shadow, shadow="second")}

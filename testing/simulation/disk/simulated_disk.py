@@ -86,6 +86,7 @@ class MachineDisk:
     Attributes:
         conditions: its behaviour; may be changed at any time.
         environments: the LMDB environments that are open, by path.
+        flipped: the values in which `flip_bit` has flipped a bit: path of the environment, and key.
     """
 
     def __init__(self, name: str, root: Path, timers: Timers, stream: random.Random, trace: Trace) -> None:
@@ -96,6 +97,7 @@ class MachineDisk:
         self.trace = trace
         self.conditions = DiskConditions()
         self.environments: dict[Path, SimulatedEnvironment] = {}
+        self.flipped: set[tuple[Path, bytes]] = set()
         root.mkdir(parents=True, exist_ok=True)
 
     def real(self, path: Path) -> Path:
@@ -132,6 +134,7 @@ class MachineDisk:
         if key is None:
             key = environment.draw_key(database)
         if key is not None:
+            self.flipped.add((path, key))
             environment.flip_bit(database, key)
         return key
 

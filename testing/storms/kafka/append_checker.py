@@ -43,7 +43,7 @@ def append_checker(simulation: Simulation) -> Iterator[None]:
             if partition._appends._waiting:
                 simulation.coverage.count(REFUSED)
             before(partition, *args)
-            kept, unanswered = _kept(partition), len(_unanswered(partition))
+            kept, unanswered = kept_appends(partition), len(_unanswered(partition))
             if unanswered != kept:
                 _fail(
                     simulation,
@@ -79,7 +79,7 @@ def _unanswered(partition: Partition) -> set[_PartitionAppend]:
     return found
 
 
-def _kept(partition: Partition) -> int:
+def kept_appends(partition: Partition) -> int:
     """The number of appends that a partition still has to answer; a snapshot has no callback."""
     appends = partition._appends
     in_flight = sum(callback is not None for _, _, _, callback, _ in (*appends._in_flight, *appends._repeats))

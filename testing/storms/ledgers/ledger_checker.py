@@ -283,6 +283,8 @@ class StoredCopy(NamedTuple):
 
     session: SessionId
     payload: bytes | None
+    last_add_confirmed: EntryId = NO_ENTRY
+    """The last add confirmed that the writer knew when it sent the entry."""
 
 
 def check_copies(
@@ -290,15 +292,19 @@ def check_copies(
     entries: Mapping[EntryId, bytes],
     copies: Mapping[BookieId, Mapping[EntryId, StoredCopy]],
     damaged: Iterable[tuple[BookieId, EntryId]],
+    *,
+    needed: int | None = None,
 ) -> list[str]:
-    """Checks that an ack quorum of its bookies stores each entry, with its payload and a session that counts.
+    """Checks that enough of its bookies store each entry, with its payload and a session that counts.
 
     Args:
+        needed: the copies that each entry needs; None for its ack quorum.
         entries: the confirmed entries.
         copies: by bookie, its copies of the ledger's entries.
         damaged: the copies in which bits were flipped, or which an older copy of a disk may lack; these copies count.
     """
     flipped = set(damaged)
+    needed = record.quorum.ack_quorum if needed is None else needed
     wrong = []
     for entry, payload in entries.items():
         fragment = record.fragment_of(entry)
@@ -316,7 +322,7 @@ def check_copies(
                 wrong.append(f"entry {entry} is {copy.payload[:40]!r} at {name} in session {copy.session}")
             else:
                 holders += 1
-        if holders < record.quorum.ack_quorum:
+        if holders < needed:
             where = ", ".join(fragment.bookies)
-            wrong.append(f"{holders} bookies of {where} store entry {entry}, {record.quorum.ack_quorum} are needed")
+            wrong.append(f"{holders} bookies of {where} store entry {entry}, {needed} are needed")
     return wrong[:FINDINGS_MAX]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
@@ -23,7 +22,7 @@ from gnomon.bookie.record import LEDGERS, decode_record
 from gnomon.bookie.storage.entry_store import ENTRIES
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.metadata.client import KeyValue, MetadataError, Put, Revision
-from gnomon.testing.simulation.machine import Machine
+from gnomon.testing.simulation.disk.simulated_disk import SimulatedEnvironment
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.ledgers.ledger_checker import StoredCopy, StormHistory, check_copies
 from gnomon.testing.storms.ledgers.ledger_clients import REFUSALS, Habits, StormWriter
@@ -68,7 +67,10 @@ class LedgerVerdict:
             flipped: copies in which a bit was flipped.
             in_repair: bookies that may have lost any of their entries.
         """
-        copies = {name: _stored(machine, cluster.data(name)) for name, machine in cluster.bookies.items()}
+        copies = {
+            name: stored_copies(machine.disk.environments[cluster.data(name) / FOLDER])
+            for name, machine in cluster.bookies.items()
+        }
         wrong = []
         for ledger, life in self.history.lives.items():
             if life.final is None:
@@ -144,9 +146,8 @@ class LedgerVerdict:
                     return
 
 
-def _stored(machine: Machine, data: Path) -> Mapping[LedgerId, Mapping[EntryId, StoredCopy]]:
-    """All copies that a bookie stores."""
-    environment = machine.disk.environments[data / FOLDER]
+def stored_copies(environment: SimulatedEnvironment) -> Mapping[LedgerId, Mapping[EntryId, StoredCopy]]:
+    """All copies that a bookie stores, by the environment of its store."""
     found: dict[LedgerId, dict[EntryId, StoredCopy]] = {}
     with environment.read() as transaction:
         cursor: Any = transaction.cursor(db=environment.databases[ENTRIES])
@@ -161,4 +162,4 @@ def _copy(ledger: LedgerId, entry: EntryId, value: memoryview) -> StoredCopy:
         stored = decode_entry(ledger, entry, value)
     except DigestMismatch:
         return StoredCopy(session_of(value), None)
-    return StoredCopy(stored.session, bytes(stored.payload))
+    return StoredCopy(stored.session, bytes(stored.payload), stored.last_add_confirmed)

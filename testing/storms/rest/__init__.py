@@ -1,0 +1,1 @@
+"""The judges of the state that a storm leaves: nodes, metadata, bookies and copies at rest."""

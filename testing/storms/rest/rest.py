@@ -1,0 +1,123 @@
+"""Judges the state that a storm leaves: brings brokers and bookies to rest, and looks at what they keep.
+
+    with judged_at_rest(simulation) as rest:
+        await scenario(simulation)
+        await rest.judge()
+
+1. The clients stop. Within COPIES_SECONDS each confirmed entry is on its write quorum (`copies`).
+2. All topics of clients are deleted over the protocol. Within REST_SECONDS, in which the bookies collect, there is no
+   finding about the metadata, the stores or the memory of the brokers (`metadata_audit`, `store_audit`,
+   `broker_audit`).
+3. A finding counts only if every look of that time repeats it: work that runs without clients comes and goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from gnomon.testing.simulation.simulated_world import SimulatedWorld
+from gnomon.testing.simulation.simulation import Simulation
+from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS
+from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask_until
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
+from gnomon.testing.storms.rest.broker_audit import audit_broker
+from gnomon.testing.storms.rest.copies import audit_copies
+from gnomon.testing.storms.rest.finding import Finding
+from gnomon.testing.storms.rest.metadata_audit import audit_metadata
+from gnomon.testing.storms.rest.roll import Roll, roll_call
+from gnomon.testing.storms.rest.store_audit import audit_store
+from gnomon.wire.kafka.messages.cluster import MetadataRequest, MetadataResponse
+from gnomon.wire.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+KAFKA_PORT = 9092
+COPIES_SECONDS = 90.0
+"""Bookies come back, leases and the grace of the auditor pass, a drained bookie is emptied, reports are settled."""
+REST_SECONDS = 60.0
+"""Sessions of group members and of brokers end, deletions are finished, each bookie collects (every 10 s)."""
+LOOK_SECONDS = 2.0
+FINDINGS_MAX = 10
+JANITOR = "janitor"
+
+
+@contextmanager
+def judged_at_rest(simulation: Simulation) -> Iterator[Rest]:
+    """Follows the nodes of a storm during the block; call `Rest.judge` at its end."""
+    with roll_call(simulation) as roll:
+        yield Rest(simulation, roll)
+
+
+class Rest:
+    """Made by `judged_at_rest`."""
+
+    def __init__(self, simulation: Simulation, roll: Roll) -> None:
+        self._simulation = simulation
+        self._roll = roll
+
+    async def judge(self) -> None:
+        """Brings the nodes to rest, and judges them.
+
+        Raises:
+            AssertionError: with all findings.
+        """
+        for name, machine in self._simulation.machines.items():
+            if name not in self._roll.machines:
+                machine.kill()
+        await self._none_within(COPIES_SECONDS, self._copies, "copies")
+        await self._delete_topics()
+        await self._none_within(REST_SECONDS, self._findings, "state at rest")
+
+    async def _none_within(self, seconds: float, look: Callable[[], Iterator[Finding]], what: str) -> None:
+        """Looks until no finding is left that every look had."""
+        simulation = self._simulation
+        end = simulation.clock.monotonic() + seconds
+        findings = dict(look())
+        while findings and simulation.clock.monotonic() < end:
+            await simulation.sleep(LOOK_SECONDS)
+            now = dict(look())
+            findings = {place: now[place] for place in findings if place in now}
+        assert not findings, f"{what}, after {seconds} s: " + "; ".join(list(findings.values())[:FINDINGS_MAX])
+
+    def _copies(self) -> Iterator[Finding]:
+        return audit_copies(self._roll.stores(), self._roll.facts())
+
+    def _findings(self) -> Iterator[Finding]:
+        roll, facts = self._roll, self._roll.facts()
+        brokers, stores = roll.brokers(), roll.stores()
+        if len(brokers) < facts.brokers or len(stores) < facts.bookies:
+            yield Finding("nodes", f"{len(brokers)} of {facts.brokers} brokers and {len(stores)} bookies serve")
+        yield from audit_metadata(roll.state(), facts)
+        for store in stores:
+            yield from audit_store(store, facts)
+        for broker in brokers:
+            yield from audit_broker(broker, facts)
+
+    async def _delete_topics(self) -> None:
+        bootstrap = [(name, KAFKA_PORT) for name in self._roll.brokers_known]
+        machine = self._simulation.machine(JANITOR)
+
+        async def janitor(world: SimulatedWorld) -> None:
+            cluster = KafkaCluster(world, bootstrap, JANITOR, auto_create=False)
+            while (await ask_until(cluster, _delete_all))[0]:
+                await world.clock.sleep(RETRY_SECONDS)
+
+        machine.start(janitor)
+        process = machine.process
+        assert process is not None
+        with trio.move_on_after(REST_SECONDS):
+            await process.ended.wait()
+            return
+        raise AssertionError(f"topics were not deleted within {REST_SECONDS} s")
+
+
+async def _delete_all(connection: WireConnection) -> bool:
+    """Deletes all topics of clients that a broker shows; returns whether there were any."""
+    asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    metadata = await connection.request(asked, METADATA_VERSION, MetadataResponse)
+    topics = [DeleteTopicState(name=topic.name) for topic in metadata.topics if not topic.is_internal]
+    if topics:
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=5000)
+        await connection.request(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
+    return bool(topics)

@@ -1,0 +1,125 @@
+"""Bugs whose only trace is the state that is left after a storm: in the metadata, stores, memory and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from broker_scenario import CLUSTER_SCENARIO, QUOTAS_SCENARIO, SCENARIO, Scenario
+
+from gnomon.bookie.ids import EntryId
+from gnomon.bookie.ledgers.appender import Appender
+from gnomon.bookie.ledgers.entry_cache import EntryCache
+from gnomon.bookie.ledgers.recovery import Recovery
+from gnomon.bookie.repair.repair import LedgerRepair
+from gnomon.bookie.storage import removal
+from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.broker.kafka.connections.request_memory import RequestMemory
+from gnomon.broker.placement.placement import Placement
+from gnomon.broker.topics import topic_admin
+from gnomon.metadata.client import DeletePrefix
+
+from planted.clusters import ClusterBug
+from planted.planted_bug import Plant
+
+REST_BUGS: list[ClusterBug] = []
+COPIES_BUGS: list[ClusterBug] = []
+
+
+def planted(
+    bugs: list[ClusterBug], name: str, *, breaks: str, scenario: Scenario = CLUSTER_SCENARIO, quick: bool = False
+) -> Callable[[Plant], Plant]:
+    """Lists a bug; the decorated function patches the product."""
+
+    def decorate(plant: Plant) -> Plant:
+        bugs.append(ClusterBug(name, breaks, plant, quick, None, "", scenario))
+        return plant
+
+    return decorate
+
+
+# --- the audit at rest ---
+
+audited = partial(planted, REST_BUGS)
+
+
+@audited(
+    "a ledger's promise stays after its deletion", breaks="bookie.storage.removal 3", scenario=SCENARIO, quick=True
+)
+def promise_stays(patch: pytest.MonkeyPatch) -> None:
+    remove_mark = removal.remove_mark
+
+    def remembered(transaction: Any, entries: Any, states: Any, ledger: Any, forget: bool) -> bool:
+        return remove_mark(transaction, entries, states, ledger, False)
+
+    patch.setattr(removal, "remove_mark", remembered)
+
+
+@audited(
+    "a bookie remembers deleted ledgers that peers ask for", breaks="bookie.storage.entry_store, owned", quick=True
+)
+def deleted_ledgers_remembered(patch: pytest.MonkeyPatch) -> None:
+    def owned(store: Any, ledgers: Any, as_of: Any) -> None:
+        store._owned, store._owned_as_of = ledgers, as_of
+
+    patch.setattr(EntryStore, "owned", owned)
+
+
+@audited("a topic's segments of positions stay", breaks="log.topic, keys of a topic", scenario=QUOTAS_SCENARIO)
+def positions_stay(patch: pytest.MonkeyPatch) -> None:
+    before = topic_admin.deletion_of_subscriptions
+
+    def incomplete(topic_id: Any, source_id: Any = None) -> Any:
+        return tuple(
+            each
+            for each in before(topic_id, source_id)
+            if not (isinstance(each, DeletePrefix) and each.prefix.startswith("ledgers/"))
+        )
+
+    patch.setattr(topic_admin, "deletion_of_subscriptions", incomplete)
+
+
+@audited(
+    "memory of a request is not given back whole", breaks="broker.kafka.connections.connection 2", scenario=SCENARIO
+)
+def memory_kept(patch: pytest.MonkeyPatch) -> None:
+    give_back = RequestMemory.give_back
+    patch.setattr(RequestMemory, "give_back", lambda memory, count: give_back(memory, count - count % 2))
+
+
+@audited("leaders of deleted topics are remembered", breaks="broker.placement.leadership, forget")
+def leaders_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Placement, "forget", lambda placement, topic: None)
+
+
+@audited("an entry stays in the cache after its last use", breaks="bookie.ledgers.entry_cache 2")
+def entry_pinned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EntryCache, "release", lambda cache, key: None)
+
+
+# --- copies at rest ---
+
+copied = partial(planted, COPIES_BUGS)
+
+
+@copied("a seal does not report the copies that are missing", breaks="bookie.ledgers.appender 5")
+def seal_without_report(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Appender, "copies_may_be_missing", property(lambda appender: False))
+
+
+@copied("a claim does not notice that a bookie lacks the newest entries", breaks="bookie.ledgers.claim, complete")
+def lack_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    def never(recovery: Any, bookie: int, last_entry: EntryId, *, has_tail: bool) -> bool:
+        return False
+
+    patch.setattr(Recovery, "lacks_entries", never)
+
+
+@copied("a report is settled and nothing was copied", breaks="bookie.repair.auditor 3", quick=True)
+def settled_without_copies(patch: pytest.MonkeyPatch) -> None:
+    async def settled(repair: Any) -> bool:
+        return True
+
+    patch.setattr(LedgerRepair, "fill_gaps", settled)

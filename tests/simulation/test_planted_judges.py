@@ -1,0 +1,28 @@
+"""The power of the judges of the state at rest: bugs that no other check of a storm finds, and the seeds to find them.
+
+`--planted` prints the table; without it, only the bugs that a few seeds find are run.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from planted.at_rest import COPIES_BUGS, REST_BUGS
+from planted.clusters import ClusterBug
+from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+
+JUDGE_BUGS = [*REST_BUGS, *COPIES_BUGS]
+
+
+@pytest.mark.parametrize("bug", [bug for bug in JUDGE_BUGS if bug.quick], ids=lambda bug: bug.name)
+def test_a_bug_that_only_a_judge_sees_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+    assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
+
+
+def test_every_bug_that_only_a_judge_sees_is_found(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not request.config.getoption("--planted"):
+        pytest.skip("asked for with --planted: it takes minutes")
+    with capsys.disabled():
+        find_all((bug, bug.scenario) for bug in JUDGE_BUGS)
