@@ -22,7 +22,7 @@ from gnomon.testing.simulation.simulated_world import SimulatedWorld
 from gnomon.testing.simulation.simulation import Simulation
 from gnomon.testing.storms.kafka.log_clients import RETRY_SECONDS
 from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask_until
-from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, KafkaCluster, WireConnection
+from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.testing.storms.rest.broker_audit import audit_broker
 from gnomon.testing.storms.rest.copies import audit_copies
 from gnomon.testing.storms.rest.finding import Finding
@@ -99,7 +99,7 @@ class Rest:
         machine = self._simulation.machine(JANITOR)
 
         async def janitor(world: SimulatedWorld) -> None:
-            cluster = KafkaCluster(world, bootstrap, JANITOR, auto_create=False)
+            cluster = WireCluster(world, bootstrap, JANITOR, auto_create=False)
             while (await ask_until(cluster, _delete_all))[0]:
                 await world.clock.sleep(RETRY_SECONDS)
 
