@@ -116,8 +116,8 @@ def slice_subscriptions(simulation: Simulation, patch: pytest.MonkeyPatch) -> No
 async def run(simulation: Simulation, scenario: Scenario = CLIENTS) -> int:
     """Runs a scenario with limits that the few hundred records of a seed reach (see also `thresholds`).
 
-    Then it judges the state at rest. Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
-    delivered a few records at a time.
+    Producers and machines write snapshots, segments get too long, consumers are attached one by one, and batches are
+    delivered a few records at a time. Then the state at rest is judged.
     """
     with append_checker(simulation), judged_at_rest(simulation) as rest, pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SNAPSHOT_ENTRIES_MIN", 16)
