@@ -35,7 +35,7 @@ from gnomon.broker.subscriptions.unpacked import ENTRY_BYTES as UNPACKED_ENTRY_B
 from gnomon.broker.subscriptions.unpacked import UnpackedBatches
 from gnomon.runtime.timers import Timers
 from gnomon.testing.storms.kafka.append_checker import kept_appends
-from gnomon.testing.storms.rest.finding import Facts, Finding
+from gnomon.testing.storms.rest.finding import Facts, StateFinding
 from gnomon.testing.storms.rest.roll import BrokerOnDuty
 from gnomon.testing.storms.rest.sizes import Sizes
 
@@ -120,33 +120,35 @@ TIMERS: Final = ("HostedMachine._due",)
 """The callbacks that run without clients: the regular work of coordinators."""
 
 
-def audit_broker(broker: BrokerOnDuty, facts: Facts) -> Iterator[Finding]:
+def audit_broker(broker: BrokerOnDuty, facts: Facts) -> Iterator[StateFinding]:
     """The findings about one broker."""
     now = broker.sizes()
     for place, text in [*_sizes(now, broker.fresh, facts), *_objects(now, facts), *_accounts(now)]:
-        yield Finding(f"{broker.machine.name}: {place}", f"{broker.machine.name}: {text}")
+        yield StateFinding(f"{broker.machine.name}: {place}", f"{broker.machine.name}: {text}")
     metrics = broker.serving.metrics
     if metrics.connections:
-        yield Finding(f"{broker.machine.name}: connections", f"{metrics.connections} connections are counted as open")
+        yield StateFinding(
+            f"{broker.machine.name}: connections", f"{metrics.connections} connections are counted as open"
+        )
 
 
-def _sizes(now: Sizes, fresh: Sizes, facts: Facts) -> Iterator[Finding]:
+def _sizes(now: Sizes, fresh: Sizes, facts: Facts) -> Iterator[StateFinding]:
     for where, count in sorted(now.held.items()):
         allowed = max(fresh.held[where], KEPT[where](facts) if where in KEPT else 0)
         if count > allowed:
-            yield Finding(where, f"{where} holds {count} items, {allowed} are explained")
+            yield StateFinding(where, f"{where} holds {count} items, {allowed} are explained")
 
 
-def _objects(now: Sizes, facts: Facts) -> Iterator[Finding]:
+def _objects(now: Sizes, facts: Facts) -> Iterator[StateFinding]:
     for kind in GONE:
         if now.found(kind):
-            yield Finding(kind.__name__, f"{len(now.found(kind))} objects of class {kind.__name__} are reached")
+            yield StateFinding(kind.__name__, f"{len(now.found(kind))} objects of class {kind.__name__} are reached")
     for partition in now.found(Partition):
         if kept_appends(partition):
-            yield Finding("appends", f"{kept_appends(partition)} appends to a partition are not answered")
+            yield StateFinding("appends", f"{kept_appends(partition)} appends to a partition are not answered")
 
 
-def _accounts(now: Sizes) -> Iterator[Finding]:
+def _accounts(now: Sizes) -> Iterator[StateFinding]:
     """Sums that do not fit, by the account's name."""
     sums: list[tuple[str, int, int]] = []
     for memory in now.found(RequestMemory):
@@ -171,9 +173,9 @@ def _accounts(now: Sizes) -> Iterator[Finding]:
     ]
     for name, counted, expected in sums:
         if counted != expected:
-            yield Finding(name, f"{name} is {counted}, the sum is {expected}")
+            yield StateFinding(name, f"{name} is {counted}, the sum is {expected}")
     for timers in now.found(Timers):
         for _, _, timer in timers._heap:
             called = getattr(timer.callback, "__qualname__", None)
             if timer.callback is not None and called not in TIMERS:
-                yield Finding(f"timer {called}", f"a timer will call {called}")
+                yield StateFinding(f"timer {called}", f"a timer will call {called}")

@@ -17,13 +17,13 @@ from gnomon.bookie.record import LedgerRecord
 from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.testing.storms.ledgers.ledger_checker import StoredCopy, check_copies
 from gnomon.testing.storms.ledgers.ledger_verdict import stored_copies
-from gnomon.testing.storms.rest.finding import Facts, Finding
+from gnomon.testing.storms.rest.finding import Facts, StateFinding
 from gnomon.testing.storms.rest.roll import StoreOnDuty
 
 Copies = Mapping[LedgerId, Mapping[EntryId, StoredCopy]]
 
 
-def audit_copies(stores: Sequence[StoreOnDuty], facts: Facts) -> Iterator[Finding]:
+def audit_copies(stores: Sequence[StoreOnDuty], facts: Facts) -> Iterator[StateFinding]:
     """The findings about all ledgers."""
     copies = {store.bookie: stored_copies(store.environment) for store in stores}
     flipped = [(store.bookie, *ENTRY_KEY.unpack(key)) for store in stores for key in store.flipped()]
@@ -38,7 +38,7 @@ def audit_copies(stores: Sequence[StoreOnDuty], facts: Facts) -> Iterator[Findin
             if entry not in entries:
                 wrong.append(f"no bookie has confirmed entry {entry}")
         for text in wrong:
-            yield Finding(f"ledger {ledger}", f"ledger {ledger}: {text}")
+            yield StateFinding(f"ledger {ledger}", f"ledger {ledger}: {text}")
 
 
 def _confirmed(record: LedgerRecord, held: Mapping[BookieId, Mapping[EntryId, StoredCopy]]) -> EntryId:

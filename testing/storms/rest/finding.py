@@ -13,7 +13,7 @@ from gnomon.log.topic import TOPICS_PREFIX, Topic
 from gnomon.metadata.state import State
 
 
-class Finding(NamedTuple):
+class StateFinding(NamedTuple):
     """A finding; its `place` stays the same from look to look, and its `text` may have numbers."""
 
     place: str

@@ -26,7 +26,7 @@ from gnomon.log.subscription_keys import HOLDS, READERS, REPLICATORS, SUBSCRIPTI
 from gnomon.log.topic import DELETED_PREFIX, SHADOWS_PREFIX, TOPICS_PREFIX
 from gnomon.metadata.cluster_id import CLUSTER_KEY
 from gnomon.metadata.state import State
-from gnomon.testing.storms.rest.finding import Facts, Finding
+from gnomon.testing.storms.rest.finding import Facts, StateFinding
 
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -59,22 +59,22 @@ PREFIXES: Final[Mapping[str, Explains]] = {
 """The prefixes of all keys; the longest that fits decides."""
 
 
-def audit_metadata(state: State, facts: Facts) -> Iterator[Finding]:
+def audit_metadata(state: State, facts: Facts) -> Iterator[StateFinding]:
     """The findings about all keys and leases."""
     prefixes = sorted(PREFIXES, key=len, reverse=True)
     for key in state.keys_under(""):
         prefix = next((each for each in prefixes if key.startswith(each)), None)
         if prefix is None:
-            yield Finding(key, f"the metadata has {key}, and no key of a broker or bookie begins like this")
+            yield StateFinding(key, f"the metadata has {key}, and no key of a broker or bookie begins like this")
         elif not PREFIXES[prefix](key.removeprefix(prefix), facts.topics):
-            yield Finding(key, f"the metadata has {key}, and no topic or deletion explains it")
+            yield StateFinding(key, f"the metadata has {key}, and no topic or deletion explains it")
     members = {key.removeprefix(COOKIES) for key in state.keys_under(COOKIES)}
     for prefix in (BOOKIES, AGES):
         for key in state.keys_under(prefix):
             if key.removeprefix(prefix) not in members:
-                yield Finding(key, f"the metadata has {key}, and the bookie is no member")
+                yield StateFinding(key, f"the metadata has {key}, and the bookie is no member")
     if len(state.keys_under(BROKERS)) != facts.brokers and state.keys_under(BROKERS):
-        yield Finding(BROKERS, f"{len(state.keys_under(BROKERS))} brokers are registered, {facts.brokers} run")
+        yield StateFinding(BROKERS, f"{len(state.keys_under(BROKERS))} brokers are registered, {facts.brokers} run")
     for lease in state.leases:
         if not list(state.lease_keys(lease)):
-            yield Finding(f"lease {lease}", f"lease {lease} is kept alive without a key")
+            yield StateFinding(f"lease {lease}", f"lease {lease} is kept alive without a key")

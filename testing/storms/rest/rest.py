@@ -25,7 +25,7 @@ from gnomon.testing.storms.kafka.storm_clients import DELETE_TOPICS_VERSION, ask
 from gnomon.testing.storms.kafka.wire_client import METADATA_VERSION, WireCluster, WireConnection
 from gnomon.testing.storms.rest.broker_audit import audit_broker
 from gnomon.testing.storms.rest.copies import audit_copies
-from gnomon.testing.storms.rest.finding import Finding
+from gnomon.testing.storms.rest.finding import StateFinding
 from gnomon.testing.storms.rest.metadata_audit import audit_metadata
 from gnomon.testing.storms.rest.roll import Roll, roll_call
 from gnomon.testing.storms.rest.store_audit import audit_store
@@ -69,7 +69,7 @@ class Rest:
         await self._delete_topics()
         await self._none_within(REST_SECONDS, self._findings, "state at rest")
 
-    async def _none_within(self, seconds: float, look: Callable[[], Iterator[Finding]], what: str) -> None:
+    async def _none_within(self, seconds: float, look: Callable[[], Iterator[StateFinding]], what: str) -> None:
         """Looks until no finding is left that every look had."""
         simulation = self._simulation
         end = simulation.clock.monotonic() + seconds
@@ -80,14 +80,14 @@ class Rest:
             findings = {place: now[place] for place in findings if place in now}
         assert not findings, f"{what}, after {seconds} s: " + "; ".join(list(findings.values())[:FINDINGS_MAX])
 
-    def _copies(self) -> Iterator[Finding]:
+    def _copies(self) -> Iterator[StateFinding]:
         return audit_copies(self._roll.stores(), self._roll.facts())
 
-    def _findings(self) -> Iterator[Finding]:
+    def _findings(self) -> Iterator[StateFinding]:
         roll, facts = self._roll, self._roll.facts()
         brokers, stores = roll.brokers(), roll.stores()
         if len(brokers) < facts.brokers or len(stores) < facts.bookies:
-            yield Finding("nodes", f"{len(brokers)} of {facts.brokers} brokers and {len(stores)} bookies serve")
+            yield StateFinding("nodes", f"{len(brokers)} of {facts.brokers} brokers and {len(stores)} bookies serve")
         yield from audit_metadata(roll.state(), facts)
         for store in stores:
             yield from audit_store(store, facts)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gnomon.bookie.storage.entry_store import ENTRIES, STATES
 from gnomon.bookie.storage.removal import ENTRY_KEY, GOING, NUMBER
-from gnomon.testing.storms.rest.finding import Facts, Finding
+from gnomon.testing.storms.rest.finding import Facts, StateFinding
 from gnomon.testing.storms.rest.roll import StoreOnDuty
 from gnomon.testing.storms.rest.sizes import sizes_of
 
@@ -22,17 +22,17 @@ EMPTY = ("AddQueue.waiting", "AddQueue._promises")
 """The containers of a store that are empty at rest."""
 
 
-def audit_store(on_duty: StoreOnDuty, facts: Facts) -> Iterator[Finding]:
+def audit_store(on_duty: StoreOnDuty, facts: Facts) -> Iterator[StateFinding]:
     """The findings about one store."""
     name, held = on_duty.machine.name, sizes_of(on_duty.store).held
     for thing, count in _on_disk(on_duty, facts).items():
-        yield Finding(f"{name}: {thing}", f"{name} has on its disk {count} {thing}")
+        yield StateFinding(f"{name}: {thing}", f"{name} has on its disk {count} {thing}")
     for where in EMPTY:
         if held[where]:
-            yield Finding(f"{name}: {where}", f"{where} of {name} holds {held[where]} items")
+            yield StateFinding(f"{name}: {where}", f"{where} of {name} holds {held[where]} items")
     for ledger in sorted({*on_duty.store._ledgers, *on_duty.garbage._seen} - facts.ledgers.keys()):
         text = f"{name} has ledger {ledger} in its memory, which does not exist"
-        yield Finding(f"{name}: memory of ledger {ledger}", text)
+        yield StateFinding(f"{name}: memory of ledger {ledger}", text)
 
 
 def _on_disk(on_duty: StoreOnDuty, facts: Facts) -> Counter[str]:
