@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 import trio
-from click.core import ParameterSource
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.node import BookieNodeSettings, ServingBookie, run_bookie
@@ -20,7 +19,7 @@ from gnomon.cli.daemon import DaemonProcess, address, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.names.suggestion import CommandGroup
-from gnomon.cli.options import PORT, durability_option, metadata_option, set_option
+from gnomon.cli.options import PORT, check_no_options, durability_option, metadata_option, set_option
 from gnomon.metadata.client import MetadataUnavailable
 from gnomon.metadata.cluster_id import CLUSTER_KEY
 from gnomon.metadata.connect import connect_metadata
@@ -68,11 +67,7 @@ def bookie(
     standard output once it serves. SIGTERM or SIGINT ends it: received entries are on disk first.
     """
     if ctx.invoked_subcommand is not None:
-        typed = [
-            name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        ]  # the subcommand would ignore them
-        if typed:
-            raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` after its name")
+        check_no_options(ctx)
         return
     named = {
         "data_dir": data_dir,

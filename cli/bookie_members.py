@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.ledgers import Ledgers
+from gnomon.bookie.record import LedgerRecord
 from gnomon.bookie.registration import BOOKIES, COOKIES, DRAINING, OLDER, REPAIRED, BookieRegistration
 from gnomon.bookie.remote import RemoteBookie
 from gnomon.cli.cluster_metadata import in_cluster
@@ -35,10 +37,7 @@ def list_bookies(usage: bool, metadata_address: str | None, config_file: Path | 
     async def work(ledgers: Ledgers) -> list[dict[str, Any]]:
         rows = await members(ledgers)
         if usage:
-            named = Counter(name for _, record in await ledgers.list() for name in record.bookies)
-            for row in rows:
-                row["ledgers"] = named[row["bookie"]]
-                row["bytes"] = await _file_bytes(ledgers, row["bookie"])
+            await add_usage(ledgers, rows, await ledgers.list())
         return rows
 
     rows = in_cluster(cluster_settings(metadata_address, config_file), work)
@@ -68,6 +67,29 @@ async def members(ledgers: Ledgers) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+async def add_usage(
+    ledgers: Ledgers, rows: Sequence[dict[str, Any]], records: Sequence[tuple[str, LedgerRecord]]
+) -> None:
+    """Adds to each row of `members` the number of ledgers that name the bookie, and the bytes of its file."""
+    named = Counter(name for _, record in records for name in record.bookies)
+    for row in rows:
+        row["ledgers"] = named[row["bookie"]]
+        row["bytes"] = await _file_bytes(ledgers, row["bookie"])
+
+
+def lacking_copies(
+    rows: Sequence[Mapping[str, Any]], records: Sequence[tuple[str, LedgerRecord]], reported: Sequence[str]
+) -> list[str]:
+    """The ledgers that may lack copies: those that were reported, and those that name a bookie that is away.
+
+    Args:
+        rows: the bookies, as from `members`.
+    """
+    alive: set[BookieId] = {row["bookie"] for row in rows if not row["state"].startswith("away")}
+    lacking = [name for name, record in records if not alive.issuperset(record.bookies)]
+    return list(dict.fromkeys([*reported, *lacking]))
 
 
 def _names(prefix: str, items: tuple[KeyValue, ...]) -> list[BookieId]:

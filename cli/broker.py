@@ -1,4 +1,4 @@
-"""`gnomon broker`: runs one broker of a cluster in this process, until SIGTERM or SIGINT."""
+"""`gnomon broker`: runs one broker of a cluster in this process, until SIGTERM or SIGINT; lists brokers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from gnomon.broker.admin.http import admin_app
 from gnomon.broker.clustered import BrokerNodeSettings, run_broker
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.node import ServingBroker, endpoints
+from gnomon.cli.cluster.live_brokers import list_brokers
 from gnomon.cli.cluster_metadata import awaited, metadata_address
 from gnomon.cli.daemon import DaemonProcess, address, listener_facts, open_daemon
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, read_settings
-from gnomon.cli.options import BROKER_ID, PORT, metadata_option, set_option
+from gnomon.cli.names.suggestion import CommandGroup
+from gnomon.cli.options import BROKER_ID, PORT, check_no_options, metadata_option, set_option
 from gnomon.runtime.health import HealthCheck
 from gnomon.runtime.settings.settings import Settings
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from gnomon.cli.child import ControlChannel
 
 
-@click.command()
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--id", "number", type=BROKER_ID, help="The broker's number, unique in the cluster.")
 @metadata_option
 @click.option("--kafka-host", help="Address that Kafka clients connect to.")
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
 @click.option("--admin-port", type=PORT, help="Port for health and metrics; 0 picks a free one.")
 @config_option
 @set_option
-@click.pass_obj
+@click.pass_context
 def broker(
-    control: ControlChannel | None,
+    ctx: click.Context,
     number: int | None,
     metadata_address: str | None,
     kafka_host: str | None,
@@ -50,11 +52,14 @@ def broker(
     config_file: Path | None,
     given: tuple[str, ...],
 ) -> None:
-    """Run a broker of a cluster.
+    """Run a broker of a cluster, or list the brokers.
 
-    It stores nothing itself. Writes one line to standard output once it serves. SIGTERM or SIGINT ends it: the other
-    brokers take over first.
+    Without a subcommand it serves clients, and stores nothing itself. It writes one line to standard output once it
+    serves. SIGTERM or SIGINT ends it: the other brokers take over first.
     """
+    if ctx.invoked_subcommand is not None:
+        check_no_options(ctx)
+        return
     named = {
         "cluster.metadata": metadata_address,
         "broker.kafka_host": kafka_host,
@@ -64,7 +69,10 @@ def broker(
         "broker.admin_port": admin_port,
         "broker.id": number,
     }
-    trio.run(_serve, read_settings(config_file, given, **named).settings, control)
+    trio.run(_serve, read_settings(config_file, given, **named).settings, ctx.obj)
+
+
+broker.add_command(list_brokers)
 
 
 def _told(settings: Settings) -> BrokerNodeSettings:

@@ -33,8 +33,10 @@ COMMANDS = {
     "standalone": CommandPlace("standalone", "standalone", "Run metadata service, bookie and broker in one process."),
     "metadata": CommandPlace("metadata", "metadata", "Run the metadata service of a cluster."),
     "bookie": CommandPlace("bookie", "bookie", "Run a bookie of a cluster, or list and decommission bookies."),
-    "broker": CommandPlace("broker", "broker", "Run a broker of a cluster."),
-    "cluster": CommandPlace("cluster.cluster", "cluster", "Run a whole cluster on this machine, for trying."),
+    "broker": CommandPlace("broker", "broker", "Run a broker of a cluster, or list the brokers."),
+    "cluster": CommandPlace(
+        "cluster.cluster", "cluster", "Show the state of a cluster, or run a whole one for trying."
+    ),
     "topic": CommandPlace("kafka.topic", "topic", "Create, list, describe, alter and delete topics."),
     "group": CommandPlace("kafka.group", "group", "List, describe, reset and delete consumer groups."),
     "subscription": CommandPlace(

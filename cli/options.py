@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gnomon.cli.profile.profiles import profile_of_command, profile_option
 from gnomon.runtime.settings.endpoint import PORT_MAX
@@ -166,6 +167,16 @@ def metadata_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The cluster's metadata: HOST:PORT[,HOST:PORT...] or etcd://HOST:PORT[,...]; the setting"
         " `cluster.metadata` unless given.",
     )(command)
+
+
+def check_no_options(ctx: click.Context) -> None:
+    """Checks that a daemon's command was given no option before a subcommand, which would ignore it.
+
+    Raises:
+        UsageError: it was.
+    """
+    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ctx.params):
+        raise click.UsageError(f"give the options of `{ctx.invoked_subcommand}` after its name")
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:

@@ -28,13 +28,7 @@ class Peers:
         """A connection to a broker for as long as the block lasts; each call waits at most ASK_SECONDS."""
         async with background() as nursery:
             client = RpcClient(
-                self._world,
-                peer.host,
-                peer.native_port,
-                SERVICE,
-                ERRORS,
-                cluster=self._cluster_id,
-                call_seconds=ASK_SECONDS,
+                self._world, *peer.native, SERVICE, ERRORS, cluster=self._cluster_id, call_seconds=ASK_SECONDS
             )
             nursery.start_soon(client.run)
             yield client

@@ -16,6 +16,7 @@ import trio
 
 from gnomon.cli.child import PROGRAM
 from gnomon.cli.cluster.kept_process import KeptProcess
+from gnomon.cli.cluster.status import status
 from gnomon.cli.cluster_metadata import check_etcd_client
 from gnomon.cli.daemon import address
 from gnomon.cli.exit import Failure, failure_of
@@ -60,7 +61,10 @@ PORTS = {
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Run a whole cluster on this machine, for trying."""
+    """Show the state of a cluster, or run a whole one for trying."""
+
+
+cluster.add_command(status)
 
 
 @cluster.command()

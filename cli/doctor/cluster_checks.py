@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.bookie.ids import BookieId
 from gnomon.bookie.ledgers.ledgers import Ledgers
 from gnomon.bookie.missing_report import MISSING
 from gnomon.bookie.record import LedgerRecord
-from gnomon.cli.bookie_members import members
+from gnomon.cli.bookie_members import lacking_copies, members
 from gnomon.cli.cluster_metadata import in_cluster
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.cli.exit import failure_of
@@ -63,9 +62,7 @@ def copies_check(
     rows: Sequence[Mapping[str, Any]], records: Sequence[tuple[str, LedgerRecord]], reported: Sequence[str]
 ) -> Check:
     """Whether ledgers lack copies: those that were reported, and those that name a bookie that is away."""
-    alive: set[BookieId] = {row["bookie"] for row in rows if not row["state"].startswith("away")}
-    lacking = [name for name, record in records if not alive.issuperset(record.bookies)]
-    names = list(dict.fromkeys([*reported, *lacking]))
+    names = lacking_copies(rows, records, reported)
     if names:
         advice = "the auditor of the bookies copies them: `gnomon_auditor_reports_open` shows its progress"
         return Check("copies", CheckStatus.WARN, f"{len(names)} ledgers lack copies: {_some(names)}", advice)

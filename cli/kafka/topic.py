@@ -26,11 +26,11 @@ from gnomon.cli.kafka.kafka_client import (
     check_not_internal,
     connect,
     describe_topic,
-    kafka_errors,
     source_of,
 )
 from gnomon.cli.kafka.known_names import config_names, topic_names
 from gnomon.cli.kafka.replication import replication_of
+from gnomon.cli.kafka.shadow_sources import all_topics, shadow_sources, shadows_of
 from gnomon.cli.kafka.topic_description import topic_id, topic_record
 from gnomon.cli.names.suggestion import CommandGroup
 from gnomon.cli.options import PARTITIONS, TOPIC, bootstrap_option, native_option, pairs
@@ -127,11 +127,10 @@ def create_shadow(source: str, shadow: str, bootstrap: str) -> None:
 @bootstrap_option
 @output_option
 def list_topics(bootstrap: str, output: str) -> None:
-    """List all topics."""
+    """List all topics; of a shadow also its source."""
     admin = connect(bootstrap)
-    with kafka_errors("list topics"):
-        names = sorted(admin.list_topics(timeout=ANSWER_SECONDS).topics)
-    rows = []
+    names, rows = all_topics(admin), []
+    sources = shadow_sources(admin, names)
     if names:
         futures = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
         for name in names:
@@ -141,10 +140,11 @@ def list_topics(bootstrap: str, output: str) -> None:
                     "topic": name,
                     "partitions": len(found.partitions),
                     "internal": found.is_internal,
+                    "source": sources.get(name),
                     "id": topic_id(found),
                 }
             )
-    show_list(rows, ("topic", "partitions", "internal", "id"), output)
+    show_list(rows, ("topic", "partitions", "internal", "source", "id"), output)
 
 
 @topic.command()
@@ -156,9 +156,10 @@ def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, output: 
     """Show id, partitions, sizes and configs of the topics NAME; of the configs those that are not the default."""
     admin = connect(bootstrap)
     results, records = Results(), []
+    sources = shadow_sources(admin, all_topics(admin))
     for name in dict.fromkeys(names):
         with results:
-            records.append(topic_record(admin, name, all_configs=all_configs))
+            records.append(topic_record(admin, name, sources, all_configs=all_configs))
     if len(names) > 1:
         show_records(records, output)
     elif records:
@@ -239,8 +240,9 @@ def delete(names: tuple[str, ...], if_exists: bool, bootstrap: str) -> None:
         )
     except Failure:
         # librdkafka uses a version of the request without a field for the broker's reason.
-        for name, shadows in _shadows(admin).items():
-            if name in names:
+        sources = shadow_sources(admin, all_topics(admin))
+        for name in names:
+            if shadows := shadows_of(sources, name):
                 note(f"topic {name!r} has shadows that show its records: delete {', '.join(shadows)} first")
         raise
 
@@ -270,16 +272,3 @@ def truncate(name: str, bootstrap: str) -> None:
         )
         for at, future in futures.items()
     )
-
-
-def _shadows(admin: AdminClient) -> dict[str, list[str]]:
-    """The shadows of each topic that has any."""
-    with kafka_errors("list topics"):
-        names = sorted(admin.list_topics(timeout=ANSWER_SECONDS).topics)
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found: dict[str, list[str]] = {}
-    for resource, future in admin.describe_configs(resources, request_timeout=ANSWER_SECONDS).items():
-        source = answer(future, f"read the configs of topic {resource.name!r}").get(SHADOW_SOURCE)
-        if source is not None:
-            found.setdefault(source.value, []).append(resource.name)
-    return found

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, ConfigSource
 
 from gnomon.cli.kafka.kafka_client import EARLIEST, LATEST, describe_topic, offsets, topic_configs
 from gnomon.cli.kafka.partition_sizes import partition_sizes
+from gnomon.cli.kafka.shadow_sources import shadows_of
 from gnomon.cli.output import note
 
 
@@ -16,10 +17,11 @@ def topic_id(found: Any) -> str:
     return str(found.topic_id).replace("+", "-").replace("/", "_")
 
 
-def topic_record(admin: AdminClient, name: str, *, all_configs: bool) -> dict[str, Any]:
+def topic_record(admin: AdminClient, name: str, sources: dict[str, str], *, all_configs: bool) -> dict[str, Any]:
     """The record that `gnomon topic describe` shows.
 
     Args:
+        sources: the sources of all shadows.
         all_configs: include the configs that have their default value.
 
     Raises:
@@ -34,6 +36,8 @@ def topic_record(admin: AdminClient, name: str, *, all_configs: bool) -> dict[st
         "topic": name,
         "id": topic_id(found),
         "internal": found.is_internal,
+        "source": sources.get(name),
+        "shadows": shadows_of(sources, name),
         "records": sum(latest.values()) - sum(earliest.values()),
         "bytes": sum(sizes.values()) if len(sizes) == len(partitions) else None,
         "partitions": [

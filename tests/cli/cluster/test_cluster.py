@@ -133,6 +133,23 @@ def consume(bootstrap: str, count: int) -> list[str]:
         consumer.close()
 
 
+def check_views(inside: Run, cluster: Up, bookies: int) -> None:
+    """`gnomon broker list` and `gnomon cluster status` show what runs."""
+    brokers = json.loads(inside("broker", "list", "--metadata", cluster.metadata, "--output", "json").stdout)
+    assert ",".join(row["kafka"] for row in brokers) == cluster.kafka
+    assert [(row["broker"], row["state"]) for row in brokers] == [(1, "alive"), (2, "alive")]
+    status = json.loads(inside("cluster", "status", "--metadata", cluster.metadata, "--output", "json").stdout)
+    assert (status["metadata"], status["brokers"]) == (cluster.metadata, brokers)
+    assert [(row["bookie"], row["state"], row["ledgers"] > 0) for row in status["bookies"]] == [
+        (f"bookie-{number}", "alive", True) for number in range(1, bookies + 1)
+    ]
+    assert status["auditor"] in [None, *(row["bookie"] for row in status["bookies"])], "none may be elected yet"
+    assert status["revision"] > status["ledgers"] > 0
+    assert status["under_replicated"] == len(status["under_replicated_ledgers"]) == 0
+    table = inside("cluster", "status", "--metadata", cluster.metadata).stdout
+    assert ("brokers:" in table, "bookies:" in table) == (True, True)
+
+
 @pytest.mark.parametrize("kind", ["embedded", "etcd"])
 def test_a_cluster_prints_one_ready_line_serves_kafka_clients_and_stops_all_its_processes(
     tmp_path: Path, kind: str, inside: Run
@@ -152,6 +169,7 @@ def test_a_cluster_prints_one_ready_line_serves_kafka_clients_and_stops_all_its_
                     assert page.read() == b"[+]metadata ok\n[+]registration ok\nready\n"
             listed = inside("bookie", "list", "--metadata", cluster.metadata).stdout
             assert listed.count("alive") == bookies
+            check_views(inside, cluster, bookies)
             children = cluster.children()
             assert len(children) == bookies + (4 if kind == "etcd" else 3)
             code, stdout, stderr = cluster.end()
@@ -295,6 +313,8 @@ def test_a_broker_refuses_missing_and_invalid_options(inside: Run) -> None:
     assert "give --metadata" in inside("broker", "--id", 1).stderr
     odd = inside("broker", "--metadata", "127.0.0.1:1", "--set", "broker_service.ack_quorum=4")
     assert (odd.returncode, odd.stderr.count("\n")) == (2, 1)
+    late = inside("broker", "--id", 1, "list", "--metadata", "127.0.0.1:1")
+    assert (late.returncode, "give the options of `list` after its name" in late.stderr) == (2, True)
 
 
 def test_settings_reach_every_process_and_those_of_kafka_the_brokers_alone(inside: Run) -> None:

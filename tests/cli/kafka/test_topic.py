@@ -45,11 +45,11 @@ def test_a_topic_is_created_described_altered_and_deleted(ask: Run) -> None:
 def test_topics_are_listed_in_every_format(ask: Run) -> None:
     ask("topic", "create", "listed")
     table = ask("topic", "list").stdout.splitlines()
-    assert table[0].split() == ["TOPIC", "PARTITIONS", "INTERNAL", "ID"]
+    assert table[0].split() == ["TOPIC", "PARTITIONS", "INTERNAL", "SOURCE", "ID"]
     as_json = json.loads(ask("topic", "list", "--output", "json").stdout)
     assert yaml.safe_load(ask("topic", "list", "--output", "yaml").stdout) == as_json
     (row,) = [row for row in as_json if row["topic"] == "listed"]
-    assert (row["partitions"], row["internal"]) == (2, False)
+    assert (row["partitions"], row["internal"], row["source"]) == (2, False, None)
 
 
 def test_a_missing_or_existing_topic_ends_with_5_in_one_line(ask: Run) -> None:
@@ -142,6 +142,11 @@ def test_a_shadow_is_created_described_and_deleted_before_its_source(ask: Run) -
     assert (created.returncode, created.stderr) == (0, "created shadow 'cast-copy' of topic 'cast'\n")
     described = json.loads(ask("topic", "describe", "cast-copy", "--output", "json").stdout)
     assert len(described["partitions"]) == 3
+    assert (described["source"], described["shadows"]) == ("cast", [])
+    of_source = json.loads(ask("topic", "describe", "cast", "--output", "json").stdout)
+    assert (of_source["source"], of_source["shadows"]) == (None, ["cast-copy"])
+    listed = {row["topic"]: row["source"] for row in json.loads(ask("topic", "list", "--output", "json").stdout)}
+    assert (listed["cast"], listed["cast-copy"]) == (None, "cast")
     assert {row["config"]: row["value"] for row in described["configs"]} == {
         "gnomon.shadow.source": "cast",
         "retention.ms": "5000",
