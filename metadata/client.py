@@ -25,6 +25,9 @@ LeaseId = NewType("LeaseId", int)
 
 KEY_BYTES_MAX = 500
 """The longest key in UTF-8 that every backend accepts (LMDB's own limit is 511)."""
+TXN_BYTES_MAX = 3 << 19
+"""The most bytes of keys and values in one transaction: as many as an etcd with its defaults accepts. The largest
+transaction of a broker, positions of 120 subscriptions, has a third of it."""
 
 
 class MetadataError(Exception):
@@ -201,7 +204,8 @@ class Metadata(Protocol):
         Within a branch a key may be put once, and not both put and deleted; a Get sees the operations before it.
 
         Raises:
-            InvalidRequest: the branches break the rule above, or a key is empty or longer than `KEY_BYTES_MAX`.
+            InvalidRequest: the branches break the rule above, a key is empty or longer than `KEY_BYTES_MAX`, or the
+                transaction has more than `TXN_BYTES_MAX` bytes.
             LeaseNotFound: a Put names a lease that does not exist; nothing was applied.
         """
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from gnomon.metadata.client import (
     KEY_BYTES_MAX,
+    TXN_BYTES_MAX,
     Compare,
     Delete,
     DeletePrefix,
@@ -88,7 +89,23 @@ def refusal(request: Txn) -> str | None:
                 return "it deletes every key: name a prefix"
             if isinstance(operation, DeletePrefix) and any(key.startswith(operation.prefix) for key in put):
                 return f"it puts a key below {operation.prefix!r} and deletes that prefix in one branch"
+    size_bytes = _size_bytes(request)
+    if size_bytes > TXN_BYTES_MAX:
+        return f"its keys and values have {size_bytes} bytes, {TXN_BYTES_MAX} are allowed: divide it"
     return None
+
+
+def _size_bytes(request: Txn) -> int:
+    """The bytes of all keys and values."""
+    size_bytes = 0
+    for compare in request.compare:
+        size_bytes += len(compare.key) + (len(compare.value) if isinstance(compare.value, bytes) else 0)
+    for operation in (*request.then, *request.otherwise):
+        if isinstance(operation, Put):
+            size_bytes += len(operation.key) + len(operation.value)
+        else:
+            size_bytes += len(operation.prefix if isinstance(operation, DeletePrefix) else operation.key)
+    return size_bytes
 
 
 def _bad_key(key: str) -> str | None:

@@ -13,6 +13,7 @@ import trio
 
 from gnomon.metadata.client import (
     KEY_BYTES_MAX,
+    TXN_BYTES_MAX,
     Compacted,
     Compare,
     Delete,
@@ -162,8 +163,18 @@ def test_a_transaction_is_one_revision_however_many_keys_it_writes(metadata_back
         [Put("", b"")],
         [Put("é" * (KEY_BYTES_MAX // 2) + "x", b"")],
         [Put("\udc80", b"")],
+        [Put("large", bytes(TXN_BYTES_MAX))],
     ],
-    ids=["put twice", "no prefix", "put and deleted prefix", "deleted and put", "no key", "long key", "no UTF-8"],
+    ids=[
+        "put twice",
+        "no prefix",
+        "put and deleted prefix",
+        "deleted and put",
+        "no key",
+        "long key",
+        "no UTF-8",
+        "too large",
+    ],
 )
 def test_a_branch_that_breaks_a_rule_is_refused_and_applies_nothing(
     metadata_backend: Backend, branch: list[Operation]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from gnomon.metadata import records
 from gnomon.metadata.client import (
+    TXN_BYTES_MAX,
     Compacted,
     Compare,
     Get,
+    InvalidRequest,
     LeaseNotFound,
     MetadataFull,
     MetadataUnavailable,
@@ -457,3 +460,20 @@ def test_concurrent_claims_share_commits_in_the_production_world(tmp_path: Path)
             metadata.close()
 
     trio.run(main)
+
+
+def test_large_values_are_refused_with_the_number_and_take_no_memory(machine: Any) -> None:
+    async def main(_environment: Any, metadata: EmbeddedMetadata) -> None:
+        value = bytes(16 << 20)
+        tracemalloc.start()
+        try:
+            for number in range(30):
+                with pytest.raises(InvalidRequest, match=f"{len(value) + 1} bytes, {TXN_BYTES_MAX} are allowed"):
+                    await metadata.txn([], [Put("%x" % (number % 16), value)])
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+        largest = TXN_BYTES_MAX - 1
+        assert (await metadata.txn([], [Put("a", value[:largest])])).succeeded
+
+    machine.run_opened(main)
