@@ -4,8 +4,9 @@
    GROW_SECONDS while entries are added. The store has a new age before the metadata has it.
 2. A store that is younger than the metadata knows it to be is an older copy: it may lack entries and promises that it
    has acknowledged. `older_copy` says how it serves. In its next run it is older than the metadata knows.
-3. The store remembers the highest revision of the metadata that its bookie has seen. Metadata of a lower revision is an
-   older copy: the bookie does not serve with it, and removes nothing on its word.
+3. The store remembers the highest revision of the metadata that its bookie has seen; the id of a stored ledger is one,
+   too. Metadata of a lower revision is an older copy: the bookie does not serve with it, and removes nothing on its
+   word.
 4. A bookie removes nothing while the metadata does not list it as a member with this disk: otherwise metadata without
    content would say that no ledger exists.
 """
@@ -20,7 +21,8 @@ from typing import Any, Final, NoReturn, Protocol
 from gnomon.bookie.errors import ForeignDisk
 from gnomon.bookie.ids import BookieId
 from gnomon.bookie.registration import AGES, COOKIES
-from gnomon.bookie.storage.entry_store import STATES
+from gnomon.bookie.storage.entry_store import ENTRIES, STATES
+from gnomon.bookie.storage.removal import ENTRY_KEY
 from gnomon.metadata.client import Compare, KeyField, Metadata, MetadataError, MetadataFull, Put, Revision
 from gnomon.runtime.world import Clock, DiskFull, Environment, Freeing
 
@@ -63,12 +65,19 @@ class StoreAge:
         self._bookie = bookie
         self._disk = disk
         self._age = self._stored(_AGE)
-        self._seen = self._stored(_SEEN)
+        self._seen = max(self._stored(_SEEN), self._newest_ledger())
 
     def _stored(self, key: bytes) -> int:
         with self._environment.read() as transaction:
             found = transaction.get(key, db=self._states)
             return 0 if found is None else int(_NUMBER.unpack(found)[0])
+
+    def _newest_ledger(self) -> int:
+        with (
+            self._environment.read() as transaction,
+            transaction.cursor(db=self._environment.databases[ENTRIES]) as cursor,
+        ):
+            return ENTRY_KEY.unpack(cursor.key())[0] if cursor.last() else 0
 
     async def _store(self, key: bytes, number: int) -> None:
         value = _NUMBER.pack(number)
@@ -109,11 +118,9 @@ class StoreAge:
         Raises:
             MetadataError, DiskFailed: the store may have grown older, and the metadata may not know it.
         """
+        self._seen = revision  # lower than it was, if older metadata was accepted
         with suppress(DiskFull, MetadataFull):
             await self.grow()
-            if self._stored(_SEEN) != revision:
-                self._seen = revision
-                await self._store(_SEEN, revision)
 
     async def grow(self) -> None:
         """The store is older by one.
@@ -125,7 +132,8 @@ class StoreAge:
         await self._store(_AGE, self._age)
         # A bookie that was dismissed meanwhile must not leave an age: the next disk of its name would be an older copy.
         member = Compare(COOKIES + self._bookie, KeyField.CREATE_REVISION, self._disk)
-        await self._metadata.txn((member,), (Put(AGES + self._bookie, _NUMBER.pack(self._age)),))
+        put = Put(AGES + self._bookie, _NUMBER.pack(self._age))
+        await self._see((await self._metadata.txn((member,), (put,))).revision)
 
     async def grow_older(self, clock: Clock, entries_added: Callable[[], int]) -> NoReturn:
         """Grows older once in GROW_SECONDS while entries are added, until it is cancelled."""

@@ -195,3 +195,24 @@ def test_nothing_is_removed_on_the_word_of_metadata_that_does_not_list_the_booki
         assert (await collector.collect()).ledgers == 1
 
     trio.run(main)
+
+
+def test_metadata_that_is_older_than_a_stored_ledger_is_refused(
+    environment: Any, make_metadata: Any, clock: Any
+) -> None:
+    """3."""
+
+    async def main() -> None:
+        metadata = make_metadata()
+        await started(metadata, environment)
+        older = metadata.revision
+        ledger = await create_ledger(
+            metadata, BookiesAtHand({NAME: LocalBookie(EntryStore(environment, clock))}, clock), "ledger"
+        )
+        await ledger.add([b"payload"])
+        metadata.revision = older
+        del metadata.keys[f"{LEDGERS}ledger"]
+        with pytest.raises(ForeignDisk, match="older copy"):
+            await started(metadata, environment)
+
+    trio.run(main)
