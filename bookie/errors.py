@@ -103,6 +103,10 @@ class EntryTooLarge(LedgerError):
     """The payload is too long for one entry; nothing was appended, and the handle stays usable."""
 
 
+class SessionUnknown(LedgerError):
+    """The metadata has not given the session of a request to a bookie, or could not be asked; nothing was done."""
+
+
 class InvalidCall(LedgerError):
     """A peer sent an invalid request to a bookie; nothing was done."""
 

@@ -34,6 +34,7 @@ from gnomon.bookie.storage.garbage import GarbageCollector, owned_ledgers
 from gnomon.bookie.storage.older_copy import OlderCopy
 from gnomon.bookie.storage.older_store import accept, admit, copy_in_repair, until_repaired
 from gnomon.bookie.storage.service import BookieService
+from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Revision
 from gnomon.metadata.cluster_id import cluster_id
 from gnomon.metadata.follower import RETRY_SECONDS
@@ -188,7 +189,8 @@ async def _serve(
             garbage = GarbageCollector(store, metadata, age, world.clock, interval_seconds=interval_seconds)
             nursery.start_soon(garbage.run)
             nursery.start_soon(age.grow_older, world.clock, lambda: store.adds.entries_added)
-            methods = BookieService(store, nursery).methods()
+            sessions = SessionBound(metadata, settings.name, owned[1])
+            methods = BookieService(store, nursery, sessions).methods()
             server = RpcServer(world, service_of(settings.name, disk), methods, ERRORS, log, cluster=cluster)
             listener = await server.listen(settings.host, settings.port)
             port = settings.advertised_port or listener.port

@@ -13,6 +13,7 @@ from gnomon.bookie.errors import (
     Fenced,
     InvalidCall,
     NoSuchEntry,
+    SessionUnknown,
 )
 from gnomon.bookie.ids import BookieId
 from gnomon.metadata.client import Revision
@@ -31,6 +32,7 @@ ERRORS: Final = ErrorTable(
         EntryAltered: ("ledger", "entry"),
         DigestMismatch: ("ledger", "entry"),
         InvalidCall: (),
+        SessionUnknown: (),
         DiskFull: (),
         DiskFailed: (),
     }

@@ -1,11 +1,12 @@
 """Serves one bookie's entry store to other processes.
 
-Every argument is checked here: no input of a peer stops the bookie.
+Every argument is checked here: no input of a peer stops the bookie. A call whose session the metadata may not have
+given waits for a check (`session_bound`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final
@@ -20,6 +21,7 @@ from gnomon.bookie.errors import (
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX, ERRORS
 from gnomon.bookie.storage.entry_store import EntryStore
+from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call, Method, in_task
 from gnomon.runtime.world import Buffer
 
@@ -33,8 +35,8 @@ _NUMBER_MAX: Final = 2**63 - 1
 class BookieService:
     """The methods of the service; tasks that wait run in `nursery`."""
 
-    def __init__(self, store: EntryStore, nursery: trio.Nursery) -> None:
-        self._store, self._nursery = store, nursery
+    def __init__(self, store: EntryStore, nursery: trio.Nursery, sessions: SessionBound) -> None:
+        self._store, self._nursery, self._sessions = store, nursery, sessions
         self._wait = in_task(nursery, self._news)
 
     def methods(self) -> Mapping[str, Method]:
@@ -59,6 +61,9 @@ class BookieService:
     def _add(self, call: Call) -> None:
         ledger, entry, session, confirmed = _numbers(call, 4, last_min=NO_ENTRY)
         value = _value(call.attachment, session)
+        if not self._sessions.allows(ledger, session):
+            self._check(call, self._add, [(ledger, session)])
+            return
 
         def done(_entry: EntryId, error: StoreError | None) -> None:
             if error is None:
@@ -70,6 +75,10 @@ class BookieService:
 
     def _add_many(self, call: Call) -> None:
         adds = _adds(call)  # all are checked before the first is stored
+        given = {(ledger, session) for ledger, _, session, _, _ in adds}
+        if not all(self._sessions.allows(*pair) for pair in given):
+            self._check(call, self._add_many, given)
+            return
         call.charge(len(adds) * CALL_BYTES_MIN)
         answer = AddsAnswer(call, len(adds))
         for index, (ledger, entry, session, confirmed, value) in enumerate(adds):
@@ -91,6 +100,9 @@ class BookieService:
         if len(call.args) != 3:
             raise InvalidCall("put_copies takes ledger, session and the sizes of the copies")
         ledger, session = _checked(call.args[:2])
+        if not self._sessions.allows(ledger, session):
+            self._check(call, self._put_copies, [(ledger, session)])
+            return
         pairs = _pairs(call.args[2])
         values = _cut(call.attachment, [size for _, size in pairs])
         copies = [(EntryId(entry), _value(value)) for (entry, _), value in zip(pairs, values, strict=True)]
@@ -103,6 +115,9 @@ class BookieService:
         bounds = [(EntryId(first), SessionId(at)) for first, at in _pairs(call.args[2])]
         if not bounds:
             raise InvalidCall("a ledger has at least one bound")
+        if not self._sessions.allows(ledger, session):
+            self._check(call, self._begin_session, [(ledger, session)])
+            return
         # Does not end with its call: a search that takes longer than callers wait would otherwise never complete.
         self._nursery.start_soon(self._remove_orphans, call, LedgerId(ledger), SessionId(session), bounds)
 
@@ -116,7 +131,22 @@ class BookieService:
 
     def _fence(self, call: Call) -> None:
         ledger, session = _numbers(call, 2)
+        if not self._sessions.allows(ledger, session):
+            self._check(call, self._fence, [(ledger, session)])
+            return
         self._store.fence(LedgerId(ledger), SessionId(session), _answer(call))
+
+    def _check(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
+        """Checks the ledgers and sessions of a call, and then calls its method again."""
+        call.attachment = bytes(call.attachment)
+        self._nursery.start_soon(self._call_checked, call, method, given)
+
+    async def _call_checked(self, call: Call, method: Method, given: Iterable[tuple[int, int]]) -> None:
+        try:
+            await self._sessions.check([(LedgerId(ledger), SessionId(session)) for ledger, session in given])
+            method(call)
+        except ERRORS.classes as error:
+            call.fail(error)
 
     def _read(self, call: Call) -> None:
         ledger, entry, minimum_session = _numbers(call, 3)

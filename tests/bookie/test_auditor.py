@@ -305,7 +305,7 @@ def test_a_sealed_ledger_is_repaired_at_a_bookie_that_a_claimer_fenced_before_it
         with trio.fail_after(60):
             while True:
                 try:
-                    await bookie.fence(ledger.id, SessionId(9))
+                    await bookie.fence(ledger.id, SessionId(3))
                     break
                 except WorldError:
                     await client.world.clock.sleep(0.5)

@@ -15,6 +15,7 @@ from gnomon.bookie.errors import Fenced, InvalidCall
 from gnomon.bookie.ids import NO_ENTRY, EntryId, LedgerId, SessionId
 from gnomon.bookie.protocol import ADDS_MAX
 from gnomon.bookie.remote import GATHERED_BYTES_MAX, RemoteBookie
+from gnomon.bookie.storage.session_bound import SessionBound
 from gnomon.runtime.rpc.call import CALL_BYTES_MIN, Call
 from gnomon.runtime.rpc.errors import NotSent
 from gnomon.runtime.world import Unreachable
@@ -80,6 +81,8 @@ def with_peer(work: Callable[[Peer], Awaitable[None]]) -> None:
             peer = Peer(simulation, bookie)
             with pytest.MonkeyPatch.context() as patch:
                 peer.note_calls(patch)
+                # No metadata has the ledgers of these tests.
+                patch.setattr(SessionBound, "allows", lambda bound, ledger, session: True)
                 await work(peer)
 
         await cluster.run_client("peer", client)

@@ -328,7 +328,13 @@ def lacking_denied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EntryStore, "why_absent", lambda store, ledger, entry: errors.NoSuchEntry(ledger, entry))
 
 
-@planted("an older copy forgets at its next start what it lacks", breaks="bookie.older_copy 5", scenario=OLDER)
+@planted(
+    "an older copy forgets at its next start what it lacks",
+    breaks="bookie.older_copy 5",
+    scenario=OLDER,
+    found_by="tests/bookie/test_older_copy.py::"
+    "test_a_bookie_in_repair_stays_so_over_a_restart_and_begins_again_with_another_older_copy",
+)
 def lacking_forgotten(patch: pytest.MonkeyPatch) -> None:
     async def forgotten(metadata: Any, bookie: Any) -> None:
         return None
