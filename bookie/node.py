@@ -126,7 +126,7 @@ async def run_bookie(
             age = StoreAge(metadata, environment, settings.name, member.disk)
             revision = (await metadata.range(COOKIES)).revision
             older = await age.compare(revision, accept_older_metadata=settings.accept_older_metadata)
-            copy = await _older_copy(metadata, environment, settings, older, log)
+            copy = await _older_copy(metadata, environment, settings, member.disk, older, log)
             owned = await owned_ledgers(metadata)
             await age.begin(owned[1])
             disk = _CheckedDisk(environment, member.disk, age, copy)
@@ -147,17 +147,22 @@ class _CheckedDisk(NamedTuple):
 
 
 async def _older_copy(
-    metadata: Metadata, environment: Environment, settings: BookieNodeSettings, why: str | None, log: Logger
+    metadata: Metadata,
+    environment: Environment,
+    settings: BookieNodeSettings,
+    disk: Revision,
+    why: str | None,
+    log: Logger,
 ) -> OlderCopy | None:
     """Makes the store fit to serve, if it is an older copy; `why` says that it is."""
     copy = await copy_in_repair(metadata, settings.name)
     if settings.accept_older_store:
         if why is not None or copy is not None:
-            await accept(metadata, environment, settings.name)
+            await accept(metadata, environment, settings.name, disk)
             log.warning("older_store_accepted", reason=why or (copy and copy.why), meaning="what it lacks is given up")
         return None
     if why is not None:
-        copy = await admit(metadata, environment, settings.name, why)
+        copy = await admit(metadata, environment, settings.name, disk, why)
     if copy is not None:
         log.warning(
             "older_store",

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gnomon.bookie.errors import UnreadableRecord
+from gnomon.bookie.errors import ForeignDisk, UnreadableRecord
 from gnomon.bookie.ids import ENTRY_MAX, BookieId, EntryId, LedgerId, SessionId
 from gnomon.bookie.record import LEDGERS, LedgerRecord, decode_record
-from gnomon.bookie.registration import OLDER, REPAIRED
+from gnomon.bookie.registration import COOKIES, OLDER, REPAIRED
 from gnomon.bookie.storage import removal
 from gnomon.bookie.storage.entry_store import ENTRIES, LEDGERS_PER_TURN, STATES
 from gnomon.bookie.storage.older_copy import OlderCopy, has_orphans, promise_again, remove_unproved
-from gnomon.metadata.client import KeyValue, Metadata, MetadataError, Put, Revision
+from gnomon.metadata.client import Compare, KeyField, KeyValue, Metadata, MetadataError, Put, Revision
 from gnomon.metadata.follower import RETRY_SECONDS
 from gnomon.runtime.world import Clock, Environment, Freeing
 
@@ -33,16 +33,18 @@ async def copy_in_repair(metadata: Metadata, bookie: BookieId) -> OlderCopy | No
     return OlderCopy(item.value.decode(), LedgerId(item.mod_revision))
 
 
-async def admit(metadata: Metadata, environment: Environment, bookie: BookieId, why: str) -> OlderCopy:
+async def admit(metadata: Metadata, environment: Environment, bookie: BookieId, disk: Revision, why: str) -> OlderCopy:
     """Makes an older copy fit to serve.
 
     Args:
+        disk: see `DiskMembership.disk`.
         why: for operators.
 
     Raises:
+        ForeignDisk: the bookie was dismissed meanwhile.
         MetadataError, DiskFull, DiskFailed: it is not; the next start begins again.
     """
-    revision = (await metadata.txn((), (Put(OLDER + bookie, why.encode()),))).revision
+    revision = await _say(metadata, bookie, disk, why.encode())
     records = await _promise_again(metadata, environment, bookie)
     for ledger in _stored(environment):
         if has_orphans(records.get(ledger)):
@@ -50,14 +52,23 @@ async def admit(metadata: Metadata, environment: Environment, bookie: BookieId, 
     return OlderCopy(why, LedgerId(revision))
 
 
-async def accept(metadata: Metadata, environment: Environment, bookie: BookieId) -> None:
+async def accept(metadata: Metadata, environment: Environment, bookie: BookieId, disk: Revision) -> None:
     """Takes an older copy for the newest one, because an operator says so: the entries that it lacks are lost.
 
     Raises:
-        MetadataError, DiskFull, DiskFailed: it is not accepted.
+        ForeignDisk, MetadataError, DiskFull, DiskFailed: it is not accepted.
     """
     await _promise_again(metadata, environment, bookie)
-    await metadata.txn((), (Put(OLDER + bookie, REPAIRED),))
+    await _say(metadata, bookie, disk, REPAIRED)
+
+
+async def _say(metadata: Metadata, bookie: BookieId, disk: Revision, value: bytes) -> Revision:
+    """Writes the bookie's key, if it is a member with this disk: the next disk of its name is no older copy."""
+    member = Compare(COOKIES + bookie, KeyField.CREATE_REVISION, disk)
+    result = await metadata.txn((member,), (Put(OLDER + bookie, value),))
+    if not result.succeeded:
+        raise ForeignDisk(f"bookie {bookie!r} was dismissed just now: start it on an empty directory")
+    return result.revision
 
 
 async def _promise_again(

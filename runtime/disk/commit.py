@@ -179,7 +179,8 @@ def commit_group(environment: lmdb.Environment, path: Path, operations: Iterable
 
 
 def _unsound(path: Path, error: Exception) -> DiskFailed:
-    return DiskFailed(f"cannot open the store at {path}: {error}")
+    advice = f": {RESTORE}" if isinstance(error, lmdb.Error) else ""
+    return DiskFailed(f"cannot open the store at {path}: {error}{advice}")
 
 
 def _full(path: Path, error: Exception) -> DiskFull:
