@@ -3,7 +3,7 @@ storage nodes that the process knows; with the values that their methods take an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -161,6 +161,9 @@ class Bookies(Protocol):
 
     def known(self) -> Mapping[BookieId, str]:
         """All members of the cluster that are not leaving, including those that are away."""
+
+    def absent(self) -> Set[BookieId]:
+        """The members of the cluster that are away, including those that are leaving."""
 
     def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
         """The comparisons for a transaction that adds these bookies to a record.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
 import trio
@@ -36,6 +36,10 @@ class LocalBookies:
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
         return self._domains
+
+    def absent(self) -> Set[BookieId]:
+        """See `Bookies.absent`."""
+        return frozenset()
 
     def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
         """See `Bookies.membership`: these bookies end with this process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 from typing import Any, Final
 
 import trio
@@ -71,6 +71,10 @@ class RegisteredBookies:
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
         return {name: domain for name, domain in self._domains.items() if name not in self._draining}
+
+    def absent(self) -> Set[BookieId]:
+        """See `Bookies.absent`."""
+        return self._domains.keys() - self._alive.keys() - self._unreadable
 
     def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
         """See `Bookies.membership`."""

@@ -16,7 +16,7 @@ import trio
 
 from gnomon.bookie.ledgers.catalog import Bookies, EntryCache, Quorum
 from gnomon.broker.authorization.authorizer import Authorizer
-from gnomon.broker.configs.broker_configs import BrokerConfigs
+from gnomon.broker.configs.broker_configs import FACTOR, BrokerConfigs
 from gnomon.broker.configs.stored_configs import StoredConfigs
 from gnomon.broker.groups.coordinator import GroupCoordinator
 from gnomon.broker.groups.settings import CurrentGroupSettings
@@ -39,6 +39,7 @@ from gnomon.broker.retention.holds import Holds
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
+from gnomon.broker.topics.copies import Copies
 from gnomon.broker.topics.deleted_topics import DeletedTopics
 from gnomon.broker.topics.offsets_topic import OffsetsTopic
 from gnomon.broker.topics.topic_admin import TopicAdmin
@@ -94,15 +95,22 @@ class Broker:
         self.metrics = metrics
         self.log = log
         self.timers = Timers(clock)
+        configs.set_derived({FACTOR: str(quorum.write_quorum)})
         self.storage = Storage(metadata, bookies, EntryCache(bookies, limits.entry_cache_bytes_max), quorum)
         self._trims = OwnTasks()
         """The trims of the logs of groups."""
         self.refused = RefusedBatches()
         """Batches that were sent to partitions which this broker does not lead."""
         self.placement = Placement(membership)
+        storage, fewer_copies = self.storage, limits.acknowledge_with_fewer_copies
         self.topics = Topics(
-            metadata, clock, log, configs, None if limits.acknowledge_with_fewer_copies else quorum.ack_quorum
+            metadata,
+            clock,
+            log,
+            configs,
+            lambda topic: None if fewer_copies else storage.quorum_of(topic.copies).ack_quorum,
         )
+        self.copies = Copies(storage, clock, log)
         self.stored_configs = StoredConfigs(
             metadata, clock, log, configs, self.placement.node_id, self.topics.configure
         )
@@ -120,6 +128,7 @@ class Broker:
         )
         self.routes = Routes(self.topics, self.placement, self.partitions)
         self.topics.watch(ended=lambda topic, shadows: self.placement.forget(topic))
+        self.topics.watch(ended=lambda topic, shadows: self.copies.forget(topic))
         self.records = TopicRecords(self.storage, self.topics, log)
         self.producer_ids = ProducerIds(metadata)
         self._make_groups(world, policy)
@@ -235,6 +244,7 @@ class Broker:
             await nursery.start(self.partitions.run)
             await self.stored_configs.follower.load()
             await self.topics.load()
+            await nursery.start(self.copies.run)
             await nursery.start(self._trims.run)
             await nursery.start(self.coordinator.run)
             await nursery.start(self.deleted_topics.run)

@@ -227,10 +227,10 @@ def _handlers(
     records, admin, configs = broker.records, broker.topic_admin, broker.configs
     cluster_id = broker.cluster_id
     return {
-        **MetadataHandler(topics, placement, partitions, admin, cluster_id, clock).handlers(),
+        **MetadataHandler(topics, placement, broker.copies, partitions, admin, cluster_id, clock).handlers(),
         **ClusterHandlers(placement, broker.offsets_topic, broker.producer_ids, cluster_id, refusals, clock).handlers(),
-        **TopicHandlers(topics, placement, records, admin, configs, access, clock).handlers(),
-        **PlacementHandlers(topics, placement, partitions).handlers(),
+        **TopicHandlers(topics, placement, broker.storage, records, admin, configs, access, clock).handlers(),
+        **PlacementHandlers(topics, placement, broker.copies, partitions).handlers(),
         **ConfigHandlers(topics, records, admin, configs, broker.stored_configs, placement.node_id, clock).handlers(),
         **PositionHandlers(broker.routes, placement, clock).handlers(),
         **LogDirHandlers(topics, placement, partitions, configs, space, clock).handlers(),

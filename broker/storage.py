@@ -18,3 +18,14 @@ class Storage:
     """The entries of remote bookies that this broker keeps in memory."""
     quorum: Quorum
     """The quorum of new ledgers; a partition takes it when it comes into use."""
+
+    def quorum_of(self, copies: int | None) -> Quorum:
+        """The quorum of new ledgers of a topic.
+
+        Args:
+            copies: those that the topic asks for; None for the broker's default. Another number than the default is
+                not striped, and a majority of the copies acknowledges a record.
+        """
+        if copies is None or copies == self.quorum.write_quorum:
+            return self.quorum
+        return Quorum(copies, copies, copies // 2 + 1)

@@ -13,6 +13,7 @@ from gnomon.bookie.ledgers.catalog import Quorum
 from gnomon.bookie.ledgers.ledgers import connect_ledgers
 from gnomon.broker.admin.http import admin_app
 from gnomon.broker.clustered import BrokerNodeSettings, run_broker
+from gnomon.broker.configs.broker_configs import check_factor
 from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.node import ServingBroker, endpoints
 from gnomon.cli.cluster.live_brokers import list_brokers
@@ -80,6 +81,7 @@ def _told(settings: Settings) -> BrokerNodeSettings:
     quorum = Quorum(cluster.ensemble_size, cluster.write_quorum, cluster.ack_quorum)
     try:
         quorum.check()
+        check_factor(settings.kafka, quorum.write_quorum)
     except ValueError as problem:
         raise Failure(f"settings of broker_service: {problem}", Exit.USAGE) from None
     return BrokerNodeSettings(

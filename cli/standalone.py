@@ -10,8 +10,10 @@ import click
 import trio
 
 from gnomon.broker.admin.http import admin_app
+from gnomon.broker.configs.broker_configs import check_factor
 from gnomon.broker.standalone import Serving, run_standalone
 from gnomon.cli.daemon import address, listener_facts, open_daemon
+from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.options import PORT, durability_option, set_option
 from gnomon.runtime.disk.data_directory import DirectoryKind
@@ -53,7 +55,12 @@ def standalone(
         "broker.admin_port": admin_port,
         "bookie.durability": durability,
     }
-    trio.run(_serve, read_settings(config_file, given, **named).settings, control)
+    settings = read_settings(config_file, given, **named).settings
+    try:
+        check_factor(settings.kafka, copies=1)
+    except ValueError as problem:
+        raise Failure(str(problem), Exit.USAGE) from None
+    trio.run(_serve, settings, control)
 
 
 async def _serve(settings: Settings, control: ControlChannel | None) -> None:

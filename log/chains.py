@@ -5,22 +5,27 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import trio
 
-from gnomon.bookie.errors import LedgerError
+from gnomon.bookie.errors import LedgerError, UnreadableRecord
 from gnomon.bookie.ledgers.catalog import Bookies, EntryCache, Ledger, adopt_ledger, is_local
-from gnomon.bookie.record import decode_record, ledger_key
+from gnomon.bookie.record import LedgerRecord, decode_record, ledger_key
 from gnomon.log.chain_image import ChainImage
 from gnomon.log.entry import HEADER_BYTES
 from gnomon.log.segment import Segment
 from gnomon.log.segment_record import CREATED_MS, is_segment_name, size_and_youngest
 from gnomon.metadata.client import KeyValue, Metadata
+from gnomon.runtime.loop.paced import paced
+from gnomon.runtime.world import Clock
 
 PARTITIONS = "topics/"
 """Prefix of the names of all partitions' ledgers."""
 _PREFIX = re.compile(f"{ledger_key(PARTITIONS)}([0-9a-f]{{32}})/([0-9]+)")
+RECORDS_PER_TURN = 300
+"""Records of ledgers that are decoded in one turn of the event loop."""
 PARTITIONS_PER_TURN = 100
 """A loop over all partitions yields to other tasks after this many."""
 
@@ -71,6 +76,25 @@ def take_chain(
             segment.sealed_as_recorded()
         found.append(segment)
     segments[:] = found
+
+
+def partition_of(key: str) -> tuple[uuid.UUID, int] | None:
+    """The topic id and number of the partition that a ledger's key belongs to; None for a ledger of no partition."""
+    named = _PREFIX.match(key)
+    return None if named is None else (uuid.UUID(named[1]), int(named[2]))
+
+
+async def records_of(
+    metadata: Metadata, topic_id: uuid.UUID | None, clock: Clock
+) -> AsyncGenerator[tuple[tuple[uuid.UUID, int], LedgerRecord]]:
+    """The partition and the record of each ledger of a topic, or of all topics; one read, and other tasks run
+    meanwhile. Records that cannot be read are left out."""
+    found = await metadata.range(ledger_key(PARTITIONS if topic_id is None else ledgers_prefix(topic_id)))
+    async for item in paced(found.items, RECORDS_PER_TURN, clock):
+        partition = partition_of(item.key)
+        if partition is not None:
+            with suppress(UnreadableRecord):
+                yield partition, decode_record(item.value)
 
 
 async def written_partitions(metadata: Metadata, topic_id: uuid.UUID) -> list[int]:

@@ -75,6 +75,9 @@ class Topic:
     version: int = 0
     source: SourceRef | None = None
     """The topic whose records this one shows, None where it has its own."""
+    copies: int | None = None
+    """The copies that its ledgers keep of each record; None for as many as the brokers keep by default. A shadow's
+    record has none; the image of all topics sets the number of its source."""
 
     @property
     def internal(self) -> bool:
@@ -96,6 +99,8 @@ class Topic:
         fields: dict[str, Any] = {"id": self.id.bytes, "configs": dict(self.configs)}
         if self.source is None:
             fields["partitions"] = self.partitions
+            if self.copies is not None:
+                fields["copies"] = self.copies
         else:
             fields["source"] = [self.source.name, self.source.id.bytes, self.source.place]
         packed: bytes = msgpack.packb(fields)
@@ -118,7 +123,12 @@ class Topic:
             item.create_revision,
             item.version,
             source,
+            fields.get("copies"),
         )
+
+    def with_copies(self, copies: int | None) -> Topic:
+        """The same topic with this number of copies of each record."""
+        return replace(self, copies=copies)
 
     def with_partitions(self, partitions: int) -> Topic:
         """The same topic, grown."""

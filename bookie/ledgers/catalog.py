@@ -38,7 +38,7 @@ from gnomon.bookie.ledgers.entry_cache import CachedView, EntryCache, EntryView,
 from gnomon.bookie.ledgers.held_record import pass_promise, replace_record
 from gnomon.bookie.ledgers.ledger import Ledger
 from gnomon.bookie.ledgers.local_view import LocalView, LocalViews, is_local
-from gnomon.bookie.missing_report import missing_report
+from gnomon.bookie.missing_report import MISSING, missing_report
 from gnomon.bookie.placement import ensemble_for
 from gnomon.bookie.record import (
     LEDGERS,
@@ -54,6 +54,7 @@ from gnomon.metadata.client import Compare, Delete, KeyField, KeyValue, Metadata
 from gnomon.runtime.world import WorldError
 
 __all__ = [
+    "MISSING",
     "Bookies",
     "CachedView",
     "DigestType",

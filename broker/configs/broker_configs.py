@@ -23,7 +23,7 @@ from gnomon.broker.configs.config_key import (
     only,
     readable,
 )
-from gnomon.broker.configs.topic_configs import LONG_MAX, MIN_COPIES, NO_REPLICAS, TOPIC_CONFIGS
+from gnomon.broker.configs.topic_configs import LONG_MAX, MIN_COPIES, TOPIC_CONFIGS
 from gnomon.broker.configs.unused_configs import UNUSED_CONFIGS
 from gnomon.runtime.settings.endpoint import advertising, listening
 from gnomon.runtime.settings.listeners import (
@@ -35,15 +35,12 @@ from gnomon.runtime.settings.listeners import (
 )
 
 _HOUR_MS = 3_600_000
+FACTOR = "default.replication.factor"
 INT_MAX = str((1 << 31) - 1)
 
 
-def _static(
-    name: str, kind: ConfigType, default: str | None, text: str, low: int | None = None, only_reason: str | None = None
-) -> ConfigKey:
+def _static(name: str, kind: ConfigType, default: str | None, text: str, low: int | None = None) -> ConfigKey:
     judge = at_least(low) if low is not None else any_value
-    if only_reason is not None and default is not None:
-        judge = only(default, only_reason)
     return ConfigKey(name, kind, default, text, judge, alterable=False)
 
 
@@ -81,11 +78,11 @@ _KEYS = (
         -1,
     ),
     _static(
-        "default.replication.factor",
+        FACTOR,
         ConfigType.INT,
-        "1",
-        "Copies of a new topic.",
-        only_reason=NO_REPLICAS,
+        None,
+        "Copies of a new topic: those of broker_service.write_quorum, 1 for standalone; no other number is accepted.",
+        1,
     ),
     _static("delete.topic.enable", ConfigType.BOOLEAN, "true", "Whether topics may be deleted."),
     _static(
@@ -267,6 +264,23 @@ def check_broker_config(name: str, text: str) -> None:
     key.check(text)
 
 
+def check_factor(kafka: Mapping[str, str], copies: int) -> None:
+    """Checks the default replication factor among the settings that were given.
+
+    Args:
+        copies: of each entry of the broker's new ledgers.
+
+    Raises:
+        InvalidConfig: the two are not the same.
+    """
+    given = kafka.get(FACTOR)
+    if given is not None and int(given) != copies:
+        raise InvalidConfig(
+            f"{FACTOR} is {given}, and new ledgers keep {copies} of each entry (broker_service.write_quorum, 1 for "
+            "standalone): leave the first one out"
+        )
+
+
 class BrokerConfigs:
     """The values of one broker; `static` are the values from the settings file and the environment."""
 
@@ -282,7 +296,7 @@ class BrokerConfigs:
         """Grows with every change, so that users can cache results that depend on the values."""
 
     def set_derived(self, values: Mapping[str, str]) -> None:
-        """Sets the values that are known once the broker listens: those of `DERIVED`, and the listeners."""
+        """Sets values that are known once the broker runs: those of `DERIVED`, its listeners, its copies."""
         static = ConfigSource.STATIC_BROKER
         self.set_layer(static, {**self._layers[static], **values})
 

@@ -189,8 +189,9 @@ _KEYS = (
         ConfigType.INT,
         "1",
         "Copies that must be on disk when a record is acknowledged with acks=all. There are as many as"
-        " broker_service.ack_quorum says, 1 where bookies are not replicated; where a topic asks for more, acks=all is"
-        " answered NOT_ENOUGH_REPLICAS (but see broker.acknowledge_with_fewer_copies).",
+        " broker_service.ack_quorum says, a majority of the copies for a topic with a replication factor of its own,"
+        " and 1 for standalone; where a topic asks for more, acks=all is answered NOT_ENOUGH_REPLICAS (but see"
+        " broker.acknowledge_with_fewer_copies).",
         at_least(1),
         synonym=MIN_COPIES,
     ),

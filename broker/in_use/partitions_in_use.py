@@ -119,7 +119,7 @@ class PartitionsInUse:
             prefix,
             topic_key(topic.name),
             topic.create_revision,
-            storage.quorum,
+            storage.quorum_of(topic.copies),
             self._claimant(),
         )
         return Partition(

@@ -10,6 +10,7 @@ from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.leadership import NOBODY
 from gnomon.broker.placement.placement import Advertised, Placement, leader_error
+from gnomon.broker.topics.copies import Copies, DescribedReplicas
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
@@ -43,6 +44,7 @@ class MetadataHandler:
         self,
         topics: Topics,
         placement: Placement,
+        copies: Copies,
         partitions: PartitionsInUse,
         admin: TopicAdmin,
         cluster_id: str,
@@ -50,6 +52,7 @@ class MetadataHandler:
     ) -> None:
         self._topics = topics
         self._placement = placement
+        self._copies = copies
         self._partitions = partitions
         self._admin = admin
         self._cluster_id = cluster_id
@@ -68,8 +71,9 @@ class MetadataHandler:
         else:
             found = await self._find_each(message.topics, message.allow_auto_topic_creation, request)
         brokers = self._placement.advertised(request.session.listener)
+        replicas = await self._copies.described((item for item in found if isinstance(item, Topic)), brokers)
         topics = [
-            await self._describe(item, request, brokers) if isinstance(item, Topic) else item
+            await self._describe(item, request, brokers, replicas) if isinstance(item, Topic) else item
             async for item in paced(found, WEIGHT_PER_TURN, self._clock, _weight)
         ]
         return MetadataResponse(
@@ -112,17 +116,17 @@ class MetadataHandler:
             return MetadataResponseTopic(error_code=code, name=name)
 
     async def _describe(
-        self, topic: Topic, request: Request, brokers: Mapping[int, Advertised]
+        self, topic: Topic, request: Request, brokers: Mapping[int, Advertised], replicas: DescribedReplicas
     ) -> MetadataResponseTopic:
         if self._topics.image.has_ended(topic):
             # Clients report this error to their users; after other errors they wait for the topic to be created.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=topic.name)
         leaders = enumerate(self._placement.leaders(topic, topic.partitions))
         if topic.partitions <= WEIGHT_PER_TURN:
-            partitions = [self._describe_partition(topic, *place, brokers) for place in leaders]
+            partitions = [self._describe_partition(topic, *place, brokers, replicas) for place in leaders]
         else:
             places = paced(leaders, WEIGHT_PER_TURN, self._clock)
-            partitions = [self._describe_partition(topic, *place, brokers) async for place in places]
+            partitions = [self._describe_partition(topic, *place, brokers, replicas) async for place in places]
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
@@ -132,15 +136,21 @@ class MetadataHandler:
         )
 
     def _describe_partition(
-        self, topic: Topic, index: int, leader: int, brokers: Mapping[int, Advertised]
+        self,
+        topic: Topic,
+        index: int,
+        leader: int,
+        brokers: Mapping[int, Advertised],
+        replicas: DescribedReplicas,
     ) -> MetadataResponsePartition:
+        ids, in_sync = replicas.of(topic, index, leader)
         return MetadataResponsePartition(
             error_code=leader_error(leader, brokers),
             partition_index=index,
             leader_id=leader if leader in brokers else NOBODY,
             leader_epoch=self._partitions.advertised_epoch(topic, index),
-            replica_nodes=[] if leader == NOBODY else [leader],
-            isr_nodes=[] if leader == NOBODY else [leader],
+            replica_nodes=ids,
+            isr_nodes=in_sync,
         )
 
 

@@ -9,6 +9,7 @@ from gnomon.broker.in_use.partitions_in_use import PartitionsInUse
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.leadership import NOBODY
 from gnomon.broker.placement.placement import Advertised, Placement, leader_error
+from gnomon.broker.topics.copies import Copies, DescribedReplicas
 from gnomon.broker.topics.topics import Topics
 from gnomon.log.topic import Topic
 from gnomon.log.topic_name import is_topic_name
@@ -38,11 +39,12 @@ ELECTION_TYPES = (0, 1)
 
 
 class PlacementHandlers:
-    """Answers for one broker; the leader of a partition counts as its only replica."""
+    """Answers for one broker."""
 
-    def __init__(self, topics: Topics, placement: Placement, partitions: PartitionsInUse) -> None:
+    def __init__(self, topics: Topics, placement: Placement, copies: Copies, partitions: PartitionsInUse) -> None:
         self._topics = topics
         self._placement = placement
+        self._copies = copies
         self._partitions = partitions
 
     def handlers(self) -> dict[int, Handler]:
@@ -54,53 +56,67 @@ class PlacementHandlers:
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request: ListPartitionReassignmentsResponse(),
         }
 
-    def describe(self, request: Request) -> DescribeTopicPartitionsResponse:
+    async def describe(self, request: Request) -> DescribeTopicPartitionsResponse:
         """One page of topics (KIP-966), from the cursor on."""
-        message: DescribeTopicPartitionsRequest = request.message
+        page, cursor = self._page(request.message)
+        brokers = self._placement.advertised(request.session.listener)
+        replicas = await self._copies.described((topic for _, topic, _ in page if topic is not None), brokers)
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                self._unknown(name) if topic is None else self._described(topic, indexes, brokers, replicas)
+                for name, topic, indexes in page
+            ],
+            next_cursor=cursor,
+        )
+
+    def _page(
+        self, message: DescribeTopicPartitionsRequest
+    ) -> tuple[list[tuple[str, Topic | None, range]], Cursor | None]:
+        """The names, topics and partitions of a page, and the cursor of the next one; None for an unknown topic."""
         left = max(1, min(message.response_partition_limit, PAGE_PARTITIONS_MAX))
         image, begin = self._topics.image, message.cursor or Cursor()
-        brokers = self._placement.advertised(request.session.listener)
         names = {item.name for item in message.topics} or {topic.name for topic in image}
-        response = DescribeTopicPartitionsResponse()
+        page: list[tuple[str, Topic | None, range]] = []
         for name in sorted(name for name in names if name >= begin.topic_name):
             topic = image.get(name)
             first = max(0, begin.partition_index) if name == begin.topic_name else 0
-            if not left or len(response.topics) == PAGE_PARTITIONS_MAX:
-                response.next_cursor = Cursor(topic_name=name, partition_index=first)
-                break
+            if not left or len(page) == PAGE_PARTITIONS_MAX:
+                return page, Cursor(topic_name=name, partition_index=first)
             if topic is None or image.has_ended(topic):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                code = code if topic is None and is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-                response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+                page.append((name, None, range(0)))
                 continue
             stop = min(topic.partitions, first + left)
-            response.topics.append(self._described(topic, range(first, stop), brokers))
+            page.append((name, topic, range(first, stop)))
             left -= max(0, stop - first)
             if stop < topic.partitions:
-                response.next_cursor = Cursor(topic_name=name, partition_index=stop)
-                break
-        return response
+                return page, Cursor(topic_name=name, partition_index=stop)
+        return page, None
 
     def _described(
-        self, topic: Topic, indexes: range, brokers: Mapping[int, Advertised]
+        self, topic: Topic, indexes: range, brokers: Mapping[int, Advertised], replicas: DescribedReplicas
     ) -> DescribeTopicPartitionsResponseTopic:
         leaders = self._placement.leaders(topic, indexes.stop)
-        return DescribeTopicPartitionsResponseTopic(
-            name=topic.name,
-            topic_id=topic.id,
-            is_internal=topic.internal,
-            partitions=[
+        described = DescribeTopicPartitionsResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.internal)
+        for index in indexes:
+            leader = leaders[index]
+            ids, in_sync = replicas.of(topic, index, leader)
+            described.partitions.append(
                 DescribeTopicPartitionsResponsePartition(
-                    error_code=leader_error(leaders[index], brokers),
+                    error_code=leader_error(leader, brokers),
                     partition_index=index,
-                    leader_id=leaders[index] if leaders[index] in brokers else NOBODY,
+                    leader_id=leader if leader in brokers else NOBODY,
                     leader_epoch=self._partitions.advertised_epoch(topic, index),
-                    replica_nodes=_holders(leaders[index]),
-                    isr_nodes=_holders(leaders[index]),
+                    replica_nodes=ids,
+                    isr_nodes=in_sync,
                 )
-                for index in indexes
-            ],
-        )
+            )
+        return described
+
+    def _unknown(self, name: str) -> DescribeTopicPartitionsResponseTopic:
+        """The answer for a topic that does not exist, or is a shadow whose source was deleted."""
+        unknown = self._topics.image.get(name) is None and is_topic_name(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
     def elect(self, request: Request) -> ElectLeadersResponse:
         """Elects nobody: the computed leader leads already. An election of all partitions names none, as in Kafka."""
@@ -112,7 +128,7 @@ class PlacementHandlers:
             elections = []
             for index in item.partitions:
                 try:
-                    leader = self._leader(item.topic, index)
+                    leader = self._placement.leader(self._topic(item.topic, index), index)
                     code = ErrorCode.ELECTION_NOT_NEEDED
                     text = f"Broker {leader} leads the partition."
                 except KafkaError as error:
@@ -121,39 +137,44 @@ class PlacementHandlers:
             results.append(ReplicaElectionResult(topic=item.topic, partition_result=elections))
         return ElectLeadersResponse(replica_election_results=results)
 
-    def reassign(self, request: Request) -> AlterPartitionReassignmentsResponse:
-        """Moves nothing: confirms the present leader, and refuses any other replicas."""
+    async def reassign(self, request: Request) -> AlterPartitionReassignmentsResponse:
+        """Moves nothing: confirms the present replicas, and refuses any others."""
         message: AlterPartitionReassignmentsRequest = request.message
+        brokers = self._placement.advertised(request.session.listener)
+        replicas = await self._copies.described((), brokers)
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=message.allow_replication_factor_change,
             responses=[
-                ReassignableTopicResponse(name=item.name, partitions=list(self._moves(item.name, item.partitions)))
+                ReassignableTopicResponse(
+                    name=item.name, partitions=list(self._moves(item.name, item.partitions, replicas))
+                )
                 for item in message.topics
             ],
         )
 
-    def _moves(self, topic: str, wanted: list[ReassignablePartition]) -> Iterator[ReassignablePartitionResponse]:
+    def _moves(
+        self, name: str, wanted: list[ReassignablePartition], replicas: DescribedReplicas
+    ) -> Iterator[ReassignablePartitionResponse]:
         for item in wanted:
             moved = ReassignablePartitionResponse(partition_index=item.partition_index)
             try:
-                leader = self._leader(topic, item.partition_index)
+                topic = self._topic(name, item.partition_index)
                 if item.replicas is None:
                     raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "The partition is not being reassigned.")
-                if item.replicas != [leader]:
+                leader = self._placement.leader(topic, item.partition_index)
+                ids, _ = replicas.of(topic, item.partition_index, leader)
+                if sorted(item.replicas) != sorted(ids):
                     raise KafkaError(
                         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                        f"Replicas {item.replicas}: broker {leader} leads the partition, alone.",
+                        f"Replicas {item.replicas}: broker {leader} leads the partition, and its {len(ids)} copies, "
+                        f"which {ids} represent, are on bookies: neither can be chosen.",
                     )
             except KafkaError as error:
                 moved.error_code, moved.error_message = error.code, error.text
             yield moved
 
-    def _leader(self, name: str, index: int) -> int:
+    def _topic(self, name: str, index: int) -> Topic:
         topic = self._topics.image.get(name)
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return self._placement.leader(topic, index)
-
-
-def _holders(leader: int) -> list[int]:
-    return [] if leader == NOBODY else [leader]
+        return topic

@@ -14,6 +14,7 @@ from gnomon.broker.configs.topic_configs import TOPIC_CONFIGS
 from gnomon.broker.errors import KafkaError
 from gnomon.broker.kafka.connections.request import Handler, Request
 from gnomon.broker.placement.placement import Placement
+from gnomon.broker.storage import Storage
 from gnomon.broker.topics.cast import BROKER_DEFAULT, SHADOW_SOURCE, described_source, source_name
 from gnomon.broker.topics.topic_admin import TopicAdmin
 from gnomon.broker.topics.topic_records import TopicRecords
@@ -53,6 +54,7 @@ class TopicHandlers:
         self,
         topics: Topics,
         placement: Placement,
+        storage: Storage,
         records: TopicRecords,
         admin: TopicAdmin,
         configs: BrokerConfigs,
@@ -61,6 +63,7 @@ class TopicHandlers:
     ) -> None:
         self._topics = topics
         self._placement = placement
+        self._storage = storage
         self._records = records
         self._admin = admin
         self._configs = configs
@@ -92,14 +95,14 @@ class TopicHandlers:
         return CreateTopicsResponse(topics=results)
 
     async def _create(self, request: Request, item: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-        partitions = self._partitions_asked(item)
+        partitions, copies = self._numbers_asked(item)
         configs = {config.name: config.value for config in item.configs}
         source = configs.get(SHADOW_SOURCE)
         if source is not None:
             await self._records.find(source_name(source, item.name))
         if self._topics.image.get(item.name) is not None:
             await self._records.current(item.name)
-        topic = self._admin.check_new(item.name, partitions, configs)
+        topic = self._with_copies(self._admin.check_new(item.name, partitions, configs), copies)
         self._check_cast(ApiKey.CREATE_TOPICS, request, topic)
         if not validate_only:
             topic = await self._admin.create(topic)
@@ -107,16 +110,31 @@ class TopicHandlers:
             name=topic.name,
             topic_id=NO_UUID if validate_only else topic.id,
             num_partitions=topic.partitions,
-            replication_factor=1,
+            replication_factor=self._storage.quorum_of(topic.copies).write_quorum,
             configs=self._configs_of(topic),
         )
+
+    def _with_copies(self, topic: Topic, copies: int | None) -> Topic:
+        """A new topic with the copies that it asks for; a shadow has those of its source, and may ask for no others."""
+        if topic.source is None:
+            return topic.with_copies(copies)
+        if copies not in (None, self._storage.quorum_of(topic.copies).write_quorum):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"A shadow has the copies of its source '{topic.source.name}': ask for {BROKER_DEFAULT}.",
+            )
+        return topic
 
     def _check_cast(self, api: ApiKey, request: Request, topic: Topic) -> None:
         """Raises KafkaError where the session may not cast or delete the shadows of a shadow's source."""
         if topic.source is not None:
             self._access.check(api, request.session, Operation.CAST, topic_resource(topic.source.name))
 
-    def _partitions_asked(self, item: CreatableTopic) -> int:
+    def _numbers_asked(self, item: CreatableTopic) -> tuple[int, int | None]:
+        """The partitions and copies that a topic asks for: BROKER_DEFAULT and None for the defaults."""
+        brokers = list(self._placement.leadership.brokers)
+        if not brokers:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "No broker is registered at the moment: ask again in a second.")
         if item.assignments:
             if item.num_partitions != BROKER_DEFAULT or item.replication_factor != BROKER_DEFAULT:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A request with assignments must leave both numbers at -1.")
@@ -127,19 +145,21 @@ class TopicHandlers:
                 )
             for assignment in item.assignments:
                 self._check_assignment(assignment.broker_ids)
-            return len(indexes)
-        brokers = len(self._placement.leadership.brokers)
-        if not brokers:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "No broker is registered at the moment: ask again in a second.")
-        if item.replication_factor != BROKER_DEFAULT and not 1 <= item.replication_factor <= brokers:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor {item.replication_factor} is larger than the {brokers} available "
-                f"broker{'s' if brokers > 1 else ''}."
-                if item.replication_factor > 0
-                else f"Replication factor {item.replication_factor}: it is 1 or more, or -1 for the default.",
-            )
-        return item.num_partitions
+            return len(indexes), 1
+        if item.replication_factor == BROKER_DEFAULT:
+            return item.num_partitions, None
+        self._check_copies(item.replication_factor)
+        return item.num_partitions, item.replication_factor
+
+    def _check_copies(self, copies: int) -> None:
+        bookies = len(self._storage.bookies.known())
+        if 1 <= copies <= bookies:
+            return
+        text = f"Replication factor {copies}: it is 1 or more, or -1 for the default."
+        if copies > 0:
+            noun = "bookie keeps" if bookies == 1 else "bookies keep"
+            text = f"Replication factor {copies}: {bookies} {noun} the copies, each at most one."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
     def _check_assignment(self, broker_ids: list[int]) -> None:
         brokers = list(self._placement.leadership.brokers)

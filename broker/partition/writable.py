@@ -85,8 +85,8 @@ DELETED = Produced.refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was 
 RELEASED = Produced.refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition from now on")
 _NOT_ENOUGH_COPIES = Produced.refusal(
     ErrorCode.NOT_ENOUGH_REPLICAS,
-    "the topic's min.insync.replicas asks for more copies than a record has when it is acknowledged: see"
-    " broker_service.ack_quorum, and broker.acknowledge_with_fewer_copies for tests",
+    "the topic's min.insync.replicas asks for more copies than a record has when it is acknowledged: see its"
+    " replication factor, broker_service.ack_quorum, and broker.acknowledge_with_fewer_copies for tests",
 )
 _NOT_CONFIRMED = Produced.refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know whether it still leads the partition"

@@ -103,7 +103,7 @@ def as_shadow(topic: Topic, configs: Mapping[str, str | None], partitions: int, 
             f"A shadow has the partitions of its source: '{name}' has {source.partitions}, not {partitions}; ask for "
             f"{BROKER_DEFAULT} or for these.",
         )
-    return topic.with_source(SourceRef(source.name, source.id, 0), source.partitions)
+    return topic.with_source(SourceRef(source.name, source.id, 0), source.partitions).with_copies(source.copies)
 
 
 def _check_source(source: Topic, shadow: str) -> None:

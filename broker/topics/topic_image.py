@@ -68,7 +68,9 @@ class TopicImage:
         if topic.source is None:
             return topic
         source = self.source_of(topic)
-        return topic.with_partitions(0 if source is None else source.partitions)
+        if source is None:
+            return topic.with_partitions(0)
+        return topic.with_partitions(source.partitions).with_copies(source.copies)
 
     def put(self, topic: Topic) -> None:
         """Adds a topic that was created or changed."""

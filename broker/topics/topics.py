@@ -29,20 +29,26 @@ class Topics:
     """All topics; nothing is known before `load`, and `run` follows the metadata."""
 
     def __init__(
-        self, metadata: Metadata, clock: Clock, log: Logger, configs: BrokerConfigs, copies: int | None
+        self,
+        metadata: Metadata,
+        clock: Clock,
+        log: Logger,
+        configs: BrokerConfigs,
+        acknowledged_copies: Callable[[Topic], int | None],
     ) -> None:
         """The topics of one cluster.
 
         Args:
             configs: the broker's, to which a topic's configs fall back.
-            copies: the copies of a record when it is acknowledged; None accepts topics that require more.
+            acknowledged_copies: the copies of a topic's record when it is acknowledged; None accepts topics that
+                require more.
         """
         self.image = TopicImage()
         self.follower = Follower(metadata, clock, log, TOPICS_PREFIX, self._replace, self._apply)
         """Updates the image."""
         self._log = log
         self._configs = configs
-        self._copies = copies
+        self._acknowledged_copies = acknowledged_copies
         self._settings: dict[uuid.UUID, tuple[int, Topic, PartitionSettings]] = {}
         self._ended: list[Callable[[Topic, Sequence[Topic]], None]] = []
         self._changed: list[Callable[[Topic], None]] = []
@@ -131,7 +137,8 @@ class Topics:
         if cached is not None and cached[0] == self._configs.revision and cached[1] is topic:
             return cached[2]
         values = self._configs.topic_values(self.configs_of(topic))
-        settings = log_settings(values, self._configs.number("producer.id.expiration.ms"), self._copies)
+        copies = self._acknowledged_copies(topic)
+        settings = log_settings(values, self._configs.number("producer.id.expiration.ms"), copies)
         if topic.internal:
             # The coordinator trims its logs itself, after snapshots. A group with a large record must stay writable.
             batch_bytes_max = max(settings.batch_bytes_max, OFFSETS_BATCH_BYTES_MAX)

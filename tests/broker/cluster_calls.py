@@ -77,7 +77,7 @@ async def at(client: WireCluster, number: int) -> WireConnection:
 
 async def create(client: WireCluster, partitions: int, number: int | None = None) -> None:
     connection = await (client.connect() if number is None else at(client, number))
-    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
+    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=-1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 

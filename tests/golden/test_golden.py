@@ -146,6 +146,7 @@ def topic() -> dict[str, Sample]:
     number = UUID(int=7)
     topics = {
         "plain": Topic("orders", number, 3, {"retention.ms": "60000"}, Revision(5), 1),
+        "two copies": Topic("orders", number, 3, {}, Revision(5), 1, copies=2),
         "shadow": Topic("copy", number, 0, {}, Revision(5), 1, SourceRef("orders", UUID(int=9), 2)),
     }
 

@@ -159,7 +159,7 @@ class BrokerClient:
     async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> UUID:
         """Creates a topic; returns its id."""
         given = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)
         response: CreateTopicsResponse = await self.ask(CreateTopicsRequest(topics=[topic]), 7)
         (result,) = response.topics
         assert result.error_code == 0, f"topic {name}: {ErrorCode(result.error_code).name}: {result.error_message}"

@@ -208,7 +208,7 @@ async def create_topic(cluster: WireCluster, name: str, configs: dict[str, str],
 
     async def create(connection: WireConnection) -> None:
         given = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)
         answer = await connection.request(
             CreateTopicsRequest(topics=[topic]), CREATE_TOPICS_VERSION, CreateTopicsResponse
         )

@@ -3,7 +3,7 @@ tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
 import trio
@@ -35,6 +35,10 @@ class BookiesAtHand:
     def known(self) -> Mapping[BookieId, str]:
         """See `Bookies.known`."""
         return {name: self.domains.get(name, "") for name in self.all}
+
+    def absent(self) -> Set[BookieId]:
+        """See `Bookies.absent`."""
+        return frozenset(self.away)
 
     def membership(self, names: Iterable[BookieId]) -> tuple[Compare, ...]:
         """See `Bookies.membership`; no metadata has these bookies."""

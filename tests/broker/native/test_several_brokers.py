@@ -76,7 +76,7 @@ def values(partition: int, count: int) -> list[str]:
 
 async def create(client: WireCluster, partitions: int) -> None:
     connection = await client.connect()
-    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1)
+    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=-1)
     answer = await connection.request(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 

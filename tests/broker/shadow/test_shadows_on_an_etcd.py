@@ -66,7 +66,7 @@ def refused(change: dict[str, Future[None]]) -> str:
 def test_a_source_with_300_shadows_grows_on_an_etcd(tmp_path: Path, started: list[EtcdServer]) -> None:
     etcd = start_etcd(tmp_path, started)
     with broker_on(etcd, tmp_path) as (admin, _):
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(ANSWER_SECONDS)
+        admin.create_topics([NewTopic("orders", 1)])["orders"].result(ANSWER_SECONDS)
         config = {SHADOW_SOURCE: "orders"}
         new = [NewTopic(f"copy-{number}", -1, -1, config=config) for number in range(300)]
         for created in admin.create_topics(new, request_timeout=ANSWER_SECONDS).values():
@@ -84,7 +84,7 @@ def test_a_change_that_etcd_refuses_is_refused_with_its_reason(tmp_path: Path, s
     etcd.ask("kv/put", {"key": b64encode(key).decode(), "value": b64encode(record).decode()})
     with broker_on(etcd, tmp_path) as (admin, api):
         for change in (
-            admin.create_topics([NewTopic("new", 1, 1)]),
+            admin.create_topics([NewTopic("new", 1)]),
             admin.create_topics([NewTopic("copy", -1, -1, config={SHADOW_SOURCE: "orders"})]),
             admin.create_partitions([NewPartitions("orders", 3)]),
         ):

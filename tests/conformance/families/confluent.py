@@ -216,7 +216,7 @@ class ConfluentAdmin:
         self._family = family
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] = {}) -> None:
-        topic = NewTopic(name, partitions, 1, config=dict(configs))
+        topic = NewTopic(name, partitions, -1, config=dict(configs))
         self._admin.create_topics([topic])[name].result(ANSWER_SECONDS)
 
     def delete_topic(self, name: str) -> None:

@@ -53,13 +53,13 @@ func connect(options ...kgo.Opt) *kgo.Client {
 
 func topics(ctx context.Context, admin *kadm.Client) {
 	retention := "60000"
-	_, err := admin.CreateTopic(ctx, partitions, 1, map[string]*string{"retention.ms": &retention}, "go")
+	_, err := admin.CreateTopic(ctx, partitions, -1, map[string]*string{"retention.ms": &retention}, "go")
 	must(err)
 	for _, name := range []string{"resumed", "codecs", "grown"} {
-		_, err = admin.CreateTopic(ctx, 1, 1, nil, name)
+		_, err = admin.CreateTopic(ctx, 1, -1, nil, name)
 		must(err)
 	}
-	_, err = admin.CreateTopic(ctx, 1, 1, nil, "grown")
+	_, err = admin.CreateTopic(ctx, 1, -1, nil, "grown")
 	check(errors.Is(err, kerr.TopicAlreadyExists), "the topic exists: %v", err)
 	_, err = admin.UpdatePartitions(ctx, 3, "grown")
 	must(err)

@@ -41,7 +41,7 @@ public class Conformance {
     directories(admin);
     produce("resumed", 0, 50);
     resume("resumed", 0, 50);
-    admin.createTopics(List.of(new NewTopic("late", 1, (short) 1))).all().get();
+    admin.createTopics(List.of(new NewTopic("late", 1, (short) -1))).all().get();
   }
 
   static void second(Admin admin) throws Exception {
@@ -59,8 +59,8 @@ public class Conformance {
 
   static void shadows(Admin admin) throws Exception {
     shadow = "-shadow";
-    for (var source : List.of(new NewTopic("java", PARTITIONS, (short) 1), new NewTopic("codecs", 1, (short) 1),
-        new NewTopic("resumed", 1, (short) 1))) {
+    for (var source : List.of(new NewTopic("java", PARTITIONS, (short) -1), new NewTopic("codecs", 1, (short) -1),
+        new NewTopic("resumed", 1, (short) -1))) {
       admin.createTopics(List.of(source)).all().get();
       cast(admin, source.name(), source.name() + shadow).get();
     }
@@ -130,8 +130,8 @@ public class Conformance {
   }
 
   static void topics(Admin admin) throws Exception {
-    var topic = new NewTopic("java", PARTITIONS, (short) 1).configs(Map.of("retention.ms", "60000"));
-    admin.createTopics(List.of(topic, new NewTopic("resumed", 1, (short) 1))).all().get();
+    var topic = new NewTopic("java", PARTITIONS, (short) -1).configs(Map.of("retention.ms", "60000"));
+    admin.createTopics(List.of(topic, new NewTopic("resumed", 1, (short) -1))).all().get();
     expect(TopicExistsException.class, admin.createTopics(List.of(topic)).all());
     check(admin.describeTopics(List.of("java")).allTopicNames().get().get("java").partitions().size() == 6, "described");
     var resource = new ConfigResource(ConfigResource.Type.TOPIC, "java");
@@ -139,7 +139,7 @@ public class Conformance {
     var change = new AlterConfigOp(new ConfigEntry("retention.ms", "120000"), AlterConfigOp.OpType.SET);
     admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all().get();
     check(value(admin, resource, "retention.ms").equals("120000"), "altered config");
-    admin.createTopics(List.of(new NewTopic("grown", 1, (short) 1))).all().get();
+    admin.createTopics(List.of(new NewTopic("grown", 1, (short) -1))).all().get();
     admin.createPartitions(Map.of("grown", NewPartitions.increaseTo(3))).all().get();
     check(admin.describeTopics(List.of("grown")).allTopicNames().get().get("grown").partitions().size() == 3, "grown");
     admin.deleteTopics(List.of("grown")).all().get();
