@@ -24,6 +24,8 @@ from typing import Protocol
 
 import trio
 
+from gnomon.runtime.world import WorldError
+
 READABLE = 0x1
 WRITABLE = 0x4
 BROKEN = 0x8 | 0x10
@@ -63,7 +65,7 @@ class Poller(Protocol):
         """Frees the descriptors of the poller."""
 
 
-class UnknownPoller(Exception):
+class UnknownPoller(WorldError):
     """This system does not have the poller that was asked for."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 import gnomon
-from gnomon.testing import KafkaBroker
+from gnomon.testing import BrokerNotStarted, KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 PORTS = ("--kafka-port", "0", "--native-port", "0", "--admin-port", "0")
@@ -143,6 +143,16 @@ def test_a_directory_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
 
 
 OTHER_SYSTEM = (sys.executable, "-P", str(Path(__file__).with_name("other_system.py")))
+
+
+def test_a_forced_poller_that_the_system_lacks_ends_with_one_line() -> None:
+    broker = KafkaBroker(settings={"network.poller": "epoll"}, command=OTHER_SYSTEM)
+    with pytest.raises(BrokerNotStarted) as failed:
+        broker.start()
+    broker.close()
+    assert str(failed.value).splitlines()[1:] == [
+        "Error: this system has no epoll: set network.poller to 'selectors', or leave it out"
+    ]
 
 
 @pytest.mark.parametrize(
