@@ -1,5 +1,6 @@
 """Tries gnomon with the lowest versions of its dependencies that pyproject.toml allows, and with the newest on PyPI.
 
+The lowest versions run on the Python of the checkout's environment, the newest on the newest Python of this machine.
 Each of the two environments gets the built wheel with the extras `testing` and `etcd`. Then it runs
 
 - `front_ends.py`, with the wheel alone: a Kafka client, the native client, the admin port, the command line;
@@ -14,11 +15,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,12 +72,20 @@ def pytest_arguments() -> list[str]:
     return [*names, *skipped]
 
 
+def newest_python() -> str:
+    """The newest Python that is on the path and works."""
+    for name in (f"python3.{minor}" for minor in range(30, sys.version_info.minor, -1)):
+        if shutil.which(name) and subprocess.run([name, "-c", "import venv"], capture_output=True).returncode == 0:
+            return name
+    return sys.executable
+
+
 class Installation:
     """A virtual environment with the wheel."""
 
-    def __init__(self, folder: Path, wheel: Path, pins: Sequence[str]) -> None:
+    def __init__(self, python: str, folder: Path, wheel: Path, pins: Sequence[str]) -> None:
         """Installs the wheel and its extras; `pins` choose versions, all others are the newest."""
-        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
         self.python = folder / "bin" / "python"
         self._pip("install", "-q", "--upgrade", "pip")
         self._pip("install", "-q", f"gnomon[{','.join(EXTRAS)}] @ {wheel.as_uri()}", *pins, *TOOLS)
@@ -86,11 +95,14 @@ class Installation:
         subprocess.run([self.python, "-m", "pip", "--disable-pip-version-check", *words], check=True)
 
     def versions(self) -> str:
-        """The installed versions of all dependencies."""
+        """The versions of Python and of all dependencies."""
         names = [lowest(bound).partition("==")[0] for bound in requirements(*EXTRAS)]
-        script = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        script = (
+            "import sys, platform; from importlib.metadata import version; "
+            "print(platform.python_version(), *map(version, sys.argv[1:]))"
+        )
         found = subprocess.run([self.python, "-c", script, *names], capture_output=True, text=True, check=True).stdout
-        return ", ".join(f"{name} {version}" for name, version in zip(names, found.split(), strict=True))
+        return ", ".join(f"{name} {version}" for name, version in zip(("Python", *names), found.split(), strict=True))
 
     def use_front_ends(self, folder: Path, *command: object) -> bool:
         """Runs `front_ends.py` without the checkout; `command` is the program that runs its broker."""
@@ -108,11 +120,12 @@ def try_versions() -> bool:
     """Makes both environments and runs everything; whether all of it passed."""
     with tempfile.TemporaryDirectory(prefix="gnomon-versions-") as name:
         folder = Path(name)
-        subprocess.run([sys.executable, "-m", "build", "-q", "--wheel", "--outdir", folder, ROOT], check=True)
+        subprocess.run([sys.executable, "-m", "build", "-q", "--outdir", folder, ROOT], check=True)
         (wheel,) = folder.glob("gnomon-*.whl")
         passed, installed = True, {}
-        for which, pins in {"lowest": [lowest(bound) for bound in requirements(*EXTRAS)], "newest": []}.items():
-            installed[which] = each = Installation(folder / which, wheel, pins)
+        lowest_pins = [lowest(bound) for bound in requirements(*EXTRAS)]
+        for which, python, pins in (("lowest", sys.executable, lowest_pins), ("newest", newest_python(), [])):
+            installed[which] = each = Installation(python, folder / which, wheel, pins)
             print(f"{which}: {each.versions()}", flush=True)
             passed = each.use_front_ends(folder) and passed
             passed = each.run_tests() and passed
