@@ -25,7 +25,7 @@ from gnomon.runtime.logs import Logger
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.compression import CorruptData, TooLarge
 from gnomon.wire.kafka.errors import ErrorCode
-from gnomon.wire.kafka.records import find_by_timestamp
+from gnomon.wire.kafka.records import find_by_timestamp, largest_timestamp
 
 RECORDS_BYTES_MAX = 16 << 20
 """Most bytes that a search by time decompresses of one batch, and most records that it reads: 0.1 s together."""
@@ -157,13 +157,19 @@ class LogReader:
         """The record with the largest timestamp (KIP-734)."""
         log = self.log
         assert log is not None
-        best = -1
-        for segment in list(self.segments):
-            best = max(best, await self._largest_timestamp(segment, log.start_offset))
-        return None if best < 0 else await self._search_by_time(log, best)
+        while True:
+            start_offset, best = log.start_offset, -1
+            for segment in list(self.segments):
+                best = max(best, await self._largest_timestamp(segment, start_offset))
+            found = None if best < 0 else await self._search_by_time(log, best)
+            if found is not None or log.start_offset == start_offset:
+                return found  # else the record was deleted during the search
 
     async def _largest_timestamp(self, segment: Segment, start_offset: Offset) -> int:
-        """The last header has the largest timestamp of a whole segment; if a part was deleted, examines each batch."""
+        """The last header has the largest timestamp of a whole segment; if a part was deleted, examines each batch.
+
+        Of the batch that contains the log's start only the records from the start on count.
+        """
         last = segment.ledger.last_add_confirmed
 
         def by_header() -> tuple[EntryId, int | None]:
@@ -172,6 +178,12 @@ class LogReader:
                 whole = entry <= last and start_offset <= segment.base_offset
                 return entry, segment.header(view, last).max_timestamp if whole else None
 
+        def by_records() -> int:
+            with segment.view() as view:
+                header, batch = segment.entry(view, entry)
+                is_cut = header.kind == EntryKind.BATCH and header.base_offset < start_offset
+                return _largest_in_batch(batch, start_offset) if is_cut else -1
+
         def by_batches() -> tuple[int, EntryId]:
             with segment.view() as view:
                 return segment.largest_timestamp(view, entry, EntryId(min(entry + ENTRIES_PER_TURN, last + 1)))
@@ -179,7 +191,11 @@ class LogReader:
         entry, found = await read_from_memory(by_header)
         if found is not None:
             return found
-        best = -1
+        if entry > last:
+            return -1
+        best = await read_from_memory(by_records)
+        if best >= 0:
+            entry = EntryId(entry + 1)
         while entry <= last:
             largest, entry = await read_from_memory(by_batches)
             best = max(best, largest)
@@ -261,6 +277,14 @@ def _search(
                 return EntryId(number + 1), None
             return EntryId(number + 1), (Offset(found[0]), found[1], header.leader_epoch)
     return EntryId(entry + ENTRIES_PER_TURN), None
+
+
+def _largest_in_batch(batch: memoryview, start_offset: Offset) -> int:
+    """The largest timestamp of the batch's records from the start on; of all of its records if it is unreadable."""
+    try:
+        return largest_timestamp(batch, RECORDS_BYTES_MAX, RECORDS_MAX, start_offset)
+    except (MalformedBatch, TooLarge, CorruptData):
+        return parse_batch(batch).max_timestamp
 
 
 def _find_in_batch(batch: memoryview, timestamp: int, start_offset: Offset) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from gnomon.wire.kafka.batch import (
     HEADER,
     HEADER_BYTES,
     TRANSACTIONAL,
+    BatchHeader,
     MalformedBatch,
     parse_batch,
 )
@@ -313,9 +314,35 @@ def find_by_timestamp(
     header = parse_batch(batch_view)
     if header.max_timestamp < timestamp:
         return None
-    append_time = header.is_log_append_time
-    if append_time and header.is_dense:
+    if header.is_log_append_time and header.is_dense:
         return max(header.base_offset, start_offset), header.max_timestamp
+    for offset, found in _times(batch_view, header, bytes_max, records_max):
+        if found >= timestamp and offset >= start_offset:
+            if found > header.max_timestamp or not header.base_offset <= offset < header.next_offset:
+                raise MalformedBatch(f"record of offset {offset} and timestamp {found}: not of its batch")
+            return offset, found
+    if header.records_count > records_max:
+        raise TooLarge(f"none of the first {records_max} of {header.records_count} records is as late as {timestamp}")
+    return None
+
+
+def largest_timestamp(batch_view: memoryview, bytes_max: int, records_max: int, start_offset: int) -> int:
+    """The largest timestamp of the batch's records from an offset on; -1 if there are none.
+
+    Args: as of `find_by_timestamp`, which describes the errors too; `records_max` bounds all records of the batch.
+    """
+    header = parse_batch(batch_view)
+    if header.records_count > records_max:
+        raise TooLarge(f"the batch has {header.records_count} records, at most {records_max} are read")
+    times = _times(batch_view, header, bytes_max, records_max)
+    return max((found for offset, found in times if offset >= start_offset), default=-1)
+
+
+def _times(
+    batch_view: memoryview, header: BatchHeader, bytes_max: int, records_max: int
+) -> Iterator[tuple[int, int]]:
+    """The offset and the timestamp of each record, up to `records_max` records."""
+    append_time = header.is_log_append_time
     data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))
     position = 0
     for index in range(min(header.records_count, records_max)):
@@ -323,12 +350,5 @@ def find_by_timestamp(
             timestamp_delta, offset_delta, _, position = _read_deltas(data, position)
         except IndexError:
             raise MalformedBatch(f"record {index} reaches beyond the {len(data)} bytes of records") from None
-        found = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
-        offset = header.base_offset + offset_delta
-        if found >= timestamp and offset >= start_offset:
-            if found > header.max_timestamp or not 0 <= offset_delta <= header.last_offset_delta:
-                raise MalformedBatch(f"record of offset delta {offset_delta} and timestamp {found}: not of its batch")
-            return offset, found
-    if header.records_count > records_max:
-        raise TooLarge(f"none of the first {records_max} of {header.records_count} records is as late as {timestamp}")
-    return None
+        time = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
+        yield header.base_offset + offset_delta, time

@@ -52,6 +52,22 @@ def test_search_by_time_finds_no_record_before_a_cut(play: Play) -> None:
     play(body)
 
 
+def test_a_search_for_the_largest_timestamp_ignores_the_deleted_records_of_a_batch(play: Play) -> None:
+    async def body(act: Any) -> None:
+        partition = await act.partition()
+        records = [Record(number, timestamp_delta=-number, value=b"v") for number in range(3)]
+        await act.append_batch(partition, build_batch(records, base_timestamp=5000))
+        assert await partition.max_timestamp_offset() == (0, 5000, 0)
+        await partition.delete_before(Offset(1))
+        assert await partition.max_timestamp_offset() == (1, 4999, 0)
+        await act.append(partition, "later", at=4998)
+        assert await partition.max_timestamp_offset() == (1, 4999, 0)
+        await partition.delete_before(Offset(2))
+        assert await partition.max_timestamp_offset() == (2, 4998, 0)
+
+    play(body)
+
+
 def test_a_search_by_time_ends_although_the_log_is_taken_over_meanwhile(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
