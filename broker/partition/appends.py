@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gnomon.broker.partition.log import PartitionLog
 from gnomon.broker.partition.producers import Duplicate
-from gnomon.log.entry import NO_OFFSET, Offset
+from gnomon.log.entry import NO_OFFSET, NO_TIMESTAMP, Offset
 from gnomon.wire.kafka.errors import ErrorCode
 
 
@@ -101,10 +101,11 @@ class Appends:
 
     def repeated(self, log: PartitionLog, first: Duplicate, callback: AppendCallback, slot: Any) -> None:
         """A batch that is in the log already: answered like its first copy, and not before it."""
+        append_time_ms = first.timestamp if log.settings.log_append_time else NO_TIMESTAMP
         if first.next_offset <= log.high_watermark:
-            callback.appended(slot, Produced(ErrorCode.NONE, first.base_offset, -1, log.start_offset))
+            callback.appended(slot, Produced(ErrorCode.NONE, first.base_offset, append_time_ms, log.start_offset))
         else:
-            self._repeats.append((first.base_offset, first.next_offset, -1, callback, slot))
+            self._repeats.append((first.base_offset, first.next_offset, append_time_ms, callback, slot))
 
     def stored(self, log: PartitionLog) -> bool:
         """The oldest entry in flight is durable; returns False if there is none, because all of them failed."""
@@ -115,9 +116,9 @@ class Appends:
         if callback is not None:
             callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
         while self._repeats and self._repeats[0][1] <= next_offset:
-            base_offset, _, _, callback, slot = self._repeats.popleft()
+            base_offset, _, append_time_ms, callback, slot = self._repeats.popleft()
             assert callback is not None, "a snapshot is never a repeat"
-            callback.appended(slot, Produced(ErrorCode.NONE, base_offset, -1, log.start_offset))
+            callback.appended(slot, Produced(ErrorCode.NONE, base_offset, append_time_ms, log.start_offset))
         return True
 
     def fail_in_flight(self, code: ErrorCode, text: str) -> None:

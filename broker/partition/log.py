@@ -146,7 +146,7 @@ class PartitionLog:
         self._bytes_since_snapshot += len(body)
         batch = parse_batch(body)
         if batch.producer_id >= 0:
-            self._remember(batch, header.base_offset, now_ms)
+            self._remember(batch, header.base_offset, now_ms, batch.max_timestamp)
 
     def snapshot_due(self) -> bool:
         """Whether the next entry should be a producer snapshot, so that a replay stays short."""
@@ -201,7 +201,7 @@ class PartitionLog:
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + batch.records_count)
         if batch.producer_id >= 0:
-            self._remember(batch, base_offset, now_ms)
+            self._remember(batch, base_offset, now_ms, timestamp)
         elif not len(self.producers):
             self._replay_from = entry + 1
         if timestamp > self.segment_max_timestamp:
@@ -282,7 +282,7 @@ class PartitionLog:
         epoch, timestamp, replay_from = self.epoch, self.segment_max_timestamp, self._replay_from
         return pack_header(kind, epoch, base_offset, next_offset, next_offset, timestamp, replay_from, NO_ABORT)
 
-    def _remember(self, batch: BatchHeader, base_offset: Offset, used_ms: int) -> None:
+    def _remember(self, batch: BatchHeader, base_offset: Offset, used_ms: int, timestamp: int) -> None:
         self.producers.record(
             batch.producer_id,
             batch.producer_epoch,
@@ -291,6 +291,7 @@ class PartitionLog:
             base_offset,
             batch.last_offset_delta + 1,
             used_ms,
+            timestamp,
         )
 
     def _check_timestamp(self, batch: BatchHeader, now_ms: int) -> None:

@@ -1,8 +1,8 @@
 """The idempotent producers of one partition: finds repeats and batches out of order. Pure.
 
 1. The newest epoch of each producer id, and the last five batches of that epoch, are remembered (KIP-98, KAFKA-5494).
-2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset of the
-   first copy, and nothing is appended.
+2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset and the
+   timestamp of the first copy, and nothing is appended.
 3. Any other batch must begin with the last remembered sequence + 1, where 0 follows 2^31 - 1; otherwise it is out of
    order.
 4. A newer epoch begins at sequence 0; an older epoch is fenced.
@@ -20,14 +20,16 @@ from typing import NamedTuple
 
 import msgpack
 
-from gnomon.log.entry import Offset, UnknownEntry
+from gnomon.log.entry import NO_TIMESTAMP, Offset, UnknownEntry
 from gnomon.wire.kafka.batch import MalformedBatch, parse_batch
 from gnomon.wire.kafka.errors import ErrorCode
 
 BATCHES_REMEMBERED = 5
 SEQUENCE_MODULUS = 1 << 31
 
-SNAPSHOT_FORMAT = 2
+SNAPSHOT_FORMAT = 3
+UNTIMED_FORMAT = 2
+"""Snapshots of this format, which can be read too, have no timestamps."""
 
 
 class ProducedBatch(NamedTuple):
@@ -38,6 +40,8 @@ class ProducedBatch(NamedTuple):
     base_offset: Offset
     offsets_count: int
     """The number of offsets that the batch covers."""
+    timestamp: int = NO_TIMESTAMP
+    """The largest timestamp of the batch as it is stored; NO_TIMESTAMP if an old snapshot does not have it."""
 
 
 class ProducerState:
@@ -109,6 +113,8 @@ class Duplicate(NamedTuple):
 
     base_offset: Offset
     next_offset: Offset
+    timestamp: int = NO_TIMESTAMP
+    """The largest timestamp of the batch."""
 
 
 class Producers:
@@ -144,13 +150,22 @@ class Producers:
             return None
         for batch in state.batches:
             if batch.first_sequence == first and batch.last_sequence == last:
-                return Duplicate(batch.base_offset, Offset(batch.base_offset + batch.offsets_count))
+                next_offset = Offset(batch.base_offset + batch.offsets_count)
+                return Duplicate(batch.base_offset, next_offset, batch.timestamp)
         if first != (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return None
 
     def record(
-        self, producer_id: int, epoch: int, first: int, last: int, base_offset: Offset, offsets_count: int, now_ms: int
+        self,
+        producer_id: int,
+        epoch: int,
+        first: int,
+        last: int,
+        base_offset: Offset,
+        offsets_count: int,
+        now_ms: int,
+        timestamp: int = NO_TIMESTAMP,
     ) -> None:
         """Remembers a batch that was appended."""
         state = self._states.get(producer_id)
@@ -158,7 +173,7 @@ class Producers:
             state = self._states[producer_id] = ProducerState(epoch, now_ms)
         self.awaited.appended(producer_id)
         state.last_used_ms = now_ms
-        state.batches.append(ProducedBatch(first, last, base_offset, offsets_count))
+        state.batches.append(ProducedBatch(first, last, base_offset, offsets_count, timestamp))
 
     def lost(self, high_watermark: Offset, now_ms: int) -> None:
         """The batches at and after the high watermark did not become durable."""
@@ -191,7 +206,7 @@ class Producers:
             UnknownEntry: the snapshot is of another format.
         """
         form, *fields = msgpack.unpackb(snapshot)
-        if form != SNAPSHOT_FORMAT:
+        if form not in (SNAPSHOT_FORMAT, UNTIMED_FORMAT):
             problem = f"holds a producer snapshot of format {form}, this gnomon reads format {SNAPSHOT_FORMAT}"
             raise UnknownEntry(problem)
         states, earlier_bytes = fields

@@ -206,7 +206,7 @@ def group() -> dict[str, Sample]:
 
 def producers() -> dict[str, Sample]:
     known = Producers()
-    known.record(7, 1, 0, 3, Offset(100), 4, 1_700_000_000_000)
+    known.record(7, 1, 0, 3, Offset(100), 4, 1_700_000_000_000, 1_600_000_000_000)
     known.record(7, 1, 4, 5, Offset(104), 2, 1_700_000_000_500)
     known.record(8, 0, 9, 9, Offset(106), 1, 1_700_000_000_900)
 

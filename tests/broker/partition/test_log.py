@@ -108,7 +108,9 @@ def test_the_log_is_never_cut_above_the_high_watermark() -> None:  # invariant 1
 def test_a_repeat_has_its_first_offset_and_leaves_the_log_unchanged() -> None:  # invariant 5, without the driver
     log = _log()
     log.append(_batch(3, producer=9), NOW, 0)
-    assert log.append(_batch(3, producer=9), NOW, 1) == Duplicate(Offset(0), Offset(3))
+    verdict = log.append(_batch(3, producer=9), NOW, 1)
+    assert isinstance(verdict, Duplicate)
+    assert verdict[:2] == (0, 3)
     assert log.next_offset == 3
 
 
@@ -164,6 +166,18 @@ def test_a_batch_whose_times_no_record_can_have_is_refused(base: int, largest: i
         with pytest.raises(BatchRejected) as refusal:
             log.append(batch, NOW, 0)
         assert refusal.value.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_repeat_has_the_log_append_time_of_the_first_copy_also_after_a_replay_or_a_snapshot() -> None:
+    batch = _batch(2, producer=9)
+    ledger = _Ledger(_log(log_append_time=True))
+    ledger.append(batch, NOW)
+    replayed, restored = _log(log_append_time=True), _log(log_append_time=True)
+    entry = memoryview(ledger.entries[0])
+    replayed.replay(unpack_header(entry), entry[HEADER_BYTES:], NOW + 1)
+    restored.producers.restore_snapshot(replayed.producers.encode_snapshot(0))
+    for log in (ledger.log, replayed, restored):
+        assert log.append(batch, NOW + 5, 1) == Duplicate(Offset(0), Offset(2), NOW)
 
 
 def _with_times(batch: memoryview, base: int, largest: int) -> memoryview:

@@ -18,7 +18,7 @@ from gnomon.broker.partition.producers import (
     Duplicate,
     Producers,
 )
-from gnomon.log.entry import Offset, UnknownEntry
+from gnomon.log.entry import NO_TIMESTAMP, Offset, UnknownEntry
 from gnomon.wire.kafka.errors import ErrorCode
 from gnomon.wire.kafka.records import Record, build_batch
 
@@ -212,10 +212,18 @@ def test_an_awaited_batch_is_forgotten_like_a_producer() -> None:
     assert producers.check(7, 0, 8, 8) is None
 
 
+def test_a_snapshot_without_timestamps_is_read() -> None:
+    """The format of gnomon before repeats were answered with the time of their append."""
+    producers = Producers()
+    snapshot = msgpack.packb((SNAPSHOT_FORMAT - 1, [(7, 1, 1_000, [(0, 3, 100, 4)])], 0))
+    assert producers.restore_snapshot(snapshot) == 0
+    assert producers.check(7, 1, 0, 3) == Duplicate(Offset(100), Offset(104), NO_TIMESTAMP)
+
+
 def test_a_snapshot_of_another_format_is_refused() -> None:
     snapshot = msgpack.packb((SNAPSHOT_FORMAT + 1, [], 0, "more"))
     with pytest.raises(
-        UnknownEntry, match="holds a producer snapshot of format 3, this gnomon reads format 2: upgrade"
+        UnknownEntry, match="holds a producer snapshot of format 4, this gnomon reads format 3: upgrade"
     ):
         Producers().restore_snapshot(snapshot)
 
