@@ -59,6 +59,10 @@ class Appends:
         """Keeps a batch that cannot be written now; `records` need not outlive the call."""
         self._waiting.append((bytes(records), callback, slot))
 
+    def wait_first(self, records: memoryview, callback: AppendCallback, slot: Any) -> None:
+        """Like `wait`, for a batch that arrived before all that wait."""
+        self._waiting.appendleft((bytes(records), callback, slot))
+
     def resume(self, append: Callable[[memoryview, AppendCallback, Any], None]) -> None:
         """Calls `append` with each waiting batch, until one of them has to wait again; the others wait after it."""
         waiting, self._waiting = self._waiting, deque()

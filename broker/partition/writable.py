@@ -197,7 +197,7 @@ class Writable(Readable):
             self._rejected(error, records, callback, slot)
         else:
             self._recoding = False
-            self.append(recoded, callback, slot)
+            self._appends.wait_first(recoded, callback, slot)
         self._resume()
 
     def _may_overrun(self, log: PartitionLog, more_bytes: int) -> bool:

@@ -84,6 +84,21 @@ def test_later_batches_wait_until_a_long_one_is_recompressed(play: Play) -> None
     play(body)
 
 
+def test_a_long_batch_that_begins_a_segment_stays_before_those_that_waited_for_it(play: Play) -> None:
+    async def body(act: Any) -> None:
+        act.recoder = gate = Gate(act.recoder._world)
+        partition = await act.partition(codec=Codec.NONE, segment_bytes=100_000)
+        await act.append(partition, "first")
+        long = act.send_batch(partition, LONG)
+        later = act.send(partition, "later")
+        await trio.testing.wait_all_tasks_blocked()
+        gate.opened.set()
+        assert [(await each.wait()).base_offset for each in (long, later)] == [1, 2]
+        assert len(partition.segments) == 3
+
+    play(body)
+
+
 def test_a_repeat_of_a_long_batch_gets_the_offset_of_its_first_copy(play: Play) -> None:
     async def body(act: Any) -> None:
         partition, gate = await gated_partition(act)
