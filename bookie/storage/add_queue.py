@@ -28,7 +28,7 @@ from gnomon.bookie.storage import removal
 from gnomon.runtime.world import Clock, DiskFailed, DiskFull, Environment, Freeing, WorldError
 
 RETRY_SECONDS: Final = 1.0
-GROUP_BYTES_MAX: Final = 4 << 20
+GROUP_BYTES_MAX = 4 << 20
 """Bytes that one operation adds, so that a transaction fits the space that its environment keeps ahead."""
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class AddQueue:
         self.submitted = True
         group = _AddGroup()
         self._environment.submit(
-            lambda transaction: self._write(group, transaction),
+            lambda transaction: self._write(group, transaction, GROUP_BYTES_MAX),
             lambda _result, error: self._written(group, error),
         )
 
@@ -150,7 +150,7 @@ class AddQueue:
 
     # --- groups ---
 
-    def _write(self, group: _AddGroup, transaction: Any, bytes_max: float = GROUP_BYTES_MAX) -> None:
+    def _write(self, group: _AddGroup, transaction: Any, bytes_max: float) -> None:
         self._take(group, bytes_max)
         adds = group.adds
         group.promises = self._promises.copy()
@@ -163,7 +163,7 @@ class AddQueue:
             key, value = adds[0][0]
             transaction.put(key, value, db=self._entries)
 
-    def _take(self, group: _AddGroup, bytes_max: float = GROUP_BYTES_MAX) -> None:
+    def _take(self, group: _AddGroup, bytes_max: float) -> None:
         group.taken = True
         # Cleared before the waiting adds are taken: a later append sees it and submits another operation.
         self.submitted = False

@@ -1,7 +1,7 @@
 """The idempotent producers of one partition: finds repeats and batches out of order. Pure.
 
 1. The newest epoch of each producer id, and the last five batches of that epoch, are remembered (KIP-98, KAFKA-5494).
-2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset and the
+2. A batch equal to a remembered one in (epoch, first, last sequence) is a repeat: it is answered with the offset and
    timestamp of the first copy, and nothing is appended.
 3. Any other batch must begin with the last remembered sequence + 1, where 0 follows 2^31 - 1; otherwise it is out of
    order.

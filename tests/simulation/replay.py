@@ -30,6 +30,7 @@ from broker_scenario import (
 from counter_scenario import COUNTERS, COUNTERS_UNHEARD
 from group_scenario import GROUPS_OF_A_CLUSTER, GROUPS_OF_ONE_BROKER
 from native_scenario import CANCELLED, SEEKING, SEEKING_CLUSTER
+from rich_scenario import RICH, RICH_CLUSTER
 
 from gnomon.testing.simulation.simulation import simulate
 from gnomon.testing.storms.ledgers.ledger_scenario import LedgerScenario
@@ -53,6 +54,8 @@ SCENARIOS = {
     "quotas-killed": KILLED_QUOTAS_SCENARIO,
     "coordination": COUNTERS,
     "coordination-unheard": COUNTERS_UNHEARD,
+    "logs": RICH_CLUSTER,
+    "logs-of-one-broker": RICH,
     "groups": GROUPS_OF_A_CLUSTER,
     "groups-of-one-broker": GROUPS_OF_ONE_BROKER,
     "growing": GROWING,

@@ -14,9 +14,13 @@ from planted.clusters import CLUSTER_BUGS
 from planted.groups import GROUP_BUGS
 from planted.hunt import QUICK_SEEDS_MAX, Scenario, find_all, found_by_test, found_within
 from planted.ledgers import LEDGER_BUGS
+from planted.logs import LOG_BUGS
 from planted.shadows import SHADOW_BUGS
 
-ALL_BUGS: list[PlantedBug] = [*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS, *REST_BUGS, *COPIES_BUGS, *GROUP_BUGS]
+ALL_BUGS: list[PlantedBug] = [
+    *(*BUGS, *LEDGER_BUGS, *CLUSTER_BUGS, *SHADOW_BUGS),
+    *(*REST_BUGS, *COPIES_BUGS, *GROUP_BUGS, *LOG_BUGS),
+]
 
 
 def scenario_of(bug: PlantedBug) -> Scenario:

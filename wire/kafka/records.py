@@ -338,9 +338,7 @@ def largest_timestamp(batch_view: memoryview, bytes_max: int, records_max: int, 
     return max((found for offset, found in times if offset >= start_offset), default=-1)
 
 
-def _times(
-    batch_view: memoryview, header: BatchHeader, bytes_max: int, records_max: int
-) -> Iterator[tuple[int, int]]:
+def _times(batch_view: memoryview, header: BatchHeader, bytes_max: int, records_max: int) -> Iterator[tuple[int, int]]:
     """The offset and the timestamp of each record, up to `records_max` records."""
     append_time = header.is_log_append_time
     data = bytes(decompress(header.compression, batch_view[HEADER_BYTES : header.size_bytes], bytes_max))

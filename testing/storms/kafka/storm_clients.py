@@ -245,7 +245,7 @@ async def recreate_topics(cluster: WireCluster, seconds: float, *, lag_seconds: 
         doubtful = await create_topic(cluster, name, {})
         await _fill_and_read(cluster, name, f"life-{life}", stream.choice([1, 5, 30]))
         doubtful |= await delete_topic(cluster, name)
-        await _expect_gone(cluster, name, lag_seconds)
+        await expect_gone(cluster, name, lag_seconds)
         if doubtful:
             name = f"reborn-{life}"  # a late deletion or creation would affect the next life
         await clock.sleep(stream.expovariate(2.0))
@@ -267,7 +267,9 @@ async def _fill_and_read(cluster: WireCluster, topic: str, life: str, records: i
         raise ProduceRefused(f"{topic}, {life}: {'; '.join(found)}")
 
 
-async def _expect_gone(cluster: WireCluster, name: str, lag_seconds: float) -> None:
+async def expect_gone(cluster: WireCluster, name: str, lag_seconds: float) -> None:
+    """Expects that brokers do not show a deleted topic, after `lag_seconds` at the latest."""
+
     async def look(connection: WireConnection) -> int:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         return (await connection.request(request, METADATA_VERSION, MetadataResponse)).topics[0].error_code

@@ -1,0 +1,24 @@
+"""The power of the storms over rich logs: bugs planted in sessions, searches, producers, and the seeds of each.
+
+`--planted` prints the table; without it, only the bugs that a few seeds find are run.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from planted.clusters import ClusterBug
+from planted.hunt import QUICK_SEEDS_MAX, find_all, found_within
+from planted.logs import LOG_BUGS
+
+
+@pytest.mark.parametrize("bug", [bug for bug in LOG_BUGS if bug.quick], ids=lambda bug: bug.name)
+def test_a_bug_planted_in_logs_is_found_within_a_few_seeds(bug: ClusterBug) -> None:
+    assert found_within(bug, bug.scenario, QUICK_SEEDS_MAX) is not None
+
+
+def test_every_bug_planted_in_logs_is_found(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    if not request.config.getoption("--planted"):
+        pytest.skip("asked for with --planted: it takes minutes")
+    with capsys.disabled():
+        find_all((bug, bug.scenario) for bug in LOG_BUGS)
