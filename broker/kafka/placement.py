@@ -100,11 +100,12 @@ class PlacementHandlers:
         for index in indexes:
             leader = leaders[index]
             ids, in_sync = replicas.of(topic, index, leader)
+            named = leader in brokers
             described.partitions.append(
                 DescribeTopicPartitionsResponsePartition(
-                    error_code=leader_error(leader, brokers),
+                    error_code=ErrorCode.NONE if named else leader_error(leader),
                     partition_index=index,
-                    leader_id=leader if leader in brokers else NOBODY,
+                    leader_id=leader if named else NOBODY,
                     leader_epoch=self._partitions.advertised_epoch(topic, index),
                     replica_nodes=ids,
                     isr_nodes=in_sync,

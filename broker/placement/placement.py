@@ -125,10 +125,8 @@ class Placement:
         return None if self.lease_lives() else "its registration could not be renewed in time"
 
 
-def leader_error(leader: int, brokers: Mapping[int, Advertised]) -> ErrorCode:
-    """The error code of a partition in an answer that names these brokers."""
-    if leader in brokers:
-        return ErrorCode.NONE
+def leader_error(leader: int) -> ErrorCode:
+    """The error code of a partition in an answer that does not name its leader."""
     return ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
 
 

@@ -67,17 +67,19 @@ class DescribedReplicas:
         self._brokers = brokers
         self._counted = counted
         self._reported = reported
-        self._ids: dict[tuple[int, int], list[int]] = {}
+        self._complete = counted is None and not reported
+        self._full: dict[tuple[int, int | None], tuple[list[int], list[int]]] = {}
+        """The replicas of a partition whose copies all exist, by its leader and the copies of its topic."""
 
     def of(self, topic: Topic, index: int, leader: int) -> tuple[list[int], list[int]]:
         """The ids of a partition's replicas, and of those in sync."""
-        copies = self._storage.quorum_of(topic.copies).write_quorum
-        ids = self._ids.get((leader, copies))
-        if ids is None:
-            ids = self._ids[leader, copies] = replica_ids(leader, self._brokers, copies)
-        if self._counted is None and not self._reported:
-            return ids, ids
-        return ids, in_sync(ids, self._missing(topic, index))
+        full = self._full.get((leader, topic.copies))
+        if full is None:
+            ids = replica_ids(leader, self._brokers, self._storage.quorum_of(topic.copies).write_quorum)
+            full = self._full[leader, topic.copies] = (ids, ids)
+        if self._complete:
+            return full
+        return full[0], in_sync(full[0], self._missing(topic, index))
 
     def _missing(self, topic: Topic, index: int) -> int:
         missing = 0

@@ -61,6 +61,11 @@ def topic() -> None:
 @click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", type=PARTITIONS, help="Partition count; the broker's `num.partitions` unless given.")
 @click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 100),
+    help="Copies of each record, at most one on each bookie; the broker's default unless given.",
+)
+@click.option(
     "--config",
     "configs",
     metavar="NAME=VALUE",
@@ -71,7 +76,12 @@ def topic() -> None:
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is left as it is, and no error.")
 @bootstrap_option
 def create(
-    names: tuple[str, ...], partitions: int | None, configs: tuple[str, ...], if_not_exists: bool, bootstrap: str
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
 ) -> None:
     """Create the topics NAME, each with these partitions and configs."""
     for name in names:
@@ -79,7 +89,7 @@ def create(
     given = pairs(configs, "--config")
     admin = connect(bootstrap)
     new = [
-        NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=given)
+        NewTopic(name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=given)
         for name in dict.fromkeys(names)
     ]
     futures = admin.create_topics(new, request_timeout=ANSWER_SECONDS)

@@ -69,6 +69,7 @@ KEPT: Final[Mapping[str, Callable[[Facts], int]]] = {
     "TopicImage._by_metric_name": _topics,
     "TopicImage._by_name": _topics,
     "Topics._settings": _topics,
+    "Copies._counted": _topics,
     "Leadership._leaders": _topics,
     "Leadership._leaders[]": lambda facts: 8 * facts.partitions + 8,  # ranks are computed eight at a time
     "PartitionsInUse._partitions": _partitions,

@@ -12,7 +12,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_a_topic_is_created_described_altered_and_deleted(ask: Run) -> None:
-    created = ask("topic", "create", "one", "--partitions", 3, "--config", "retention.ms=5000")
+    asked = ("--partitions", 3, "--replication-factor", 1, "--config", "retention.ms=5000")
+    created = ask("topic", "create", "one", *asked)
     assert (created.returncode, created.stdout) == (0, "")
     assert created.stderr == "created topic 'one' with 3 partitions\n"
 
@@ -68,6 +69,7 @@ def test_a_missing_or_existing_topic_ends_with_5_in_one_line(ask: Run) -> None:
 def test_a_value_that_the_broker_refuses_ends_with_2(ask: Run) -> None:
     ask("topic", "create", "valued")
     for wrong in (
+        ("create", "refused", "--replication-factor", 2),
         ("create", "refused", "--config", "no.such.config=1"),
         ("create", "refused", "--config", "retention.ms=soon"),
         ("alter", "valued", "--set", "no.such.config=1"),
