@@ -219,6 +219,8 @@ class KafkaConnection:
 
     def charge(self, exchange: Exchange, count: int) -> None:
         """See `ExchangeConnection.charge`."""
+        if self.closed_by_peer:
+            return  # nothing would give it back: `closed` gave back everything
         exchange.size += count
         self._request_bytes += count
         self._memory.take(count)

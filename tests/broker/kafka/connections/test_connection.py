@@ -121,6 +121,15 @@ def test_a_close_with_requests_in_flight_returns_their_memory_and_drops_their_re
     assert memory.bytes_used == 0
 
 
+def test_a_request_that_is_decoded_after_the_close_takes_no_memory() -> None:  # invariant 2
+    peer = Peer()
+    peer.ask()
+    peer.connection.closed()
+    peer.connection.charge(peer.exchanges[0], 512)
+    answer(peer.exchanges[0])
+    assert peer.memory.bytes_used == 0
+
+
 def test_a_malformed_frame_ends_the_connection_after_the_earlier_replies() -> None:  # invariant 5
     memory = RequestMemory(1 << 20)
     peer, other = Peer(memory, dispatch=answer), Peer(memory, dispatch=answer)
