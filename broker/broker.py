@@ -36,6 +36,7 @@ from gnomon.broker.replication.shadow_replication import ShadowReplication
 from gnomon.broker.replication.source_opener import SourceOpener
 from gnomon.broker.retention.backlog import BacklogQuotas
 from gnomon.broker.retention.holds import Holds
+from gnomon.broker.retention.holdups import Holdups
 from gnomon.broker.retention.retention import Retention
 from gnomon.broker.state_logs import PartitionStateLogs
 from gnomon.broker.storage import Storage
@@ -190,12 +191,14 @@ class Broker:
             self.configs,
             collect_garbage,
         )
+        self.holdups = Holdups()
         self.retention = Retention(
             self.topics,
             self.placement,
             self.partitions,
             self.deleted_topics,
             Holds(self.topics, storage, self.log),
+            self.holdups,
             storage,
             self.configs,
             clock,

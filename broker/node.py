@@ -47,9 +47,11 @@ from gnomon.broker.limits import BrokerLimits
 from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.consumer_methods import ConsumerMethods
 from gnomon.broker.native.hosts import Hosts
+from gnomon.broker.native.peers import Peers
 from gnomon.broker.native.server import NativeServer
 from gnomon.broker.native.subscription_admin import SubscriptionAdmin
 from gnomon.broker.native.subscription_methods import SubscriptionMethods
+from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.broker.native.topic_methods import TopicMethods
 from gnomon.broker.placement.leadership import LiveBroker
 from gnomon.broker.placement.membership import Membership
@@ -258,6 +260,16 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
     )
     connections, clock = NativeConnections(tasks, hosts.rounds), world.clock
     admin = SubscriptionAdmin(hosts, topics, broker.storage, placement.node_id, clock)
+    watched = SubscriptionWatch(
+        hosts,
+        topics,
+        placement,
+        Peers(world, broker.cluster_id),
+        broker.holdups,
+        clock,
+        broker.metrics,
+        settings.metrics_max,
+    )
     access = NativeAccess(broker.authorizer)
     watch = broker.metrics.watch
     watch("native_connections", "Native clients connected", lambda: len(connections))
@@ -266,12 +278,12 @@ def native_server(world: World, broker: Broker, settings: SubscriptionsSettings,
         TopicMethods(
             access, topics, broker.records, placement, partitions, broker.replication, broker.storage, clock, tasks
         ).methods(),
-        SubscriptionMethods(access, hosts, connections, admin, tasks).methods(),
+        SubscriptionMethods(access, hosts, connections, admin, watched, tasks).methods(),
         ConsumerMethods(access, connections, hosts.rounds, clock).methods(),
         broker.receiver.methods(access),
     )
     counted = ConnectionLimits(broker.configs, limits.connections_max)
-    return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, wings, counted)
+    return NativeServer(world, broker.log, broker.cluster_id, tasks, hosts, connections, watched, wings, counted)
 
 
 def administered(world: World, broker: Broker, native: NativeServer) -> Administered:

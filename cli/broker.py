@@ -124,7 +124,11 @@ def _ready(daemon: DaemonProcess, settings: Settings, serving: ServingBroker) ->
     topics, placement = serving.broker.topics, serving.broker.placement
     daemon.ready(
         serving.metrics,
-        lambda: [HealthCheck("metadata", topics.problem()), HealthCheck("registration", placement.lease_problem())],
+        lambda: [
+            HealthCheck("metadata", topics.problem()),
+            HealthCheck("registration", placement.lease_problem()),
+            *serving.native.watch.warnings(),
+        ],
         make_app=partial(admin_app, administered=serving.administered),
         **listener_facts(serving.listeners),
         id=placement.node_id,

@@ -88,8 +88,9 @@ async def _serve(settings: Settings, control: ControlChannel | None) -> None:
 
 
 def checks(serving: Serving) -> list[HealthCheck]:
-    """The conditions for clients to be sent to this node."""
+    """The conditions for clients to be sent to this node, and warnings."""
     return [
         HealthCheck("metadata", serving.broker.topics.problem()),
         HealthCheck("bookie", serving.bookie_problem()),
+        *serving.native.watch.warnings(),
     ]

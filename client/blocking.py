@@ -21,7 +21,7 @@ import trio
 from gnomon.client.client import NativeClient, connect
 from gnomon.client.consumer import Consumer
 from gnomon.client.consumer_options import QUEUE_RECORDS, Position, Type
-from gnomon.client.described_subscription import DescribedSubscription, ListedSubscription
+from gnomon.client.described_subscription import DescribedSubscription, IdleSubscription, ListedSubscription
 from gnomon.client.errors import ConsumerClosed
 from gnomon.client.message import Message
 from gnomon.client.subscriptions import Subscriptions
@@ -153,6 +153,10 @@ class BlockingSubscriptions:
     def topics(self) -> list[str]:
         """See `Subscriptions.topics`."""
         return self._thread.call(self._subscriptions.topics)
+
+    def idle(self) -> list[IdleSubscription]:
+        """See `Subscriptions.idle`."""
+        return self._thread.call(self._subscriptions.idle)
 
     def describe(self, topic: str, name: str) -> DescribedSubscription:
         """See `Subscriptions.describe`."""

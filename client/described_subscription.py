@@ -22,6 +22,17 @@ class ListedSubscription:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleSubscription:
+    """A subscription without consumers that keeps records of a partition from retention."""
+
+    topic: str
+    partition: int
+    subscription: str
+    records: int
+    """Records that `retention.ms` or `retention.bytes` would delete."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttachedTo:
     """A consumer of one partition."""
 

@@ -15,7 +15,12 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
-from gnomon.client.described_subscription import DescribedSubscription, ListedSubscription, PartitionPosition
+from gnomon.client.described_subscription import (
+    DescribedSubscription,
+    IdleSubscription,
+    ListedSubscription,
+    PartitionPosition,
+)
 from gnomon.client.errors import InvalidCall, NoSuchSubscription
 from gnomon.client.leaders import Leaders
 
@@ -39,6 +44,16 @@ class Subscriptions:
         while more := await self._leaders.ask_any("subscribed_topics", found[-1] if found else ""):
             found += more
         return found
+
+    async def idle(self) -> list[IdleSubscription]:
+        """The subscriptions without consumers that keep records from retention, of all brokers that answer.
+
+        A broker names at most 100, as its last passes of retention have found them; of a partition the slowest one.
+
+        Raises:
+            NativeError: no broker answered, or it has refused.
+        """
+        return [IdleSubscription(**row) for row in await self._leaders.ask_any("idle_subscriptions", True)]
 
     async def list(self, topic: str, *, after: str = "", count: int | None = None) -> list[ListedSubscription]:
         """The subscriptions of a topic, in order of name.

@@ -19,10 +19,20 @@ if TYPE_CHECKING:
 
 
 class HealthCheck(NamedTuple):
-    """One condition of readiness; `problem` is the reason why it does not hold, None when it holds."""
+    """One condition of readiness, or a warning, which does not make the node unready."""
 
     name: str
     problem: str | None
+    """The reason why the condition does not hold; None while it holds."""
+    warning: str | None = None
+    """Something that an operator has to look at while the condition holds."""
+
+    @property
+    def line(self) -> str:
+        """The check as `/readyz?verbose` lists it."""
+        if self.problem is not None:
+            return f"[-]{self.name} {self.problem}"
+        return f"[+]{self.name} ok" if self.warning is None else f"[!]{self.name} {self.warning}"
 
 
 def health_app(metrics: Metrics, checks: Callable[[], list[HealthCheck]]) -> Starlette:
@@ -49,10 +59,10 @@ def health_routes(metrics: Metrics, checks: Callable[[], list[HealthCheck]]) -> 
         found = checks()
         failed = [check for check in found if check.problem is not None]
         if "verbose" in request.query_params:
-            lines = [f"[{'-' if check.problem else '+'}]{check.name} {check.problem or 'ok'}" for check in found]
-            lines.append("not ready" if failed else "ready")
+            lines = [*(check.line for check in found), "not ready" if failed else "ready"]
         else:
             lines = [f"{check.name}: {check.problem}" for check in failed] or ["ok"]
+            lines += [f"warning: {check.name}: {check.warning}" for check in found if check.warning is not None]
         return PlainTextResponse("\n".join(lines) + "\n", status_code=503 if failed else 200)
 
     async def metrics_page(request: Request) -> Response:

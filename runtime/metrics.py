@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnomon.runtime.world import CommitCounts
@@ -89,11 +89,24 @@ class Metrics:
         self.commits: dict[str, CommitCounts] = {}
         """By environment: `metrics.commits["bookie"] = environment.counts`."""
         self._watched: list[tuple[str, str, Callable[[], float]]] = []
+        self._watched_labelled: list[
+            tuple[str, str, Sequence[str], Callable[[], Iterable[tuple[Sequence[str], float]]]]
+        ] = []
         self._registry: CollectorRegistry | None = None
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Exports `gnomon_<name>` as a gauge that is read when scraped, such as the size of a file."""
         self._watched.append((name, help, read))
+
+    def watch_labelled(
+        self,
+        name: str,
+        help: str,
+        labels: Sequence[str],
+        read: Callable[[], Iterable[tuple[Sequence[str], float]]],
+    ) -> None:
+        """`watch` for a gauge with a value for each of some label sets, whose number `read` bounds."""
+        self._watched_labelled.append((name, help, labels, read))
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -126,6 +139,11 @@ class Metrics:
                 yield GaugeMetricFamily(f"gnomon_{name}", help, value=getattr(self, attribute))
         for name, help, read in self._watched:
             yield GaugeMetricFamily(f"gnomon_{name}", help, value=read())
+        for name, help, labels, read_labelled in self._watched_labelled:
+            family: Any = GaugeMetricFamily(f"gnomon_{name}", help, labels=labels)
+            for values, value in read_labelled():
+                family.add_metric(values, value)
+            yield family
         if self._kafka:
             yield from self._collect_requests()
         yield from self._collect_turns()

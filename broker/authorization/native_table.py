@@ -30,6 +30,8 @@ class NativeMethod(Enum):
     SUBSCRIPTIONS = "subscriptions"
     DESCRIBE_SUBSCRIPTION = "describe_subscription"
     SUBSCRIBED_TOPICS = "subscribed_topics"
+    IS_IDLE = "is_idle"
+    IDLE_SUBSCRIPTIONS = "idle_subscriptions"
     RECEIVE = "receive"
     CLOSE_CONSUMERS = "close_consumers"
     FLOW = "flow"
@@ -57,6 +59,8 @@ NATIVE_RULES: Final[Mapping[NativeMethod, tuple[Rule, ...]]] = {
         Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.REQUEST),
     ),
     NativeMethod.SUBSCRIBED_TOPICS: (Rule(Operation.DESCRIBE, ResourceType.TOPIC, RefusalEffect.HIDDEN),),
+    NativeMethod.IS_IDLE: (_DESCRIBE_TOPIC, Rule(Operation.DESCRIBE, ResourceType.GROUP, RefusalEffect.REQUEST)),
+    NativeMethod.IDLE_SUBSCRIPTIONS: (Rule(Operation.DESCRIBE, ResourceType.CLUSTER, RefusalEffect.REQUEST),),
     NativeMethod.RECEIVE: (),
     NativeMethod.CLOSE_CONSUMERS: (),
     NativeMethod.FLOW: (

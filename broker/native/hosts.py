@@ -89,6 +89,11 @@ class Hosts:
         """The partitions in use, by topic id and number."""
         return list(self._hosts.items())
 
+    def hosted(self, topic: Topic, index: int) -> Host | None:
+        """The hosted partition of a topic, if it is in use."""
+        host = self._hosts.get((topic.id, index))
+        return None if host is None or host.ended else host
+
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions of all hosted partitions."""
@@ -101,6 +106,17 @@ class Hosts:
             host.end()
         for host in hosts:
             await host.finished.wait()
+
+    async def led(self, name: str, index: int) -> Topic:
+        """The topic of a partition that this broker leads; the partition is not opened.
+
+        Raises:
+            KafkaError: the topic or the partition does not exist, or another broker leads the partition.
+        """
+        await self._records.find(name)
+        topic = self._topics.find_partition(name, index)
+        self._placement.check_led(topic, index)
+        return topic
 
     async def host(self, name: str, index: int) -> Host:
         """The hosted partition of a partition that this broker leads, which is opened on first use.

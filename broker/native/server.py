@@ -13,6 +13,7 @@ import trio
 
 from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.hosts import Hosts
+from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.client.errors import ERRORS
 from gnomon.client.protocol import SERVICE
 from gnomon.runtime.logs import Logger
@@ -37,6 +38,7 @@ class NativeServer:
         tasks: OwnTasks,
         hosts: Hosts,
         connections: NativeConnections,
+        watch: SubscriptionWatch,
         wings: Iterable[Mapping[str, Method]],
         limits: ConnectionLimit,
     ) -> None:
@@ -50,6 +52,7 @@ class NativeServer:
         """
         self.hosts = hosts
         self.connections = connections
+        self.watch = watch
         self._tasks = tasks
         self._methods: dict[str, Method] = {}
         for methods in wings:
@@ -82,6 +85,7 @@ class NativeServer:
             await nursery.start(self._tasks.run)
             await nursery.start(self.hosts.run)
             nursery.start_soon(self._server.run)
+            nursery.start_soon(self.watch.run)
             task_status.started()
 
     async def stop(self) -> None:

@@ -21,6 +21,7 @@ from gnomon.broker.native.connection import Lane, NativeConnection
 from gnomon.broker.native.connections import NativeConnections
 from gnomon.broker.native.hosts import Hosts
 from gnomon.broker.native.subscription_admin import Allowed, SubscriptionAdmin
+from gnomon.broker.native.subscription_watch import SubscriptionWatch
 from gnomon.broker.native.translated import in_translated_task
 from gnomon.broker.subscriptions.dispatcher import ConsumerRefused
 from gnomon.broker.subscriptions.subscription import SubscriptionType
@@ -41,7 +42,7 @@ ATTACHED_AT_ONCE = 50
 
 
 class SubscriptionMethods:
-    """`subscribe`, `unsubscribe`, `seek`, `stats`, `subscriptions` and `describe_subscription`."""
+    """The methods about whole subscriptions: they create, list, describe, move and delete them."""
 
     def __init__(
         self,
@@ -49,10 +50,12 @@ class SubscriptionMethods:
         hosts: Hosts,
         connections: NativeConnections,
         admin: SubscriptionAdmin,
+        watch: SubscriptionWatch,
         tasks: Tasks,
     ) -> None:
         self._access = access
         self._admin = admin
+        self._watch = watch
         self._hosts = hosts
         self._connections = connections
         self._tasks = tasks
@@ -68,6 +71,8 @@ class SubscriptionMethods:
             "stats": in_translated_task(self._tasks, self._stats),
             "subscriptions": in_translated_task(self._tasks, self._subscriptions),
             "describe_subscription": in_translated_task(self._tasks, self._describe),
+            "is_idle": in_translated_task(self._tasks, self._is_idle),
+            "idle_subscriptions": in_translated_task(self._tasks, self._idle),
         }
 
     def _subscribe(self, call: Call) -> None:
@@ -161,6 +166,20 @@ class SubscriptionMethods:
         question.check(Operation.DESCRIBE, topic(name))
         question.check(Operation.DESCRIBE, group(subscriber))
         return await self._admin.describe(name, index, subscriber)
+
+    async def _is_idle(self, call: Call) -> bool:
+        """See `SubscriptionWatch.is_idle`; the caller is the broker that leads the source."""
+        name, index, subscriber, end = checked(call.args, str, int, str, int)
+        question = self._access.question(NativeMethod.IS_IDLE, call.peer)
+        question.check(Operation.DESCRIBE, topic(name))
+        question.check(Operation.DESCRIBE, group(subscriber))
+        return self._watch.is_idle(await self._hosts.led(name, index), index, subscriber, end)
+
+    async def _idle(self, call: Call) -> object:
+        """The idle subscriptions that keep records, of this broker or of all brokers."""
+        (everywhere,) = checked(call.args, bool)
+        self._access.question(NativeMethod.IDLE_SUBSCRIPTIONS, call.peer).check(Operation.DESCRIBE)
+        return await self._watch.everywhere() if everywhere else self._watch.rows()
 
 
 def _described_to(question: NativeQuestion) -> Allowed:

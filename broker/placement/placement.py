@@ -84,6 +84,10 @@ class Placement:
         """A broker that is alive, by its id."""
         return self.leadership.brokers.get(broker_id)
 
+    def others(self) -> list[LiveBroker]:
+        """The live brokers except this one."""
+        return [each for each in self.leadership.brokers.values() if each.id != self.node_id]
+
     def advertised(self, listener: str) -> Mapping[int, Advertised]:
         """The brokers that answers to clients of a listener name, by id.
 

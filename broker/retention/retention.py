@@ -6,6 +6,7 @@ once if `gnomon.retention.hold` is `none`. A subscription can delay a drop, and 
 
 from __future__ import annotations
 
+import uuid
 from contextlib import aclosing
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from gnomon.broker.partition.partition import Partition
 from gnomon.broker.partition.trim import RetentionBound
 from gnomon.broker.placement.placement import Placement
 from gnomon.broker.retention.holds import Holds, held_offset
+from gnomon.broker.retention.holdups import Holdup, Holdups
 from gnomon.broker.storage import Storage
 from gnomon.broker.subscriptions.positions.hold import Holder
 from gnomon.broker.topics.deleted_topics import DeletedTopics
@@ -42,6 +44,7 @@ class Retention:
         partitions: PartitionsInUse,
         deleted: DeletedTopics,
         holds: Holds,
+        holdups: Holdups,
         storage: Storage,
         configs: BrokerConfigs,
         clock: Clock,
@@ -52,6 +55,7 @@ class Retention:
         self._partitions = partitions
         self._deleted = deleted
         self._holds = holds
+        self._holdups = holdups
         self._storage = storage
         self._configs = configs
         self._clock = clock
@@ -77,17 +81,25 @@ class Retention:
         except MetadataError as error:
             self._log.error("retention_failed", reason=str(error))
         self._holds.ask_again()
+        holdups: dict[tuple[uuid.UUID, int], Holdup] = {}
         for topic_id, index, partition in partitions:
             topic = self._topics.image.get_by_id(topic_id)
             try:
                 await partition.opened_to_write()
                 if topic is not None:
-                    await self._enforce(topic, index, partition)
+                    holdup = await self._enforce(topic, index, partition)
+                    if holdup is not None:
+                        holdups[topic_id, index] = holdup
             except (LedgerError, MetadataError, WorldError) as error:
                 self._log.error("retention_failed", reason=str(error))
+        self._holdups.replace(holdups)
 
-    async def _enforce(self, topic: Topic, index: int, partition: Partition) -> None:
+    async def _enforce(self, topic: Topic, index: int, partition: Partition) -> Holdup | None:
+        """Drops what is due and read by all; returns the subscription that keeps records which are due."""
+        holdup: Holdup | None = None
+
         async def held(end: Offset) -> RetentionBound | None:
+            nonlocal holdup
             if not self._topics.settings_of(topic).held_by_subscriptions:
                 return None
             hold, log = await self._holds.of(topic), partition.log
@@ -98,12 +110,17 @@ class Retention:
                 return held_offset(log, holder) < end
 
             slowest = await self._holds.slowest(topic, index, holds_up)
-            return RetentionBound(held_offset(log, slowest), (hold.unchanged,))
+            first = held_offset(log, slowest)
+            holdup = None
+            if slowest is not None and first < end:
+                holdup = Holdup(slowest.topic, index, slowest.subscription, first, end)
+            return RetentionBound(first, (hold.unchanged,))
 
         for _ in range(TRIES):
             if await partition.enforce_retention(held):
-                return
+                break
             self._holds.forget(topic)
+        return holdup
 
     async def _unused_with_old_segments(self) -> list[InUse]:
         now_ms = self._clock.wall_ms()

@@ -10,10 +10,11 @@ from gnomon.cli.doctor import host_checks
 from gnomon.cli.doctor.check import Check, CheckStatus
 from gnomon.cli.doctor.cluster_checks import check_cluster
 from gnomon.cli.doctor.ledger_checks import check_ledgers
+from gnomon.cli.doctor.subscription_checks import check_subscriptions
 from gnomon.cli.exit import Exit, Failure
 from gnomon.cli.given_settings import config_option, data_dir_option, read_settings
 from gnomon.cli.kafka.kafka_client import ANSWER_SECONDS, connect, kafka_errors
-from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, TEXT
+from gnomon.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, NATIVE_DEFAULT, NATIVE_VARIABLE, TEXT
 from gnomon.cli.output import output_option, show_list
 from gnomon.runtime.disk.data_directory import FORMAT_FILE, DirectoryKind, format_and_command
 from gnomon.runtime.settings.settings import Settings
@@ -31,10 +32,26 @@ from gnomon.runtime.world import Durability
     show_envvar=True,
     help=f"A broker that has to answer; without it, a missing answer at {BOOTSTRAP_DEFAULT} is no failure.",
 )
+@click.option(
+    "--native-address",
+    "native",
+    type=TEXT,
+    metavar="HOST:PORT",
+    envvar=NATIVE_VARIABLE,
+    show_envvar=True,
+    help=f"The native port of a broker that has to answer; without it, one at {NATIVE_DEFAULT} is asked, too.",
+)
 @click.option("--deep", is_flag=True, help="Read every page of the stores, and check the digest of every entry.")
 @config_option
 @output_option
-def doctor(data_dir: str | None, bootstrap: str | None, deep: bool, config_file: Path | None, output: str) -> None:
+def doctor(
+    data_dir: str | None,
+    bootstrap: str | None,
+    native: str | None,
+    deep: bool,
+    config_file: Path | None,
+    output: str,
+) -> None:
     """Check this machine, a data directory, a cluster and a broker, and say what to do.
 
     Changes nothing that is stored; while it reads ledgers, no broker can start on the directory. Ends with 1 if a check
@@ -49,6 +66,7 @@ def doctor(data_dir: str | None, bootstrap: str | None, deep: bool, config_file:
         *_ledgers(settings, deep),
         *check_cluster(settings),
         _broker(bootstrap),
+        *check_subscriptions(native),
     ]
     rows = [
         {"check": check.name, "status": check.status.value, "found": check.found, "advice": check.advice}

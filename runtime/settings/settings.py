@@ -236,6 +236,12 @@ class SubscriptionsSettings:
     segment_entries_max: int = _setting(
         10_000, "Positions in a subscription's segment before the next segment begins.", minimum=1
     )
+    metrics_max: int = _setting(
+        0,
+        "Subscriptions of a broker's partitions whose backlog is a metric of its own, those with the largest backlogs;"
+        " 0 means sums alone.",
+        maximum=10_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ PURE = (
     "broker/coordination/state_log.py",
     "broker/groups/group_shard.py",
     "broker/replication/outbox.py",
+    "broker/retention/holdups.py",
     "broker/replication/protocol.py",
     "broker/replication/stats.py",
     "broker/groups/call.py",

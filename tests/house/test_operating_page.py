@@ -71,7 +71,7 @@ def metrics() -> set[str]:
         found.add(f"{family.name}_total" if family.type == "counter" else family.name)
     for path, module in modules():
         for name, call in calls(module):
-            if name == "watch" and len(call.args) == WATCH_ARGUMENTS:
+            if name == "watch_labelled" or (name == "watch" and len(call.args) == WATCH_ARGUMENTS):
                 watched = text_of(call.args[0])
                 assert watched is not None, f"{path}:{call.lineno}: the name of a metric is a text"
                 found.add(f"gnomon_{watched}")

@@ -77,7 +77,14 @@ def test_health_answers_match_the_document(administer: Callable[..., None]) -> N
     async def scenario(admin: Any) -> None:
         for path in ("/livez", "/metrics", "/readyz", "/readyz?verbose"):
             assert (await admin.ask("GET", path)).status_code == 200
-        admin.problems.append(HealthCheck("bookie", "its disk is full"))
+        admin.problems.append(HealthCheck("subscriptions", None, "nobody reads 'billing'"))
+        response = await admin.ask("GET", "/readyz")
+        assert (response.status_code, response.text) == (
+            200,
+            "ok\nwarning: subscriptions: nobody reads 'billing'\n",
+        )
+        assert (await admin.ask("GET", "/readyz?verbose")).text == "[!]subscriptions nobody reads 'billing'\nready\n"
+        admin.problems[:] = [HealthCheck("bookie", "its disk is full")]
         response = await admin.ask("GET", "/readyz")
         assert (response.status_code, response.text) == (503, "bookie: its disk is full\n")
         assert "[-]bookie its disk is full\nnot ready\n" in (await admin.ask("GET", "/readyz?verbose")).text

@@ -16,7 +16,7 @@ from gnomon.client.client import connect
 from gnomon.testing.simulation.simulation import Simulation, simulate
 from gnomon.testing.storms.kafka.broker_cluster import NATIVE_PORT, BrokerCluster
 from gnomon.testing.storms.kafka.storm_clients import create_topic
-from gnomon.testing.storms.kafka.wire_client import KafkaCluster
+from gnomon.testing.storms.kafka.wire_client import WireCluster
 from gnomon.wire.kafka.records import Record, build_batch
 
 Run = Callable[[Callable[[Any], Awaitable[None]]], None]
@@ -128,7 +128,7 @@ def test_a_misspelt_parameter_and_force_do_not_delete(administer: Run) -> None:
 def test_every_broker_of_a_cluster_answers_and_shows_null_for_a_leader_that_does_not(
     admin_of: Callable[[ServingBroker], Any],
 ) -> None:
-    async def subscribe(client: KafkaCluster) -> None:
+    async def subscribe(client: WireCluster) -> None:
         async with connect(f"broker-1:{NATIVE_PORT}", world=client.world) as native:
             await native.subscribe("orders", "billing", initial_position="earliest")
 

@@ -52,6 +52,8 @@ def arguments(method: NativeMethod, topic: str) -> list[Any]:
         NativeMethod.SUBSCRIPTIONS: [topic, 0, "", 10],
         NativeMethod.DESCRIBE_SUBSCRIPTION: [topic, 0, "one"],
         NativeMethod.SUBSCRIBED_TOPICS: [""],
+        NativeMethod.IS_IDLE: [topic, 0, "one", 3],
+        NativeMethod.IDLE_SUBSCRIPTIONS: [True],
         NativeMethod.FLOW: [[1, pack("<I", 1)]],
         NativeMethod.ACK: [[0, 1, pack("<I", 1)]],
         NativeMethod.ACK_UP_TO: [[1, pack("<I", 1)]],

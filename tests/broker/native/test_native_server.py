@@ -63,6 +63,8 @@ SENSELESS: list[tuple[str, list[object]]] = [
     ("subscriptions", ["orders", 0, 7, 1]),
     ("describe_subscription", ["orders", 0]),
     ("subscribed_topics", []),
+    ("is_idle", ["orders", 0, "there"]),
+    ("idle_subscriptions", []),
 ]
 
 
@@ -351,4 +353,4 @@ def test_two_wings_cannot_register_the_same_method() -> None:
     unused: Any = None
     wings = [{"lookup": unused}, {"topic": unused}, {"lookup": unused}]
     with pytest.raises(AssertionError, match="two wings register lookup"):
-        NativeServer(unused, unused, "cluster", unused, unused, unused, wings, unused)
+        NativeServer(unused, unused, "cluster", unused, unused, unused, unused, wings, unused)

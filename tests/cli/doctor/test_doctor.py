@@ -13,6 +13,8 @@ from gnomon.bookie.ids import BookieId, EntryId, SessionId
 from gnomon.bookie.record import Fragment, LedgerRecord, Quorum
 from gnomon.cli.doctor import cluster_checks, host_checks
 from gnomon.cli.doctor.check import CheckStatus
+from gnomon.cli.doctor.subscription_checks import idle_check
+from gnomon.client.described_subscription import IdleSubscription
 from gnomon.runtime.disk.data_directory import FORMAT
 from gnomon.runtime.settings.loaded_settings import load_settings
 from gnomon.testing import KafkaBroker
@@ -204,3 +206,24 @@ def test_bookies_and_copies_of_a_cluster_are_checked() -> None:
         cluster_checks.copies_check([{"bookie": "b", "state": "alive"}], [("audit", record)], []).status
         is CheckStatus.OK
     )
+
+
+def test_subscriptions_that_nobody_reads_and_that_keep_records_are_named_with_the_command_that_deletes_them() -> None:
+    assert idle_check([]).status is CheckStatus.OK
+    found = idle_check([IdleSubscription("flights", partition, "billing", 10) for partition in (0, 1)])
+    assert (found.status, found.found) == (
+        CheckStatus.WARN,
+        "no consumer reads 'billing' of topic 'flights' (20 records): retention keeps the records",
+    )
+    assert "`gnomon subscription delete TOPIC SUBSCRIPTION`" in found.advice
+    many = idle_check([IdleSubscription("flights", 0, f"reader-{number}", 1) for number in range(5)])
+    assert "'reader-2' of topic 'flights' (1 records) and 2 more:" in many.found
+
+
+def test_the_brokers_are_asked_for_idle_subscriptions_and_an_address_that_was_given_has_to_answer(
+    inside: Run, tmp_path: Path, broker: KafkaBroker
+) -> None:
+    for native, status in ((broker.native_address, "ok"), ("127.0.0.1:1", "fail")):
+        done = inside("doctor", "--data-dir", tmp_path / "none", "--native-address", native, "--output", "json")
+        rows = {row["check"]: row["status"] for row in json.loads(done.stdout)}
+        assert rows["subscriptions"] == status
