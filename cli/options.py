@@ -109,12 +109,14 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def bootstrap_of(ctx: click.Context) -> str:
     """The address that `--bootstrap-server` has or would have, in a command line that is being completed."""
-    return (
-        ctx.params.get("bootstrap")
-        or os.environ.get(BOOTSTRAP_VARIABLE)
-        or profile_of_command(ctx).bootstrap_server
-        or BOOTSTRAP_DEFAULT
-    )
+    given = ctx.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE)
+    return given or profile_of_command(ctx).bootstrap_server or BOOTSTRAP_DEFAULT
+
+
+def native_of(ctx: click.Context) -> str:
+    """The address that `--native-address` has or would have, in a command line that is being completed."""
+    given = ctx.params.get("native") or os.environ.get(NATIVE_VARIABLE)
+    return given or profile_of_command(ctx).native_address or NATIVE_DEFAULT
 
 
 def native_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ import click
 from gnomon.cli.kafka.known_names import topic_names
 from gnomon.cli.kafka.position import time_given
 from gnomon.cli.names.suggestion import CommandGroup
+from gnomon.cli.native.known_subscriptions import subscription_names
 from gnomon.cli.native.native_client import with_native_client
 from gnomon.cli.options import OFFSET, PARTITION, TEXT, TOPIC, native_option
 from gnomon.cli.output import note, output_option, show_list, show_record
@@ -52,7 +53,7 @@ def list_subscriptions(topics: tuple[str, ...], native: str, output: str) -> Non
 
 @subscription.command()
 @click.argument("topic", type=TOPIC, shell_complete=topic_names)
-@click.argument("name", type=TEXT, metavar="SUBSCRIPTION")
+@click.argument("name", type=TEXT, shell_complete=subscription_names, metavar="SUBSCRIPTION")
 @native_option
 @output_option
 def describe(topic: str, name: str, native: str, output: str) -> None:
@@ -95,7 +96,7 @@ def _record(found: DescribedSubscription) -> dict[str, Any]:
 
 @subscription.command()
 @click.argument("topic", type=TOPIC, shell_complete=topic_names)
-@click.argument("name", type=TEXT, metavar="SUBSCRIPTION")
+@click.argument("name", type=TEXT, shell_complete=subscription_names, metavar="SUBSCRIPTION")
 @click.option("--partition", "only", type=PARTITION, multiple=True, help="Only this partition; may be repeated.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
@@ -138,7 +139,9 @@ async def _seek(
 
 @subscription.command()
 @click.argument("topic", type=TOPIC, shell_complete=topic_names)
-@click.argument("names", type=TEXT, nargs=-1, required=True, metavar="SUBSCRIPTION...")
+@click.argument(
+    "names", type=TEXT, shell_complete=subscription_names, nargs=-1, required=True, metavar="SUBSCRIPTION..."
+)
 @native_option
 def delete(topic: str, names: tuple[str, ...], native: str) -> None:
     """Delete subscriptions of TOPIC that have no consumers; the records that they hold back are free."""

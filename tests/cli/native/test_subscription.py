@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
+from click.shell_completion import ShellComplete
 
 import gnomon
+from gnomon.cli.main import main
 from gnomon.testing import KafkaBroker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -108,3 +110,16 @@ def test_a_broker_that_does_not_answer_ends_with_3_at_once(inside: Run) -> None:
     done = inside("subscription", "list", "--native-address", "127.0.0.1:1")
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert "see --native-address" in done.stderr
+
+
+def test_the_shell_completes_subscriptions_of_the_topic(inside: Run, broker: KafkaBroker, topic: str) -> None:
+    subscribe(broker, "billing", "audit")
+    shell = ShellComplete(main, {}, "gnomon", "_GNOMON_COMPLETE")
+    inside("profile", "create", "here", "--native-address", broker.native_address)
+    for command in ("describe", "seek", "delete"):
+        found = shell.get_completions(["subscription", command, "--profile", "here", topic], "b")
+        assert [item.value for item in found] == ["billing"]
+    at = ["--native-address", broker.native_address]
+    assert shell.get_completions(["subscription", "delete", *at, topic, "audit"], "a") == []
+    assert shell.get_completions(["subscription", "describe", *at, "there-is-none"], "") == []
+    assert shell.get_completions(["subscription", "describe", "--native-address", "127.0.0.1:1", topic], "") == []
